@@ -289,7 +289,7 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
   settings.config.validate(*settings.registry);
   if (!settings.export_to.empty())
     OutputFolder(settings.export_to, OutputFolder::Existing::kRefuse).require_free();
-  if (settings.ranks != nullptr || settings.config.phases.runs_ahead_of_ranks())
+  if (settings.ranks != nullptr || settings.config.phases.traits().runs_ahead_of_ranks)
     check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption& interruption = settings.interruption ? *settings.interruption : own.emplace();

@@ -124,9 +124,9 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& s
       ranks_(ranks),
       tell_(std::move(tell)),
       warn_(std::move(warn)),
-      has_lag_(!config.phases.skips_backward()),
+      has_lag_(!config.phases.traits().skips_backward),
       prefers_(config.prefers()),
-      predicts_without_waiting_(config.phases.delays_gradients() || config.phases.trains_locally()),
+      predicts_without_waiting_(config.phases.traits().runs_ahead_of_ranks),
       monitor_(config.device_budget()),
       experts_(warn_) {}
 
@@ -295,7 +295,7 @@ HybridTrainer::~HybridTrainer() = default;
 const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
 
 bool HybridTrainer::has_late_updates() const {
-  return config_.phases.delays_updates() && progress_->last_phase == Phase::kPredict;
+  return config_.phases.traits().delays_updates && progress_->last_phase == Phase::kPredict;
 }
 
 SpeculationUse HybridTrainer::speculation_use() const { return trainable_->speculation_use(); }

@@ -16,7 +16,6 @@
 #include "hybrid_trainer/phases/trainable.h"
 #include "memory/weight_copies.h"
 #include "src/trainer/expert_routing.h"
-#include "src/trainer/pending_work.h"
 #include "src/trainer/step/micro_batches.h"
 #include "src/trainer/step/training_step.h"
 
@@ -217,7 +216,7 @@ class ModelTrainable final : public Trainable {
   LossModel& model() { return model_; }
   WeightSpace& weights() override { return weights_; }
   Rollback& rollback() override { return rollback_; }
-  MethodSupport support() override { return pending_->support(); }
+  PendingWork& pending() override { return *pending_; }
 
   /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps) { position_.set_steps_done(steps); }

@@ -242,7 +242,7 @@ void TrainerCheckpoints::check_config_of(const State& state) const {
   ConfigChanges changes = config_changes(saved, config_);
   const bool gives_up = saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
   const bool is_under_way =
-      saved.phases.skips_backward()
+      saved.phases.traits().skips_backward
           ? state.integer("phases.jump.open") != 0
           : state.integer("phases.has_entered") != 0 &&
                 state.integer("phases.entered") == static_cast<std::int64_t>(Phase::kPredict);

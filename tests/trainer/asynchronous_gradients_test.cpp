@@ -1,4 +1,4 @@
-#include "src/trainer/pending_work.h"
+#include "phases/asynchronous_gradients/delayed_gradients.h"
 
 #include <algorithm>
 #include <array>

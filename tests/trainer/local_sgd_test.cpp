@@ -1,4 +1,4 @@
-#include "src/trainer/pending_work.h"
+#include "phases/local_sgd/local_training.h"
 
 #include <algorithm>
 #include <array>
