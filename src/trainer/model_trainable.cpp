@@ -129,7 +129,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
   step_.on_halving([this](const Batch& batch, std::int64_t before) {
     tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
                  " examples in ", name_of(position_.phase()), "; there they have ",
-                 batch.size() / micro_batches_of(batch), " from here on"));
+                 batch.size() / step_.micro_batches().of(batch), " from here on"));
   });
 }
 
@@ -201,11 +201,6 @@ void ModelTrainable::with_average(const std::function<void()>& read_out) {
     throw;
   }
   exchange_average();
-}
-
-SpeculationUse ModelTrainable::speculation_use() const {
-  const SpeculativeOptimizer* const speculation = step_.speculation();
-  return speculation == nullptr ? SpeculationUse{} : speculation->use();
 }
 
 void ModelTrainable::save(State& state) {

@@ -139,7 +139,7 @@ SettledWeights settle_after(std::int64_t steps, const HybridTrainerConfig& confi
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
     while (trainer.steps_done() < steps)
       trainer.step(step_batch(config, trainer.steps_done(), stream));
-    EXPECT_EQ(trainer.phase(), Phase::kPredict);
+    EXPECT_EQ(trainer.machine().phase(), Phase::kPredict);
     weights.own[i] = master_values(*model, stream);
     trainer.save((folder / "checkpoints").string());  // settles
     weights.settled[i] = master_values(*model, stream);
