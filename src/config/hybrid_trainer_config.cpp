@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "phases/refusal.h"
 #include "src/config/config_checks.h"
 #include "src/core/messages.h"
 
