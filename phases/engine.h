@@ -96,7 +96,8 @@ class PendingWork {
   virtual void observe_update(float /*scale*/) {}
   /// Ends what is pending without its updates, for weights and state that are about to be loaded.
   virtual void drop() {}
-  /// Calls `use` while the exact weights are in place of predicted ones.
+  /// Calls `use` while the exact weights are in place of predicted ones, which may be others on each
+  /// rank; between two steps.
   virtual void with_exact(const std::function<void()>& use) { use(); }
   /// Where ranks have something pending: whether any had called this with true by the step that it is
   /// of, the same on all ranks. Else absent.

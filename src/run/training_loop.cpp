@@ -105,7 +105,7 @@ TrainingLoop::Evaluated TrainingLoop::evaluate() {
   const auto read_out = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
-  run_.trainer.with_exact_weights([&] { found.of_weights = read_out(); });
+  run_.trainer.trainable().pending().with_exact([&] { found.of_weights = read_out(); });
   run_.trainer.with_average([&] { found.loss_of_average = read_out().loss; });
   run_.trainer.hold_weights(true);
   return found;
@@ -198,7 +198,7 @@ void TrainingLoop::go_back(const StepRecord& failed) {
 }
 
 void TrainingLoop::compare_weights() {
-  run_.trainer.with_exact_weights(
+  run_.trainer.trainable().pending().with_exact(
       [&] { check_same_weights(run_.ranks, run_.trainer.steps_done(), run_.model, run_.stream); });
 }
 

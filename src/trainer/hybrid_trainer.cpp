@@ -299,10 +299,6 @@ void HybridTrainer::with_average(const std::function<void()>& read_out) {
   trainable_->with_average(read_out);
 }
 
-void HybridTrainer::with_exact_weights(const std::function<void()>& use) {
-  trainable_->pending().with_exact(use);
-}
-
 void HybridTrainer::settle() {
   PhaseOutcome outcome;
   machine_.drain(outcome);

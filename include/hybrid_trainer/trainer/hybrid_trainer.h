@@ -160,9 +160,6 @@ class HybridTrainer {
   /// Calls `read_out` while the model's masters are their mean (training.average_weights), if there
   /// is one; between two steps, where nothing is undecided.
   void with_average(const std::function<void()>& read_out);
-  /// Calls `use` while the exact weights are in place of those that a rank predicts where gradients
-  /// of other ranks come late, which are other ones on each; between two steps.
-  void with_exact_weights(const std::function<void()>& use);
   /// From now on, `on_event` is called with one line for each phase change, decision and warning;
   /// `on_warning` with each warning alone, which is also in the `event` of the next record.
   void listen(std::function<void(const std::string&)> on_event,
