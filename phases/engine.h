@@ -45,9 +45,7 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual const Stream& stream() const = 0;
-  /// The trainable ones.
-  virtual const std::vector<Parameter*>& weights() const = 0;
-  /// What this rank updates of each: all of it, or, where ranks have parts, its own.
+  /// What this rank updates of each trainable weight: all of it, or, where ranks have parts, its own.
   virtual const std::vector<Parameter*>& parameters() const = 0;
   virtual bool has_parts() const = 0;
   /// Makes compute copies again: the masters of parameters() have changed, on all ranks.

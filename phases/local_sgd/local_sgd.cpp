@@ -157,7 +157,7 @@ LocalSgd::LocalSgd(const PendingSetup& setup)
       engine_(setup.engine),
       sums_(engine_.sums()),
       stream_(engine_.stream()),
-      weights_(engine_.weights(), sums_, stream_),
+      weights_(engine_.parameters(), sums_, stream_),
       momentum_(weights_.zeros(sums_.elements())),
       fragments_(make_fragments()) {}
 
@@ -356,12 +356,12 @@ std::optional<bool> LocalSgd::vote_to_stop(bool asks) {
 }
 
 void LocalSgd::save(State& state) const {
-  for (const Parameter* weight : engine_.weights())
+  for (const Parameter* weight : engine_.parameters())
     state.tensors[kMomentum + weight->name()] = sums_.part_of(momentum_, *weight);
 }
 
 void LocalSgd::load(const State& state) {
-  for (const Parameter* weight : engine_.weights()) {
+  for (const Parameter* weight : engine_.parameters()) {
     const std::string name = kMomentum + weight->name();
     const Tensor own = sums_.part_of(momentum_, *weight);
     if (state.tensors.contains(name)) {

@@ -26,8 +26,8 @@ class TrainingStep final : public Engine {
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  /// In visiting order.
-  const std::vector<Parameter*>& weights() const override { return weights_; }
+  /// The trainable ones, in visiting order.
+  const std::vector<Parameter*>& weights() const { return weights_; }
   /// This rank also predicts and saves these.
   const std::vector<Parameter*>& parameters() const override {
     return parts_ ? parts_->parameters() : weights_;
