@@ -79,7 +79,7 @@ void LinearPredictor::save(State& state) const {
   for (std::size_t k = 0; k < kChanges; ++k) {
     // Before the ring is full its older members hold nothing yet.
     const bool written = updates_ > interval_ * static_cast<std::int64_t>(kChanges - k);
-    save_tensors(state, "phases.linear.change" + std::to_string(k),
+    save_tensors(state, concat("phases.linear.change", k),
                  written ? changes_[k] : std::vector<Tensor>());
   }
 }
@@ -90,8 +90,7 @@ void LinearPredictor::load(const State& state, Trainable& model) {
   last_weights_ = load_tensors(state, "phases.linear.weights", MemoryKind::kPredictor, stream);
   for (std::size_t k = 0; k < kChanges; ++k) {
     auto& change = changes_[k];
-    change = load_tensors(state, "phases.linear.change" + std::to_string(k), MemoryKind::kPredictor,
-                          stream);
+    change = load_tensors(state, concat("phases.linear.change", k), MemoryKind::kPredictor, stream);
     for (std::size_t i = change.size(); i < last_weights_.size(); ++i) {
       change.push_back(Tensor::empty_like(last_weights_[i], MemoryKind::kPredictor, stream));
     }

@@ -328,8 +328,7 @@ BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples) {
           .has_pairs = config.prefers()};
 }
 
-std::unique_ptr<Network> make_frozen_model(const ModelConfig& model,
-                                           const std::filesystem::path& folder,
+std::unique_ptr<Network> make_frozen_model(const ModelConfig& model, const ModelFolder& folder,
                                            const LoraConfig& lora, const Stream& stream,
                                            const Stream& home, const ModelRegistry& registry) {
   HybridTrainerConfig config;

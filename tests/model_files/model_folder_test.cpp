@@ -13,11 +13,11 @@ namespace hybrid_trainer {
 namespace {
 
 TEST(ModelFolder, ReadsEachFileOnceAndSharesItWithCopies) {
-  const TemporaryTestFolder scratch;
-  write_bytes(scratch / "config.json", R"({"eos_token_id": 5})");
-  write_bytes(scratch / "generation_config.json", R"({"eos_token_id": 7, "num_beams": 3})");
-  write_bytes(scratch / "tokenizer_config.json", R"({"eos_token": "x", "chat_template": "a"})");
-  write_bytes(scratch / "tokenizer.json", R"({"type": "bytes"})");
+  const TemporaryFolder scratch;
+  write_text(scratch / "config.json", R"({"eos_token_id": 5})");
+  write_text(scratch / "generation_config.json", R"({"eos_token_id": 7, "num_beams": 3})");
+  write_text(scratch / "tokenizer_config.json", R"({"eos_token": "x", "chat_template": "a"})");
+  write_text(scratch / "tokenizer.json", R"({"type": "bytes"})");
   const ModelFolder folder(scratch.path()), copy = folder;
   const auto ask = [&](const ModelFolder& model) {
     EXPECT_EQ(end_token_ids_in(model), (std::vector<std::int32_t>{5, 7}));
@@ -29,14 +29,14 @@ TEST(ModelFolder, ReadsEachFileOnceAndSharesItWithCopies) {
   };
   ask(folder);
   for (const char* name : {"config.json", "tokenizer_config.json", "tokenizer.json"})
-    write_bytes(scratch / name, "{");
+    write_text(scratch / name, "{");
   ask(copy);
   message_of<DataError>([&] { ask(ModelFolder(scratch.path())); });
 }
 
 TEST(ModelFolder, SmallerLimitAppliesToAFileThatWasRead) {
-  const TemporaryTestFolder scratch;
-  write_bytes(scratch / "config.json", "{\"a\": 1}");
+  const TemporaryFolder scratch;
+  write_text(scratch / "config.json", "{\"a\": 1}");
   const FolderFiles files(scratch.path());
   EXPECT_EQ(files.bytes("config.json", 8).size(), 8u);
   EXPECT_TRUE(contains(message_of<DataError>([&] { files.bytes("config.json", 7); }),
