@@ -109,7 +109,7 @@ int main() try {
               swings);
   bool all_phases = true;
   for (const Phase phase : kAllPhases) {
-    const std::int64_t steps = trainer.statistics().of(phase).steps;
+    const std::int64_t steps = trainer.machine().statistics().of(phase).steps;
     std::printf("%-8s %4d steps\n", name_of(phase), static_cast<int>(steps));
     all_phases = all_phases && steps > 0;
   }

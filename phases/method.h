@@ -5,9 +5,8 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"
-#include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/phase_machine.h"
-#include "hybrid_trainer/phases/trainable.h"
+#include "phases/engine.h"
 #include "phases/refusal.h"
 
 namespace hybrid_trainer {
@@ -86,6 +85,12 @@ class Method {
   virtual void save(State&) const {}
   virtual void load(const State&) {}
 
+  /// What a row takes of a method that has neither.
+  static std::unique_ptr<PendingWork> make_pending(const PendingSetup&) {
+    return std::make_unique<PendingWork>();
+  }
+  static MethodTraits traits(const PhaseConfig&) { return {}; }
+
  protected:
   PhaseParts& parts_;
 };
@@ -96,6 +101,8 @@ struct MethodRow {
   const std::vector<Refusal>& (*refusals)();
   std::string (*text)(const PhaseConfig& config);  // see PhaseConfig::predict_text
   std::unique_ptr<Method> (*make)(PhaseParts& parts);
+  std::unique_ptr<PendingWork> (*make_pending)(const PendingSetup& setup) = Method::make_pending;
+  MethodTraits (*traits)(const PhaseConfig& config) = Method::traits;
 };
 
 /// The kinds of tests, for lists of refusals.
@@ -111,8 +118,12 @@ std::vector<Refusal> refusals_ahead_of_ranks();
 /// The row of the method M.
 template <class M>
 MethodRow row_of(const char* name) {
-  return {name, M::refusals, M::text,
-          [](PhaseParts& parts) -> std::unique_ptr<Method> { return std::make_unique<M>(parts); }};
+  return {name,
+          M::refusals,
+          M::text,
+          [](PhaseParts& parts) -> std::unique_ptr<Method> { return std::make_unique<M>(parts); },
+          M::make_pending,
+          M::traits};
 }
 
 /// Each beside its method.

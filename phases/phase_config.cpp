@@ -20,13 +20,6 @@ const std::vector<std::string>& exact_state_names() {
   return names;
 }
 
-std::int64_t PhaseConfig::delay() const {
-  return delays_updates()     ? asynchronous_optimizer.delay
-         : delays_gradients() ? asynchronous_gradients.delay
-         : trains_locally()   ? local_sgd.delay
-                              : 0;
-}
-
 PhaseConfig PhaseConfig::conservative() {
   PhaseConfig config;
   config.max_predict_steps = 8;
@@ -71,6 +64,17 @@ const std::vector<std::string>& method_names() {
 
 const std::vector<Refusal>& refusals_of(const std::string& method) {
   return row_of_method(method).refusals();
+}
+
+std::unique_ptr<PendingWork> make_pending_work(const PendingSetup& setup) {
+  return row_of_method(setup.phases.method).make_pending(setup);
+}
+
+MethodTraits PhaseConfig::traits() const {
+  for (const MethodRow& row : methods()) {
+    if (method == row.name) return row.traits(*this);
+  }
+  return {};
 }
 
 std::string PhaseConfig::predict_text() const { return row_of_method(method).text(*this); }

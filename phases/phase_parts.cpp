@@ -97,11 +97,11 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
 void judge_update(PhaseParts& parts, const DelayedUpdate& arrived,
                   const PredictionErrorLimit& limit, PhaseOutcome& outcome) {
   const PhaseConfig& config = parts.config();
+  const std::int64_t delay = config.traits().delay;
   outcome.lag = arrived.lag;
   if (arrived.is_late && parts.steps_in_phase == 0) {
-    tell(outcome,
-         concat("updates arrive ", config.delay(), config.delay() == 1 ? " step" : " steps",
-                " late, for at most ", config.max_predict_steps, " steps"));
+    tell(outcome, concat("updates arrive ", delay, delay == 1 ? " step" : " steps",
+                         " late, for at most ", config.max_predict_steps, " steps"));
   }
   outcome.prediction_error = arrived.prediction_error;
   const bool is_limited = limit.share > 0 && limit.forecasts;

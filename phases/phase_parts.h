@@ -3,6 +3,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "phases/divergence.h"
+#include "phases/engine.h"
 #include "phases/learning_rate_finder.h"
 
 namespace hybrid_trainer {

@@ -1,11 +1,269 @@
+#include <cmath>
+#include <deque>
 #include <optional>
+#include <utility>
 
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "hybrid_trainer/kernels/reductions.h"
+#include "phases/asynchronous_gradients/delayed_gradients.h"
 #include "phases/method.h"
 #include "phases/phase_parts.h"
+#include "src/distributed/late_sum.h"
+#include "src/optim/predicted_weights.h"
 
 namespace hybrid_trainer {
 
 namespace {
+
+/// ‖x − y‖². Blocks.
+double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream) {
+  const Tensor difference = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
+  kernels::axpy(difference, x, -1, y, stream);
+  return kernels::wait_for_sum_of_squares(difference, stream);
+}
+
+constexpr const char* kClipScale = "trainer.expected_clip_scale";
+
+/// Asynchronous gradients: the ranks sum a step's gradient beside the next steps, and the exact update
+/// follows `lag` steps late. Which sum meets which step is fixed by counting, so that the bits do not
+/// depend on the link. All decisions are made by sums over all ranks; how far an update was missed is
+/// told with the next gradient that is sent. A step calls wait_for_own_gradient, wait_for_gradient,
+/// apply where one arrived, and predict_weights.
+///
+/// Where ranks have parts of the weights, each sums, updates and predicts its own, and the predicted
+/// ones are brought to where weights are whole, as updated ones are: all ranks compute with the same.
+/// The next step wants these, and its gradient's sum only a later one, so a step sends them first.
+class AsynchronousGradients final : public PendingWork, public DelayedGradients {
+ public:
+  /// The engine's optimizer updates this rank's parts of the weights, or all. Throws OutOfMemory.
+  explicit AsynchronousGradients(const PendingSetup& setup);
+
+  /// A gradient whose norm is not finite predicts nothing. Throws OutOfMemory.
+  double wait_for_own_gradient(const Batch& batch) override;
+  std::optional<GradientMeasurement> wait_for_gradient(bool all) override;
+  DelayedUpdate apply(bool finite) override;
+  void predict_weights() override;
+  void wait_for_exact_weights() override;
+
+  /// Pending updates are expected to be clipped as the last one was.
+  void observe_update(float scale) override { clip_scale_ = scale; }
+  void drop() override;
+  /// A collective where ranks have parts: what it throws but Diverged, which all meet, may be one
+  /// rank's alone, and leaves the exact weights there.
+  void with_exact(const std::function<void()>& use) override;
+  std::optional<bool> vote_to_stop(bool asks) override;
+  void save(State& state) const override;
+  void load(const State& state) override;
+
+ private:
+  /// What a rank tells the others of a step.
+  enum Word { kLoss, kStops, kMissed, kMoved };
+  struct Flight {
+    Tensor own;   // this rank's gradient, with parts of its own ones
+    Tensor sent;  // what is to be summed, until that begins
+    std::vector<double> words{};
+    LateSum sum{};
+    bool is_finite = true;
+    double learning_rate = 0;
+    Tensor before{}, predicted{};  // slices of the weights without and with its update
+  };
+  void send(double loss, double norm);
+  void begin_sums();
+  void measure_prediction(const Flight& arrived);
+  void exchange_whole_weights();
+
+  const std::int64_t delay_;
+  const double clip_norm_;
+  Engine& engine_;
+  GradientSums& sums_;
+  const bool has_parts_;
+  const std::vector<Parameter*>& parameters_;  // that this rank updates
+  const Stream& stream_;
+  PredictedWeights weights_;
+  std::deque<Flight> flights_;  // oldest first
+  std::optional<Flight> arrived_;
+  double arrived_norm_ = 0;
+  float clip_scale_ = 1;           // of the update that was made last
+  double missed_ = 0, moved_ = 0;  // squares of the update that arrived last, on this rank
+  std::optional<double> error_{};  // of the same, over all ranks, as they told it
+  std::string worst_weight_{};     // on this rank
+  bool asks_to_stop_ = false, was_asked_to_stop_ = false;
+};
+
+AsynchronousGradients::AsynchronousGradients(const PendingSetup& setup)
+    : delay_(setup.phases.asynchronous_gradients.delay),
+      clip_norm_(setup.optimizer.clip_norm),
+      engine_(setup.engine),
+      sums_(engine_.sums()),
+      has_parts_(engine_.has_parts()),
+      parameters_(engine_.parameters()),
+      stream_(engine_.stream()),
+      weights_(setup.optimizer, parameters_, engine_.optimizer(),
+               {.device_side = setup.phases.asynchronous_gradients.device_side,
+                .share = engine_.own_share(),
+                .in_same_memory = has_parts_},
+               stream_) {}
+
+double AsynchronousGradients::wait_for_own_gradient(const Batch& batch) {
+  const GradientMeasurement own = engine_.wait_for_own_gradient(batch);
+  send(own.loss * engine_.own_share(batch), own.norm);
+  return own.loss;
+}
+
+/// Starts the sum in `leaves`, of this rank's own micro-batches; with parts only when weights have
+/// been predicted. `loss`: what they add to the mean over all ranks' micro-batches.
+void AsynchronousGradients::send(double loss, double norm) {
+  weights_.begin();
+  Flight flight;
+  const Tensor whole = sums_.take();
+  if (has_parts_) {
+    flight.own = sums_.own_parts_of(whole);
+    flight.sent = whole;
+  } else {
+    flight.own = whole;
+    flight.sent = Tensor::empty_like(whole, MemoryKind::kGradients, stream_);
+    copy(flight.sent, whole, stream_);
+  }
+  flight.words = {loss, asks_to_stop_ ? 1.0 : 0.0, std::exchange(missed_, 0),
+                  std::exchange(moved_, 0)};
+  flight.is_finite = std::isfinite(norm) && std::isfinite(loss);
+  flight.learning_rate = engine_.learning_rate();
+  flights_.push_back(std::move(flight));
+  if (!has_parts_) begin_sums();
+}
+
+void AsynchronousGradients::begin_sums() {
+  for (Flight& flight : flights_) {
+    if (!flight.sent) continue;
+    const Tensor sent = std::exchange(flight.sent, {});
+    Communicator& ranks = sums_.ranks();
+    flight.sum = !has_parts_ ? LateSum(sent, flight.words, ranks, stream_)
+                             : LateSum(sent, sums_.shared_elements(), flight.words, ranks, stream_);
+  }
+}
+
+std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool all) {
+  if (all) begin_sums();  // of a step that ended before it predicted
+  const std::size_t stays = all ? 0 : static_cast<std::size_t>(delay_);
+  if (flights_.size() <= stays) return {};
+  arrived_ = std::move(flights_.front());
+  flights_.pop_front();
+  LateSum& sum = arrived_->sum;
+  const Tensor total = sum.wait();
+  sums_.show(!has_parts_ ? total : sums_.own_parts_of(total));
+  was_asked_to_stop_ |= sum.sum_of(kStops) > 0;
+  const double missed = sum.sum_of(kMissed), moved = sum.sum_of(kMoved);
+  error_.reset();
+  if (moved > 0) error_ = std::sqrt(missed / moved);
+  arrived_norm_ = !has_parts_ ? wait_for_norm(gradient_square_sums(parameters_, stream_), stream_)
+                              : std::sqrt(sum.sum_of_squares());
+  return GradientMeasurement{.loss = sum.sum_of(kLoss), .norm = arrived_norm_};
+}
+
+DelayedUpdate AsynchronousGradients::apply(bool finite) {
+  if (finite) {
+    const float scale = clip_scale(arrived_norm_, clip_norm_);
+    weights_.with_exact([&] {
+      engine_.optimizer().step(static_cast<float>(arrived_->learning_rate), scale, stream_);
+    });
+    clip_scale_ = scale;
+    measure_prediction(*arrived_);
+  }
+  arrived_.reset();
+  sums_.free();
+  return {error_, worst_weight_, true, static_cast<std::int64_t>(flights_.size())};
+}
+
+/// What the last of the ranks' updates came to, against what this rank had expected.
+void AsynchronousGradients::measure_prediction(const Flight& arrived) {
+  if (!arrived.predicted) return;
+  const Tensor now = weights_.slices(true);
+  double worst = 0;
+  std::int64_t first = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::int64_t elements = weights_.slice_elements()[i];
+    if (elements == 0) continue;  // another rank's
+    const auto slice = [&](const Tensor& all) { return all.rows(first, first + elements); };
+    const double scale =
+        static_cast<double>(parameters_[i]->elements()) / static_cast<double>(elements);
+    const double missed = scale * wait_for_distance(slice(arrived.predicted), slice(now), stream_);
+    const double moved = scale * wait_for_distance(slice(arrived.before), slice(now), stream_);
+    missed_ += missed;
+    moved_ += moved;
+    if (missed > worst * moved) {
+      worst = missed / moved;
+      worst_weight_ = parameters_[i]->name();
+    }
+    first += elements;
+  }
+}
+
+void AsynchronousGradients::predict_weights() {
+  std::vector<OwnGradient> gradients;
+  for (const Flight& flight : flights_) {
+    if (!flight.is_finite) continue;  // no update will be made by it
+    gradients.push_back({[this, own = flight.own](const Parameter& parameter) {
+                           return sums_.part_of(own, parameter);
+                         },
+                         static_cast<float>(flight.learning_rate), clip_scale_});
+  }
+  weights_.predict(gradients);
+  flights_.back().before = weights_.slices(true);
+  flights_.back().predicted = weights_.slices(false);
+  if (!has_parts_) return;
+  engine_.publish_weights();
+  engine_.send_weights();
+  begin_sums();
+}
+
+void AsynchronousGradients::exchange_whole_weights() {
+  weights_.exchange_values();
+  engine_.publish_weights();
+  engine_.send_weights();
+}
+
+void AsynchronousGradients::with_exact(const std::function<void()>& use) {
+  if (!has_parts_ || !weights_.are_in_place()) return weights_.with_exact(use);
+  exchange_whole_weights();
+  try {
+    use();
+  } catch (const Diverged&) {
+    exchange_whole_weights();
+    throw;
+  }
+  exchange_whole_weights();
+}
+
+void AsynchronousGradients::wait_for_exact_weights() {
+  require(flights_.empty(), "wait for pending gradients first");
+  arrived_.reset();
+  sums_.free();
+  sums_.keep_own(false);
+  const bool were_in_place = weights_.are_in_place();
+  weights_.end();
+  if (has_parts_ && were_in_place) engine_.publish_weights();
+  was_asked_to_stop_ = false;
+  missed_ = moved_ = 0;
+}
+
+void AsynchronousGradients::drop() {
+  while (wait_for_gradient(true)) sums_.free();
+  wait_for_exact_weights();
+}
+
+std::optional<bool> AsynchronousGradients::vote_to_stop(bool asks) {
+  if (flights_.empty()) return {};
+  asks_to_stop_ = asks;
+  return was_asked_to_stop_;
+}
+
+void AsynchronousGradients::save(State& state) const {
+  state.reals[kClipScale] = static_cast<double>(clip_scale_);
+}
+
+void AsynchronousGradients::load(const State& state) {
+  if (state.reals.contains(kClipScale)) clip_scale_ = static_cast<float>(state.real(kClipScale));
+}
 
 /// Asynchronous gradients: a step of Predict goes on with this rank's gradient alone; that of all ranks
 /// is judged, and makes its update, when it arrives. The loss of a step is that of the step whose
@@ -19,6 +277,13 @@ class AsynchronousGradientsMethod final : public Method {
     return concat(" with asynchronous gradients ", group.delay,
                   group.delay == 1 ? " step" : " steps", " late, predicted by ", group.device_side);
   }
+  static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
+    return std::make_unique<AsynchronousGradients>(setup);
+  }
+  static MethodTraits traits(const PhaseConfig& config) {
+    const std::int64_t delay = config.asynchronous_gradients.delay;
+    return {.runs_ahead_of_ranks = true, .delay = delay, .steps_to_fill_memory = delay + 2};
+  }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void enter_correct(PhaseOutcome& outcome) override {
@@ -26,6 +291,11 @@ class AsynchronousGradientsMethod final : public Method {
     parts_.enter_model(Phase::kCorrect);
   }
   void drain(PhaseOutcome& outcome) override;
+
+ private:
+  DelayedGradients& gradients() const {
+    return dynamic_cast<DelayedGradients&>(parts_.model.pending());
+  }
 };
 
 const std::vector<Refusal>& AsynchronousGradientsMethod::refusals() {
@@ -51,7 +321,7 @@ void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outc
                          group.delay == 1 ? " step" : " steps", " late, for at most ",
                          parts_.config().max_predict_steps, " steps"));
   }
-  DelayedGradients& gradients = *parts_.model.support().gradients;
+  DelayedGradients& gradients = this->gradients();
   outcome.loss = gradients.wait_for_own_gradient(batch);
   outcome.cost += 1;
   if (const auto arrived = gradients.wait_for_gradient(false)) {
@@ -65,7 +335,7 @@ void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outc
 
 /// Where one ends the run, those after it are waited for all the same.
 void AsynchronousGradientsMethod::drain(PhaseOutcome& outcome) {
-  DelayedGradients& gradients = *parts_.model.support().gradients;
+  DelayedGradients& gradients = this->gradients();
   std::optional<Diverged> end;
   while (const auto arrived = gradients.wait_for_gradient(true)) {
     try {

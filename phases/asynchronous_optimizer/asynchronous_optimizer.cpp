@@ -1,9 +1,68 @@
+#include "hybrid_trainer/optim/speculative_optimizer.h"
+#include "phases/asynchronous_optimizer/delayed_optimizer.h"
 #include "phases/method.h"
 #include "phases/phase_parts.h"
+#include "src/core/profile.h"
 
 namespace hybrid_trainer {
 
 namespace {
+
+/// Delayed updates by a SpeculativeOptimizer, clipped and at the schedule's rates.
+class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer {
+ public:
+  explicit AsynchronousOptimizer(const PendingSetup& setup)
+      : engine_(setup.engine),
+        optimizer_(dynamic_cast<SpeculativeOptimizer&>(engine_.optimizer())),
+        tell_(setup.tell) {}
+  DelayedUpdate wait_for_update(bool finite) override;
+  void wait_for_exact_weights() override;
+
+  /// Updates stay in step where there is no room for pending ones.
+  void enter_predict() override;
+  void drop() override { wait_for_exact_weights(); }
+  void save(State& state) const override;
+  void load(const State& state) override;
+
+ private:
+  Engine& engine_;
+  SpeculativeOptimizer& optimizer_;
+  const std::function<void(const std::string&)> tell_;
+};
+
+void AsynchronousOptimizer::enter_predict() {
+  try {
+    optimizer_.begin_lag(engine_.rates_from(0), engine_.stream());
+  } catch (const OutOfMemory& error) {
+    tell_(concat("updates are not late: ", error.what()));
+  }
+}
+
+DelayedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
+  if (!optimizer_.is_late()) {
+    if (finite) engine_.apply_gradient();
+    return {};
+  }
+  if (finite) engine_.finish_batch();
+  const StepPartTimer timer(engine_.stream(), StepPart::kUpdate);
+  ArrivedUpdate arrived =
+      optimizer_.wait_for_late_step({.finite = finite,
+                                     .learning_rate = static_cast<float>(engine_.learning_rate()),
+                                     .gradient_scale = engine_.update_scale(),
+                                     .rates_to_come = engine_.rates_from(1)},
+                                    engine_.stream());
+  return {arrived.prediction_error, std::move(arrived.worst_weight), true, arrived.lag};
+}
+
+void AsynchronousOptimizer::wait_for_exact_weights() {
+  optimizer_.wait_for_exact_weights(engine_.stream());
+}
+
+void AsynchronousOptimizer::save(State& state) const { optimizer_.save_late(state); }
+
+void AsynchronousOptimizer::load(const State& state) {
+  optimizer_.load_late(state, engine_.rates_from(0), engine_.stream());
+}
 
 /// The asynchronous optimizer: Predict's steps are like Full's, but their exact updates arrive late.
 /// Ends early where what was predicted of them is too far off.
@@ -12,9 +71,21 @@ class AsynchronousOptimizerMethod final : public Method {
   using Method::Method;
   static const std::vector<Refusal>& refusals();
   static std::string text(const PhaseConfig& config);
+  static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
+    return std::make_unique<AsynchronousOptimizer>(setup);
+  }
+  static MethodTraits traits(const PhaseConfig& config) {
+    const std::int64_t delay = config.asynchronous_optimizer.delay;
+    return {.delays_updates = true, .delay = delay, .steps_to_fill_memory = delay + 2};
+  }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void enter_correct(PhaseOutcome& outcome) override;
+
+ private:
+  DelayedOptimizer& optimizer() const {
+    return dynamic_cast<DelayedOptimizer&>(parts_.model.pending());
+  }
 };
 
 const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
@@ -94,13 +165,13 @@ void AsynchronousOptimizerMethod::predict(const Batch& batch, PhaseOutcome& outc
   const AsynchronousOptimizerConfig& group = parts_.config().asynchronous_optimizer;
   outcome.cost += 1;
   update(parts_, measurement, outcome, [&](bool applies) {
-    judge_update(parts_, parts_.model.support().optimizer->wait_for_update(applies),
+    judge_update(parts_, optimizer().wait_for_update(applies),
                  {group.prediction_error_limit, group.forecasts_updates()}, outcome);
   });
 }
 
 void AsynchronousOptimizerMethod::enter_correct(PhaseOutcome&) {
-  parts_.model.support().optimizer->wait_for_exact_weights();
+  optimizer().wait_for_exact_weights();
   parts_.enter_model(Phase::kCorrect);
 }
 

@@ -1,9 +1,376 @@
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "hybrid_trainer/kernels/elementwise.h"
+#include "phases/local_sgd/local_training.h"
 #include "phases/method.h"
 #include "phases/phase_parts.h"
+#include "src/distributed/late_sum.h"
 
 namespace hybrid_trainer {
 
 namespace {
+
+/// Such elements of a tensor of any shape.
+Tensor part_of(const Tensor& tensor, const Shard& elements) {
+  return tensor.view({tensor.elements()}).rows(elements.first, elements.last);
+}
+
+/// Weights one after the other in one tensor, laid out as their gradients are.
+class FlatWeights {
+ public:
+  /// Both must outlive it.
+  FlatWeights(const std::vector<Parameter*>& weights, const GradientSums& layout,
+              const Stream& stream)
+      : weights_(weights), layout_(layout), stream_(stream) {}
+  Shard all() const { return {0, layout_.elements()}; }
+  /// So many zeros for what a prediction needs.
+  Tensor zeros(std::int64_t elements) const;
+  /// values = such elements of the masters; and the other way round, with their compute copies.
+  void read(const Tensor& values, const Shard& elements) const;
+  void write(const Tensor& values, const Shard& elements) const;
+
+ private:
+  template <class Call>
+  void for_each_part(const Shard& elements, const Call& call) const;
+  const std::vector<Parameter*>& weights_;
+  const GradientSums& layout_;
+  const Stream& stream_;
+};
+
+Tensor FlatWeights::zeros(std::int64_t elements) const {
+  return Tensor::zeros({elements}, DType::kF32, MemoryKind::kPredictor, stream_);
+}
+
+/// call(weight, elements of it, the same among `elements`) for each weight that has some of them.
+template <class Call>
+void FlatWeights::for_each_part(const Shard& elements, const Call& call) const {
+  for (Parameter* const weight : weights_) {
+    const std::int64_t start = layout_.first_element(*weight);
+    const std::int64_t first = std::max(start, elements.first),
+                       last = std::min(start + weight->elements(), elements.last);
+    if (first >= last) continue;
+    call(*weight, Shard{first - start, last - start},
+         Shard{first - elements.first, last - elements.first});
+  }
+}
+
+void FlatWeights::read(const Tensor& values, const Shard& elements) const {
+  for_each_part(elements,
+                [&](const Parameter& weight, const Shard& of_weight, const Shard& of_values) {
+                  const Weight master = weight.acquire_master(stream_);
+                  copy(part_of(values, of_values), part_of(master.tensor(), of_weight), stream_);
+                });
+}
+
+void FlatWeights::write(const Tensor& values, const Shard& elements) const {
+  for_each_part(elements, [&](Parameter& weight, const Shard& of_weight, const Shard& of_values) {
+    const bool is_all = of_weight.elements() == weight.elements();
+    {
+      const Weight master = weight.acquire_master(stream_, is_all ? Use::kWrite : Use::kChange);
+      copy(part_of(master.tensor(), of_weight), part_of(values, of_values), stream_);
+    }
+    weight.refresh_compute_copy(stream_);
+  });
+}
+
+/// Local SGD: each rank trains on by itself, and every H steps (phases.local_sgd.steps) they exchange how
+/// far they came. The mean Δ of θ − w over ranks, from the
+/// weights θ that all had, is a gradient for Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It
+/// arrives `lag` steps after it was sent; what a rank did meanwhile is kept on top. Source: Douillard
+/// et al. 2023, "DiLoCo", algorithm 1; sending it beside the next steps, and in fragments: Douillard
+/// et al. 2025, "Streaming DiLoCo".
+///
+/// With F fragments (phases.local_sgd.fragments) each F-th of the weights is exchanged by itself, also
+/// every H steps, fragment f (f + 1)·H/F steps after Predict began, so that the link carries at most
+/// an F-th at once. With phases.local_sgd.exchange_bits below 32 an exchange is a LowBitSum.
+///
+/// At the end the ranks have one θ again, the mean of their moments, and the counter of the one that
+/// made the most steps.
+class LocalSgd final : public PendingWork, public LocalTraining {
+ public:
+  /// The engine's optimizer updates all weights. Throws OutOfMemory.
+  explicit LocalSgd(const PendingSetup& setup);
+
+  /// Begins and ends exchanges, too. Throws OutOfMemory.
+  LocalStep wait_for_step(const Batch& batch) override;
+  /// What was not exchanged yet, fewer than H steps and what rounding left, moves θ by its mean in 32
+  /// bits, and leaves u as it is. A collective.
+  LocalStep wait_for_exact_weights() override;
+
+  void drop() override;
+  /// Whoever is called finds θ in place of the weights.
+  void with_exact(const std::function<void()>& use) override;
+  /// Votes are told with each exchange.
+  std::optional<bool> vote_to_stop(bool asks) override;
+  /// Adds u, as views; and takes it, which is 0 where there is none.
+  void save(State& state) const override;
+  void load(const State& state) override;
+
+ private:
+  enum Word { kSkipped, kSteps, kStops };
+  /// A part of the weights that is exchanged by itself.
+  struct Fragment {
+    Shard elements;           // of all
+    std::int64_t offset = 0;  // steps before its first exchange begins
+    std::int64_t steps = 0;   // since the last one began
+    std::int64_t next = 0;    // steps after which the next one begins
+    Tensor sent{};            // this rank's weights when it began
+    bool is_rest = false;     // the exchange: of what end() found
+    std::optional<LateSum> exchange{};
+    LowBitErrors errors{};
+  };
+  bool are_under_way() const { return anchor_.defined(); }
+  std::vector<Fragment> make_fragments() const;
+  void begin();
+  void update(const GradientMeasurement& own, double share);
+  void begin_exchange(Fragment& fragment, bool is_rest);
+  void finish_exchange(Fragment& fragment, LocalStep& step);
+  std::vector<double> take_words(bool of_steps);
+  void hear(const LateSum& exchange, LocalStep& step);
+  void move_anchor(const Fragment& fragment, const Tensor& mean);
+  void average_state();
+
+  const LocalSgdConfig config_;
+  const double clip_norm_;
+  Engine& engine_;
+  GradientSums& sums_;
+  const Stream& stream_;
+  const FlatWeights weights_;
+  // Laid out as the gradients are in `sums_`.
+  Tensor anchor_;    // θ
+  Tensor momentum_;  // u; stays from Predict to Predict
+  std::vector<Fragment> fragments_;
+  std::int64_t since_exchange_ = 0;  // steps since one began
+  // Not told yet: steps, losses of those that were finite, and how many were not.
+  std::int64_t steps_ = 0;
+  double skipped_ = 0;
+  bool asks_to_stop_ = false, was_asked_to_stop_ = false;
+};
+
+constexpr const char* kMomentum = "outer_momentum.";
+
+LocalSgd::LocalSgd(const PendingSetup& setup)
+    : config_(setup.phases.local_sgd),
+      clip_norm_(setup.optimizer.clip_norm),
+      engine_(setup.engine),
+      sums_(engine_.sums()),
+      stream_(engine_.stream()),
+      weights_(engine_.parameters(), sums_, stream_),
+      momentum_(weights_.zeros(sums_.elements())),
+      fragments_(make_fragments()) {}
+
+/// Weights are cut where parts of one size end: a table of tokens may be most of all.
+std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
+  const std::int64_t steps = config_.steps, elements = sums_.elements();
+  const std::int64_t count = std::min(config_.fragments, elements);
+  std::vector<Fragment> fragments(static_cast<std::size_t>(count));
+  for (std::int64_t f = 0; f < count; ++f) {
+    Fragment& fragment = fragments[static_cast<std::size_t>(f)];
+    fragment.elements = {elements * f / count, elements * (f + 1) / count};
+    fragment.offset = (2 * (f + 1) * steps + count) / (2 * count);  // rounded
+  }
+  return fragments;
+}
+
+void LocalSgd::begin() {
+  if (are_under_way()) return;
+  const Tensor anchor = weights_.zeros(sums_.elements());
+  weights_.read(anchor, weights_.all());
+  for (Fragment& fragment : fragments_) {
+    fragment.steps = 0;
+    fragment.next = fragment.offset;
+    if (config_.exchange_bits == 32) continue;
+    fragment.errors =
+        LowBitErrors(fragment.elements.elements(), config_.exchange_bits, sums_.ranks(), stream_);
+  }
+  anchor_ = anchor;
+  since_exchange_ = steps_ = 0;
+}
+
+LocalStep LocalSgd::wait_for_step(const Batch& batch) {
+  const double share = engine_.own_share(batch);
+  LocalStep step{.own = engine_.wait_for_own_gradient(batch)};
+  step.own.norm /= share;
+  begin();
+  update(step.own, share);
+  ++steps_;
+  ++since_exchange_;
+  for (Fragment& fragment : fragments_) {
+    ++fragment.steps;
+    if (fragment.exchange && fragment.steps == config_.delay) finish_exchange(fragment, step);
+  }
+  step.since_exchange = since_exchange_;
+  for (Fragment& fragment : fragments_) {
+    if (fragment.steps == fragment.next) begin_exchange(fragment, false);
+  }
+  return step;
+}
+
+/// The gradient of the mean loss over its own micro-batches is 1/share of their part of the mean over
+/// all.
+void LocalSgd::update(const GradientMeasurement& own, double share) {
+  if (!own.finite()) {
+    ++skipped_;
+  } else {
+    const auto clipped = static_cast<double>(clip_scale(own.norm, clip_norm_));
+    engine_.optimizer().step(static_cast<float>(engine_.learning_rate()),
+                             static_cast<float>(clipped / share), stream_);
+  }
+  sums_.free();
+}
+
+/// What a rank did is told once, after as many steps as the ranks make between two exchanges of a
+/// fragment, however many there are.
+std::vector<double> LocalSgd::take_words(bool of_steps) {
+  std::vector<double> words{0, 0, asks_to_stop_ ? 1.0 : 0.0};
+  if (!of_steps) return words;
+  words[kSkipped] = std::exchange(skipped_, 0);
+  words[kSteps] = static_cast<double>(std::exchange(steps_, 0));
+  return words;
+}
+
+void LocalSgd::begin_exchange(Fragment& fragment, bool is_rest) {
+  const LowBitErrors& errors = fragment.errors;
+  const std::int64_t elements = fragment.elements.elements();
+  fragment.sent = weights_.zeros(elements);
+  weights_.read(fragment.sent, fragment.elements);
+  const Tensor moved = weights_.zeros(errors ? errors.of_message.elements() : elements);
+  const Tensor own = moved.rows(0, elements);
+  kernels::axpy(own, part_of(anchor_, fragment.elements), -1, fragment.sent, stream_);
+  if (errors) kernels::axpy(moved, moved, -1, errors.of_message, stream_);
+  Communicator& ranks = sums_.ranks();
+  const std::vector<double> words = take_words(is_rest || &fragment == &fragments_.back());
+  if (errors && !is_rest) {
+    fragment.exchange.emplace(moved, errors, words, ranks, stream_);
+  } else {
+    if (errors) {
+      const Tensor shard = part_of(moved, shard_of(moved.elements(), ranks.rank(), ranks.size()));
+      kernels::axpy(shard, shard, -1, errors.of_sum, stream_);
+    }
+    fragment.exchange.emplace(moved, words, ranks, stream_);
+  }
+  fragment.is_rest = is_rest;
+  fragment.next = config_.steps;
+  since_exchange_ = fragment.steps = 0;
+}
+
+void LocalSgd::hear(const LateSum& exchange, LocalStep& step) {
+  was_asked_to_stop_ |= exchange.sum_of(kStops) > 0;
+  step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
+  step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
+}
+
+void LocalSgd::finish_exchange(Fragment& fragment, LocalStep& step) {
+  const Tensor mean = fragment.exchange->wait().rows(0, fragment.elements.elements());
+  hear(*fragment.exchange, step);
+  kernels::scale(mean, mean, 1 / static_cast<float>(sums_.ranks().size()), stream_);
+  move_anchor(fragment, mean);
+  const Tensor now = mean;  // what it held is used up
+  weights_.read(now, fragment.elements);
+  kernels::axpy(now, now, -1, fragment.sent, stream_);
+  kernels::axpy(now, now, 1, part_of(anchor_, fragment.elements), stream_);
+  weights_.write(now, fragment.elements);
+  fragment.exchange.reset();
+  fragment.sent = {};
+}
+
+void LocalSgd::move_anchor(const Fragment& fragment, const Tensor& mean) {
+  const Tensor anchor = part_of(anchor_, fragment.elements);
+  if (fragment.is_rest) return kernels::axpy(anchor, anchor, -1, mean, stream_);
+  const Tensor momentum = part_of(momentum_, fragment.elements);
+  const auto outer = static_cast<float>(config_.outer_momentum);
+  const auto rate = static_cast<float>(config_.outer_learning_rate);
+  kernels::scale(momentum, momentum, outer, stream_);
+  kernels::axpy(momentum, momentum, 1, mean, stream_);
+  kernels::axpy(anchor, anchor, -rate, mean, stream_);
+  kernels::axpy(anchor, anchor, -rate * outer, momentum, stream_);
+}
+
+void LocalSgd::average_state() {
+  Communicator& ranks = sums_.ranks();
+  const float share = 1 / static_cast<float>(ranks.size());
+  engine_.optimizer().visit_state([&](const StateLabel&, Tensor& tensor) {
+    if (!tensor) return;
+    LateSum(tensor.view({tensor.elements()}), {}, ranks, stream_).wait();
+    kernels::scale(tensor, tensor, share, stream_);
+  });
+  std::int64_t most = 0;
+  for (const std::string& steps :
+       ranks.host_gather(std::to_string(engine_.optimizer().steps_taken())))
+    most = std::max(most, std::int64_t{std::stoll(steps)});
+  engine_.optimizer().set_steps_taken(most);
+}
+
+LocalStep LocalSgd::wait_for_exact_weights() {
+  LocalStep last;
+  if (!are_under_way()) return last;
+  for (Fragment& fragment : fragments_) {
+    if (fragment.exchange) finish_exchange(fragment, last);
+  }
+  for (Fragment& fragment : fragments_) {
+    if (fragment.steps == 0 && !fragment.errors) continue;
+    begin_exchange(fragment, true);
+    finish_exchange(fragment, last);
+  }
+  weights_.write(anchor_, weights_.all());
+  average_state();
+  drop();
+  return last;
+}
+
+void LocalSgd::drop() {
+  for (Fragment& fragment : fragments_) {
+    if (fragment.exchange) fragment.exchange->wait();
+    fragment.exchange.reset();
+    fragment.sent = {};
+    fragment.errors = {};
+  }
+  anchor_ = {};
+  steps_ = 0;
+  skipped_ = 0;
+  was_asked_to_stop_ = false;
+  sums_.free();
+  sums_.keep_own(false);
+}
+
+void LocalSgd::with_exact(const std::function<void()>& use) {
+  if (!are_under_way()) return use();
+  const Tensor now = weights_.zeros(sums_.elements());
+  weights_.read(now, weights_.all());
+  weights_.write(anchor_, weights_.all());
+  try {
+    use();
+  } catch (...) {
+    weights_.write(now, weights_.all());
+    throw;
+  }
+  weights_.write(now, weights_.all());
+}
+
+std::optional<bool> LocalSgd::vote_to_stop(bool asks) {
+  if (!are_under_way()) return {};
+  asks_to_stop_ = asks;
+  return was_asked_to_stop_;
+}
+
+void LocalSgd::save(State& state) const {
+  for (const Parameter* weight : engine_.parameters())
+    state.tensors[kMomentum + weight->name()] = sums_.part_of(momentum_, *weight);
+}
+
+void LocalSgd::load(const State& state) {
+  for (const Parameter* weight : engine_.parameters()) {
+    const std::string name = kMomentum + weight->name();
+    const Tensor own = sums_.part_of(momentum_, *weight);
+    if (state.tensors.contains(name)) {
+      wait_for_copy(own, state.tensor(name), stream_);
+    } else {
+      fill_zero(own, stream_);  // of a run without local steps
+    }
+  }
+}
 
 /// Local SGD: in Predict each rank trains on by itself. What it tells of a step is its own, and the
 /// monitor judges none of them.
@@ -12,6 +379,15 @@ class LocalSgdMethod final : public Method {
   using Method::Method;
   static const std::vector<Refusal>& refusals();
   static std::string text(const PhaseConfig& config);
+  static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
+    return std::make_unique<LocalSgd>(setup);
+  }
+  static MethodTraits traits(const PhaseConfig& config) {
+    const LocalSgdConfig& group = config.local_sgd;
+    return {.runs_ahead_of_ranks = true,
+            .delay = group.delay,
+            .steps_to_fill_memory = group.delay + 2 + group.steps};
+  }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void enter_correct(PhaseOutcome& outcome) override {
@@ -19,10 +395,11 @@ class LocalSgdMethod final : public Method {
     parts_.enter_model(Phase::kCorrect);
   }
   void drain(PhaseOutcome& outcome) override {
-    tell_skipped(parts_.model.support().local->wait_for_exact_weights(), outcome);
+    tell_skipped(local().wait_for_exact_weights(), outcome);
   }
 
  private:
+  LocalTraining& local() const { return dynamic_cast<LocalTraining&>(parts_.model.pending()); }
   void tell_skipped(const LocalStep& step, PhaseOutcome& outcome);
 };
 
@@ -67,7 +444,7 @@ std::string LocalSgdMethod::text(const PhaseConfig& config) {
 }
 
 void LocalSgdMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
-  const LocalStep step = parts_.model.support().local->wait_for_step(batch);
+  const LocalStep step = local().wait_for_step(batch);
   outcome.cost += 1;
   outcome.loss = step.own.loss;
   outcome.gradient_norm = step.own.norm;

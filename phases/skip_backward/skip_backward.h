@@ -91,6 +91,9 @@ class SkipBackwardMethod final : public Method {
         correct_(prediction_) {}
   static const std::vector<Refusal>& refusals();
   static std::string text(const PhaseConfig& config);
+  static MethodTraits traits(const PhaseConfig&) {
+    return {.skips_backward = true, .steps_to_fill_memory = 64};
+  }
 
   void allow(PhaseSignals& signals) override;
   void train(const Batch& batch, PhaseOutcome& outcome) override { full_.run(batch, outcome); }

@@ -97,7 +97,8 @@ constexpr const char* kLearningRate = "optimizer.learning_rate";
 /// What does not go with the spec's ranks.
 std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec, const ComparisonArm& arm,
                                              const HybridTrainerConfig& config) {
-  if (arm.is_program() || (spec.ranks == 1 && !config.phases.runs_ahead_of_ranks())) return {};
+  if (arm.is_program() || (spec.ranks == 1 && !config.phases.traits().runs_ahead_of_ranks))
+    return {};
   try {
     check_ranks(config, spec.ranks);
     return {};

@@ -7,8 +7,10 @@
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "phases/refusal.h"
 #include "src/config/stretches.h"
 #include "src/core/messages.h"
+#include "src/files/config_fields.h"
 
 namespace hybrid_trainer {
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "phases/refusal.h"
-#include "src/files/config_fields.h"
 
 namespace hybrid_trainer {
+
+struct Refusal;
 
 /// Adds "KEY: got VALUE, but WHY (with CONTEXT); want WANTED" for each value that a row refuses.
 /// `known` are values beside the configuration's own.

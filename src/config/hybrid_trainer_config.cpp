@@ -7,6 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "phases/refusal.h"
 #include "src/config/config_checks.h"
 #include "src/core/messages.h"
 
@@ -160,7 +161,7 @@ bool HybridTrainerConfig::freezes() const {
 HybridTrainerConfig HybridTrainerConfig::with_parts() const { return with_applied_parts(*this); }
 
 std::string HybridTrainerConfig::optimizer_state_home() const {
-  if (phases.delays_updates()) return phases.asynchronous_optimizer.exact_state;
+  if (phases.traits().delays_updates) return phases.asynchronous_optimizer.exact_state;
   const bool is_on_host = optimizer.paged && memory.optimizer_state == "device";
   return is_on_host ? "host" : memory.optimizer_state;
 }
@@ -185,7 +186,8 @@ bool HybridTrainerConfig::updates_at_once() const {
 }
 
 bool HybridTrainerConfig::saves_by_time() const {
-  return checkpoint.every_minutes > 0 && !divergence.rolls_back() && !phases.runs_ahead_of_ranks();
+  return checkpoint.every_minutes > 0 && !divergence.rolls_back() &&
+         !phases.traits().runs_ahead_of_ranks;
 }
 
 std::vector<std::string> HybridTrainerConfig::problems(const ModelRegistry& registry) const {

@@ -1,10 +1,15 @@
 #pragma once
 
+#include <span>
+
 #include "hybrid_trainer/nn/parameter.h"
+#include "hybrid_trainer/optim/optimizer_config.h"
 #include "src/optim/optimizer_state.h"
-#include "src/optim/update_predictor.h"
 
 namespace hybrid_trainer {
+
+class UpdatePredictor;
+struct PredictedUpdates;
 
 /// Elements of a parameter that are updated together: it may be cut between two such units, with the
 /// bits of an update of the whole.

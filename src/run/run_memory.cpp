@@ -246,7 +246,7 @@ std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
   smallest.memory.host_budget = {};
   smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
   if (ranks > 1) {
-    const bool other_examples = config.phases.runs_ahead_of_ranks() &&
+    const bool other_examples = config.phases.traits().runs_ahead_of_ranks &&
                                 config.gradient_accumulation.micro_batches % ranks != 0;
     const MemoryNeed need =
         other_examples  // which a rank that goes on alone does not take

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/output_file.h"
 #include "src/observability/report.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 
@@ -33,15 +34,17 @@ void RunRecords::resume_after(std::int64_t step) {
 }
 
 void RunRecords::add_use_of(const HybridTrainer& trainer) {
-  summary_.predictions = trainer.statistics().predictions;
-  summary_.count(Recovery::kRollBack) = trainer.roll_backs().count;  // also of records given up
-  summary_.rolled_back_steps = trainer.roll_backs().steps;
-  summary_.learning_rate_factor = trainer.roll_backs().rate_factor;
-  const OffloadUse& offload = trainer.offload_use();
+  summary_.predictions = trainer.machine().statistics().predictions;
+  const RollBacks& roll_backs = trainer.progress().roll_backs;
+  summary_.count(Recovery::kRollBack) = roll_backs.count;  // also of records given up
+  summary_.rolled_back_steps = roll_backs.steps;
+  summary_.learning_rate_factor = roll_backs.rate_factor;
+  const OffloadUse& offload = trainer.trainable().offload().use();
   summary_.offload = {offload.times, offload.bytes, offload.restore_seconds,
                       offload.waited_seconds};
-  if (!summary_.speculation) return;
-  const SpeculationUse late = trainer.speculation_use();
+  const SpeculativeOptimizer* const speculation = trainer.trainable().step().speculation();
+  if (!summary_.speculation || speculation == nullptr) return;
+  const SpeculationUse late = speculation->use();
   summary_.speculation->waits = late.waits;
   summary_.speculation->worker_seconds = late.worker_seconds;
   summary_.speculation->wait_seconds = late.wait_seconds;

@@ -6,6 +6,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/checkpoint.h"
 #include "src/run/run_ranks.h"
+#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 
@@ -104,7 +105,7 @@ TrainingLoop::Evaluated TrainingLoop::evaluate() {
   const auto read_out = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
-  run_.trainer.with_exact_weights([&] { found.of_weights = read_out(); });
+  run_.trainer.trainable().pending().with_exact([&] { found.of_weights = read_out(); });
   run_.trainer.with_average([&] { found.loss_of_average = read_out().loss; });
   run_.trainer.hold_weights(true);
   return found;
@@ -137,10 +138,12 @@ void TrainingLoop::add_overhead(StepRecord& record) {
 
 /// An evaluation that falls due in Predict waits until the prediction is decided.
 bool TrainingLoop::evaluates_after(std::int64_t step, std::int64_t undecided_before) {
-  if (run_.trainer.undecided_steps() > 0) return false;
+  if (run_.trainer.machine().undecided_steps() > 0) return false;
   const std::int64_t every = run_.config.training.evaluate_every_steps;
   const bool due = every > 0 && step / every > (step - 1 - undecided_before) / every;
-  return run_.trainer.evaluates(due || step == run_.config.training.steps);
+  TrainerProgress& progress = run_.trainer.progress();
+  return progress.judge.evaluates(due || step == run_.config.training.steps,
+                                  progress.has_delayed_updates(run_.config.phases));
 }
 
 Batch TrainingLoop::next_batch() {
@@ -156,17 +159,18 @@ Batch TrainingLoop::next_batch() {
 /// One step, and the evaluation that falls due after it.
 StepRecord TrainingLoop::step() {
   const Batch batch = next_batch();
-  run_.now = {run_.trainer.phase(), run_.trainer.steps_done() + 1};
+  run_.now = {run_.trainer.machine().phase(), run_.trainer.steps_done() + 1};
   run_.records.begin_step(*run_.now.phase, run_.now.step);
-  const std::int64_t undecided_before = run_.trainer.undecided_steps();
+  const std::int64_t undecided_before = run_.trainer.machine().undecided_steps();
   try {
     run_.ranks.begin_step();
     StepRecord record = run_.trainer.step(batch);
     run_.ranks.end_step(run_.config, record);
-    if (run_.trainer.must_go_back() || !evaluates_after(record.step, undecided_before))
+    if (run_.trainer.progress().must_go_back || !evaluates_after(record.step, undecided_before))
       return record;
-    if (run_.trainer.judges()) run_.trainer.settle();  // what is judged is what is saved
-    if (!run_.trainer.must_go_back()) evaluate(record);
+    if (run_.trainer.progress().judge.is_on())
+      run_.trainer.settle();  // what is judged is what is saved
+    if (!run_.trainer.progress().must_go_back) evaluate(record);
     return record;
   } catch (const DivergedStep& error) {
     run_.records.write_failed(error.record);
@@ -194,7 +198,7 @@ void TrainingLoop::go_back(const StepRecord& failed) {
 }
 
 void TrainingLoop::compare_weights() {
-  run_.trainer.with_exact_weights(
+  run_.trainer.trainable().pending().with_exact(
       [&] { check_same_weights(run_.ranks, run_.trainer.steps_done(), run_.model, run_.stream); });
 }
 
@@ -211,26 +215,28 @@ void TrainingLoop::settle() {
 /// Where gradients of other ranks are under way, nobody waits for them to say it.
 StepWish TrainingLoop::agree() {
   const StepWish here{run_.interruption.requested(), schedule_.is_due_by_time()};
-  if (const auto late = run_.trainer.late_vote_to_stop(here.stops)) return {.stops = *late};
+  if (const auto late = run_.trainer.trainable().pending().vote_to_stop(here.stops))
+    return {.stops = *late};
   return run_.ranks.agree(here);
 }
 
 /// Whether the checkpoint of this step is one of the best.
 bool TrainingLoop::judge(const StepRecord& record) {
-  return record.validation_loss && run_.trainer.judges() &&
-         run_.trainer.judge(*record.validation_loss);
+  LossJudge& judge = run_.trainer.progress().judge;
+  return record.validation_loss && judge.is_on() &&
+         judge.judge(run_.trainer.steps_done(), *record.validation_loss);
 }
 
 /// Only a healthy step is saved or judged where the run may go back to it.
 void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
-  const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.is_healthy();
+  const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.machine().is_healthy();
   const bool is_best = may_save && judge(record);
   const bool saves = may_save && (is_due || is_best);
   if (run_.config.distributed.compares_weights(record.step, saves)) compare_weights();
   const auto use = by_steps ? CheckpointUse::kResumeAndRollBack : CheckpointUse::kResume;
   if (!saves) return;
   if (!run_.saving.save(run_.trainer, run_.records, use)) {
-    if (is_best) run_.trainer.forget_best();
+    if (is_best) run_.trainer.progress().judge.forget(run_.trainer.steps_done());
     return;
   }
   schedule_.saved();
@@ -251,16 +257,17 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   run_.trainer.hold_weights(true);
   recorded_ = Clock::now();
   if (saves_first) run_.saving.save(run_.trainer, run_.records, CheckpointUse::kResumeAndRollBack);
-  while (run_.trainer.steps_done() < steps && !run_.trainer.is_out_of_patience()) {
+  while (run_.trainer.steps_done() < steps && !run_.trainer.progress().judge.is_out_of_patience()) {
     const StepWish wish = agree();
     if (wish.stops) break;
     StepRecord record = step();
     record.initial_validation_loss = std::exchange(initial_validation_loss_, std::nullopt);
     add_overhead(record);
-    const bool by_steps = schedule_.is_due_by_steps(record.step, run_.trainer.last_return_point());
+    const bool by_steps =
+        schedule_.is_due_by_steps(record.step, run_.trainer.progress().last_return_point());
     const bool is_due = by_steps || wish.saves;
-    if (is_due && !run_.trainer.must_go_back()) settle();
-    if (run_.trainer.must_go_back()) {
+    if (is_due && !run_.trainer.progress().must_go_back) settle();
+    if (run_.trainer.progress().must_go_back) {
       go_back(record);
       continue;
     }
@@ -278,7 +285,7 @@ std::string TrainingLoop::patience_text() const {
                 ": no evaluation lowered the validation loss",
                 training.min_improvement > 0 ? concat(" by more than ", training.min_improvement)
                                              : std::string(),
-                " since step ", run_.trainer.improved_at(), " (training.patience ",
+                " since step ", run_.trainer.progress().judge.improved_at(), " (training.patience ",
                 training.patience, ")");
 }
 
@@ -292,8 +299,8 @@ RunEnd TrainingLoop::end() {
   }
   run_.trainer.hold_weights(false);
   run_.ranks.wait_for_all();
-  run_.records.summary().best = run_.trainer.best();
-  if (run_.trainer.is_out_of_patience() && run_.trainer.steps_done() < steps) {
+  run_.records.summary().best = run_.trainer.progress().judge.lowest();
+  if (run_.trainer.progress().judge.is_out_of_patience() && run_.trainer.steps_done() < steps) {
     run_.records.summary().stopped_early = true;
     run_.records.tell(patience_text());
     return RunEnd::kFinished;

@@ -18,6 +18,7 @@
 #include "src/run/run_ranks.h"
 #include "src/run/run_settings.h"
 #include "src/run/training_loop.h"
+#include "src/trainer/model_trainable.h"
 #include "src/trainer/planning/device_memory.h"
 #include "src/trainer/planning/memory_breakdown.h"
 #include "src/trainer/settings_table.h"
@@ -39,7 +40,8 @@ namespace {
 
 /// Throws ConfigError where training.steps are less than what a resumed trainer has done.
 void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& trainer) {
-  const bool is_under_way = trainer.undecided_steps() > 0 || trainer.has_late_updates();
+  const bool is_under_way = trainer.machine().undecided_steps() > 0 ||
+                            trainer.progress().has_delayed_updates(config.phases);
   const std::int64_t least = trainer.steps_done() + (is_under_way ? 1 : 0);
   if (config.training.steps >= least) return;
   throw ConfigError({concat(
@@ -134,7 +136,7 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
   summary.effective_batch = config_.effective_batch();
   summary.masked = config_.masks();
   for (Phase phase : kAllPhases)
-    summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
+    summary.phase(phase).precision = precision_name(trainer.trainable().precision().of(phase));
 }
 
 /// What is simulated is left out where that fails: the run itself is complete.
@@ -239,21 +241,21 @@ TrainingRunResult TrainingRun::train_or_resume() {
                     if (!settings_.quiet) console_ << text << std::endl;  // it may take long
                   }});
   HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
-  trainer.on_event([&](const std::string& text) { early.push_back(text); });
+  trainer.listen([&](const std::string& text) { early.push_back(text); });
   const bool resumed = resumes_ && trainer.resume(run_.checkpoints());
   check_same_start(ranks_, trainer.steps_done(), model, stream_);
   loader_.seek(trainer.steps_done());
   if (const ModelRegistry* const families = task_->simulated_by()) {
     if (const auto why = why_no_predictions(config_, ranks_.size(), *families)) {
-      trainer.give_up_predicting();
+      trainer.machine().give_up_predicting();
       early.push_back(*why);
     }
   }
   if (resumes_ && !resumed)
     early.push_back(concat("there is no checkpoint in ", run_.checkpoints(), ": begins at step 1"));
   check_steps_left(config_, trainer);
-  const bool is_at_end =
-      trainer.steps_done() == config_.training.steps || trainer.is_out_of_patience();
+  const bool is_at_end = trainer.steps_done() == config_.training.steps ||
+                         trainer.progress().judge.is_out_of_patience();
   const bool was_finished = ranks_.on_first(resumed && is_at_end && end_of_run(run_) == "finished");
   if (!was_finished) task_->write_files(paths, run_, config_, resumes_);
   RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
@@ -262,11 +264,10 @@ TrainingRunResult TrainingRun::train_or_resume() {
   if (const std::string link = imitated_link_text(config_.distributed); !link.empty())
     records.tell(concat("the link between ranks is simulated: ", link));
   for (const std::string& text : early) records.tell(text);
-  trainer.on_event({});
-  trainer.on_mishap([&](const std::string& text) { records.tell(text); });
+  trainer.listen({}, [&](const std::string& text) { records.tell(text); });
   if (was_finished) {
     records.tell(concat("the run is finished: ", trainer.steps_done(),
-                        trainer.is_out_of_patience()
+                        trainer.progress().judge.is_out_of_patience()
                             ? " steps; a larger training.patience, or 0, goes on"
                             : " steps; a larger training.steps goes on"));
     return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMostSummaryBytes)};
@@ -289,7 +290,7 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
   settings.config.validate(*settings.registry);
   if (!settings.export_to.empty())
     OutputFolder(settings.export_to, OutputFolder::Existing::kRefuse).require_free();
-  if (settings.ranks != nullptr || settings.config.phases.runs_ahead_of_ranks())
+  if (settings.ranks != nullptr || settings.config.phases.traits().runs_ahead_of_ranks)
     check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
   std::optional<Interruption> own;  // made before any thread that computes
   const Interruption& interruption = settings.interruption ? *settings.interruption : own.emplace();

@@ -27,10 +27,11 @@ namespace hybrid_trainer {
 class TrainerMessages {
  public:
   using Listener = std::function<void(const std::string&)>;
-  /// Called with each line.
-  void on_event(Listener listener) { listener_ = std::move(listener); }
-  /// Called with each warning alone.
-  void on_mishap(Listener listener) { mishap_listener_ = std::move(listener); }
+  /// `on_event` is called with each line, `on_warning` with each warning alone.
+  void listen(Listener on_event, Listener on_warning) {
+    on_event_ = std::move(on_event);
+    on_warning_ = std::move(on_warning);
+  }
   void tell(const std::string& text) const;
   void warn(const std::string& text);
   /// These two for the trainer's parts, which it outlives.
@@ -44,17 +45,17 @@ class TrainerMessages {
   std::string& warnings() { return warnings_; }
 
  private:
-  Listener listener_, mishap_listener_;
+  Listener on_event_, on_warning_;
   std::string warnings_;
 };
 
 void TrainerMessages::tell(const std::string& text) const {
-  if (listener_) listener_(text);
+  if (on_event_) on_event_(text);
 }
 
 void TrainerMessages::warn(const std::string& text) {
   warnings_ += (warnings_.empty() ? "" : "; ") + text;
-  if (mishap_listener_) mishap_listener_(text);
+  if (on_warning_) on_warning_(text);
   tell(text);
 }
 
@@ -124,16 +125,16 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& s
       ranks_(ranks),
       tell_(std::move(tell)),
       warn_(std::move(warn)),
-      has_lag_(!config.phases.skips_backward()),
+      has_lag_(!config.phases.traits().skips_backward),
       prefers_(config.prefers()),
-      predicts_without_waiting_(config.phases.delays_gradients() || config.phases.trains_locally()),
+      predicts_without_waiting_(config.phases.traits().runs_ahead_of_ranks),
       monitor_(config.device_budget()),
       experts_(warn_) {}
 
 StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
                                 std::string& warnings) {
   StepRecord record;
-  record.learning_rate = trainable_.learning_rate();
+  record.learning_rate = trainable_.step().learning_rate();
   record.rate_factor = outcome.rate_factor;
   record.probe_position = outcome.probe_position;
   record.probe_cost = outcome.probe_cost;
@@ -151,7 +152,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
   record.advantage = outcome.advantage;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
-  if (const LossScale* const scale = trainable_.used_loss_scale()) {
+  if (const LossScale* const scale = trainable_.step().scales().used_loss_scale()) {
     record.loss_scale = scale->value();
     record.overflows = scale->overflows();
   }
@@ -160,7 +161,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   record.event = outcome.event;
   record.tokens = batch.tokens();
   record.effective_batch = batch.size();
-  record.micro_batches = trainable_.micro_batches_of(batch);
+  record.micro_batches = trainable_.step().micro_batches().of(batch);
   record.device_memory = trainable_.stream().pool()->use();
   if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
@@ -276,7 +277,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
                              Communicator* ranks)
     : config_(validated(config)),
       messages_(std::make_unique<TrainerMessages>()),
-      progress_(std::make_unique<TrainerProgress>(LossJudge(config_))),
+      progress_(LossJudge(config_)),
       stretches_(std::make_unique<Stretches>(config_)),
       stream_(stream),
       upload_(std::make_unique<BatchUpload>()),
@@ -287,72 +288,27 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
       std::make_unique<StepRecorder>(config_, *stretches_, places->host().pool(), *trainable_,
                                      ranks, messages_->teller(), messages_->warner());
   checkpoints_ = std::make_unique<TrainerCheckpoints>(
-      config_, *progress_, *trainable_, machine_, ranks, messages_->teller(), messages_->warner());
+      config_, progress_, *trainable_, machine_, ranks, messages_->teller(), messages_->warner());
 }
 
 HybridTrainer::~HybridTrainer() = default;
 
-const OffloadUse& HybridTrainer::offload_use() const { return trainable_->offload_use(); }
-
-bool HybridTrainer::has_late_updates() const {
-  return config_.phases.delays_updates() && progress_->last_phase == Phase::kPredict;
-}
-
-SpeculationUse HybridTrainer::speculation_use() const { return trainable_->speculation_use(); }
-
-const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
-
 BatchShape HybridTrainer::batch_shape() const { return stretches_->at(steps_done()).batch; }
-
-std::int64_t HybridTrainer::steps_done() const { return progress_->steps_done; }
-
-const RollBacks& HybridTrainer::roll_backs() const { return progress_->roll_backs; }
-
-std::int64_t HybridTrainer::last_return_point() const { return progress_->last_return_point(); }
 
 void HybridTrainer::with_average(const std::function<void()>& read_out) {
   trainable_->with_average(read_out);
 }
 
-void HybridTrainer::with_exact_weights(const std::function<void()>& use) {
-  trainable_->with_exact_weights(use);
-}
-
-std::optional<bool> HybridTrainer::late_vote_to_stop(bool asks) {
-  return trainable_->vote_to_stop(asks);
-}
-
 void HybridTrainer::settle() {
   PhaseOutcome outcome;
   machine_.drain(outcome);
-  must_go_back_ |= outcome.recovery == Recovery::kRollBack;
+  progress_.must_go_back |= outcome.recovery == Recovery::kRollBack;
   if (!outcome.event.empty()) messages_->warn(outcome.event);
 }
 
-bool HybridTrainer::judges() const { return progress_->judge.is_on(); }
-
-bool HybridTrainer::evaluates(bool due) {
-  return progress_->judge.evaluates(due, has_late_updates());
-}
-
-bool HybridTrainer::judge(double validation_loss) {
-  return progress_->judge.judge(steps_done(), validation_loss);
-}
-
-void HybridTrainer::forget_best() { progress_->judge.forget(steps_done()); }
-
-std::optional<BestCheckpoint> HybridTrainer::best() const { return progress_->judge.lowest(); }
-
-bool HybridTrainer::is_out_of_patience() const { return progress_->judge.is_out_of_patience(); }
-
-std::int64_t HybridTrainer::improved_at() const { return progress_->judge.improved_at(); }
-
-void HybridTrainer::on_event(std::function<void(const std::string&)> listener) {
-  messages_->on_event(std::move(listener));
-}
-
-void HybridTrainer::on_mishap(std::function<void(const std::string&)> listener) {
-  messages_->on_mishap(std::move(listener));
+void HybridTrainer::listen(std::function<void(const std::string&)> on_event,
+                           std::function<void(const std::string&)> on_warning) {
+  messages_->listen(std::move(on_event), std::move(on_warning));
 }
 
 std::string HybridTrainer::save(const std::string& folder, CheckpointUse use) {
@@ -364,12 +320,12 @@ bool HybridTrainer::resume(const std::string& folder) { return checkpoints_->res
 
 void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
   checkpoints_->roll_back(folder, failed);
-  must_go_back_ = false;
+  progress_.must_go_back = false;
   went_back_ = true;
 }
 
 StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& batch) {
-  must_go_back_ = outcome.recovery == Recovery::kRollBack;
+  progress_.must_go_back = outcome.recovery == Recovery::kRollBack;
   StepRecord record = recorder_->record(steps_done() + 1, outcome, batch, messages_->warnings());
   if (std::exchange(went_back_, false))
     record.recovery = std::max(record.recovery, Recovery::kRollBack);
@@ -378,27 +334,27 @@ StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& ba
 
 void HybridTrainer::hold_weights(bool holds) {
   holds_weights_ = holds;
-  if (!holds) trainable_->send_weights();
+  if (!holds) trainable_->step().send_weights();
 }
 
 StepRecord HybridTrainer::step(const Batch& batch) {
   const auto begin = Clock::now();
-  trainable_->send_weights();
-  const Phase before = progress_->last_phase;
+  trainable_->step().send_weights();
+  const Phase before = progress_.last_phase;
   stream_.pool()->reset_peaks();
   trainable_->set_steps_done(steps_done());
   PhaseOutcome outcome;
   try {
     machine_.step(upload_->to_device(batch, stream_), outcome);
   } catch (const Diverged& error) {
-    if (!holds_weights_) trainable_->send_weights();
+    if (!holds_weights_) trainable_->step().send_weights();
     throw DivergedStep(error.what(), record_of(outcome, batch));
   }
   trainable_->balance_experts();
-  if (!holds_weights_) trainable_->send_weights();
+  if (!holds_weights_) trainable_->step().send_weights();
   StepRecord record = record_of(outcome, batch);
-  ++progress_->steps_done;
-  progress_->last_phase = outcome.phase;
+  ++progress_.steps_done;
+  progress_.last_phase = outcome.phase;
   record.seconds = seconds_since(begin);
   record.tokens_per_second = static_cast<double>(record.tokens) / record.seconds;
   recorder_->tell_outcome(record.step, before, outcome);

@@ -19,7 +19,7 @@ std::string micro_batches_key(Phase phase) {
 /// Delayed updates are no reason for another precision than Full's.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   MixedPrecisionConfig precision = config.mixed_precision;
-  if (!config.phases.skips_backward() && precision.predict == "auto")
+  if (!config.phases.traits().skips_backward && precision.predict == "auto")
     precision.predict = precision.full;
   return precision;
 }
@@ -112,7 +112,7 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
     : model_(model),
       stream_(stream),
       ranks_(ranks),
-      predicts_backward_(config.phases.skips_backward()),
+      predicts_backward_(config.phases.traits().skips_backward),
       places_(std::move(places)),
       tell_(std::move(tell)),
       step_(model, config, stream, *places_, ranks),
@@ -123,13 +123,13 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       average_(config.training.average_weights, places_->overflow()),
       routers_(model, stream),
       weights_(step_, offload_, average_, *places_),
-      pending_(make_pending_work(config, step_, tell_)) {
+      pending_(make_pending_work({config.phases, config.optimizer, step_, tell_})) {
   const DeviceMap map(config.memory);
   if (map.farthest() != "device") move_weights(model, map, *places_);
   step_.on_halving([this](const Batch& batch, std::int64_t before) {
     tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
                  " examples in ", name_of(position_.phase()), "; there they have ",
-                 batch.size() / micro_batches_of(batch), " from here on"));
+                 batch.size() / step_.micro_batches().of(batch), " from here on"));
   });
 }
 
@@ -203,11 +203,6 @@ void ModelTrainable::with_average(const std::function<void()>& read_out) {
   exchange_average();
 }
 
-SpeculationUse ModelTrainable::speculation_use() const {
-  const SpeculativeOptimizer* const speculation = step_.speculation();
-  return speculation == nullptr ? SpeculationUse{} : speculation->use();
-}
-
 void ModelTrainable::save(State& state) {
   step_.require_whole_update();
   stream_.synchronize();
@@ -238,7 +233,8 @@ void ModelTrainable::load(const State& state) {
   micro_batches_.load(state, tell_);
   step_.publish_weights();
   step_.send_weights();
-  pending_->load(state, precision().of(Phase::kPredict));
+  if (step_.speculation() != nullptr) step_.compute_in(precision().of(Phase::kPredict), true);
+  pending_->load(state);
   rollback_.load(state);
 }
 

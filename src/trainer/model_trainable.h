@@ -16,7 +16,6 @@
 #include "hybrid_trainer/phases/trainable.h"
 #include "memory/weight_copies.h"
 #include "src/trainer/expert_routing.h"
-#include "src/trainer/pending_work.h"
 #include "src/trainer/step/micro_batches.h"
 #include "src/trainer/step/training_step.h"
 
@@ -217,31 +216,16 @@ class ModelTrainable final : public Trainable {
   LossModel& model() { return model_; }
   WeightSpace& weights() override { return weights_; }
   Rollback& rollback() override { return rollback_; }
-  MethodSupport support() override { return pending_->support(); }
+  PendingWork& pending() override { return *pending_; }
 
   /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps) { position_.set_steps_done(steps); }
-  /// Learning rate of the next step.
-  double learning_rate() const { return step_.rates().rate(); }
-  /// What the schedule's rates are multiplied by after going back to a checkpoint.
-  void set_rate_factor(double factor) { step_.rates().set_rate_factor(factor); }
-  /// How many the batch has in the phase entered last; see PhaseMicroBatches.
-  std::int64_t micro_batches_of(const Batch& batch) const {
-    return step_.micro_batches().of(batch);
-  }
+  /// Computes losses, gradients and updates.
+  TrainingStep& step() { return step_; }
+  const TrainingStep& step() const { return step_; }
+  /// The optimizer state in Predict.
+  const PredictOffload& offload() const { return offload_; }
   const PhasePrecision& precision() const { return position_.precision(); }
-  /// Of runs with a phase in fp16; else null.
-  const LossScale* used_loss_scale() const { return step_.scales().used_loss_scale(); }
-
-  /// Starts to gather the other ranks' updates where weights are whole, as their use does, too. A
-  /// collective.
-  void send_weights() { step_.send_weights(); }
-  /// This rank's parts of the weights; null where it has all of them.
-  const WeightParts* parts() const { return step_.parts(); }
-  /// Calls `use` while the exact weights are in place of predicted ones.
-  void with_exact_weights(const std::function<void()>& use) { pending_->with_exact(use); }
-  /// See PendingWork.
-  std::optional<bool> vote_to_stop(bool asks) { return pending_->vote_to_stop(asks); }
   /// See move_selection_biases; to be called once a step.
   void balance_experts();
   /// Weights and their mean change places; see WeightAverage.
@@ -249,9 +233,6 @@ class ModelTrainable final : public Trainable {
   /// Calls `read_out` while the weights are their mean, if there is one (training.average_weights).
   void with_average(const std::function<void()>& read_out);
 
-  const OffloadUse& offload_use() const { return offload_.use(); }
-  /// Of an asynchronous optimizer; nothing with the other methods.
-  SpeculationUse speculation_use() const;
   /// What the device took until the phase was entered, if one was since the last call; the pool's
   /// peaks begin anew after it. To be called once a step.
   std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }

@@ -49,7 +49,7 @@ PredictOffload::PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& 
       strategy_(make_offload_strategy(offload_config(config),
                                       offload_pool(offload_config(config), places),
                                       staging_of(config, places))),
-      empties_device_(config.phases.skips_backward() &&
+      empties_device_(config.phases.traits().skips_backward &&
                       config.predict_aware_memory.offload_strategy != "none") {}
 
 void PredictOffload::move_state_out() {

@@ -220,7 +220,7 @@ std::string TrainerCheckpoints::save_share(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   CheckpointShare share;
   ranks.attempt([&] {
-    share = own_share(state(), trainable_.parts(), ranks);
+    share = own_share(state(), trainable_.step().parts(), ranks);
     for (auto& [name, tensor] : share.state.tensors)
       tensor = wait_for_host(tensor, trainable_.stream());
     return std::string();
@@ -242,7 +242,7 @@ void TrainerCheckpoints::check_config_of(const State& state) const {
   ConfigChanges changes = config_changes(saved, config_);
   const bool gives_up = saved.phases.max_predict_steps > 0 && config_.phases.max_predict_steps == 0;
   const bool is_under_way =
-      saved.phases.skips_backward()
+      saved.phases.traits().skips_backward
           ? state.integer("phases.jump.open") != 0
           : state.integer("phases.has_entered") != 0 &&
                 state.integer("phases.entered") == static_cast<std::int64_t>(Phase::kPredict);
@@ -293,7 +293,7 @@ void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
 /// Of what ranks have parts of, this one's alone.
 State TrainerCheckpoints::own_state_of(const CheckpointInfo& checkpoint) const {
   const Stream host(MemoryPool::create("host"));
-  const WeightParts* const parts = trainable_.parts();
+  const WeightParts* const parts = trainable_.step().parts();
   return parts ? load_checkpoint(checkpoint, host, own_elements(*parts))
                : load_checkpoint(checkpoint, host);
 }
@@ -308,7 +308,7 @@ void TrainerCheckpoints::load(const State& state) {
   const std::vector<double>& points = state.reals_of(kReturnPoints);
   progress_.return_points.assign(points.begin(), points.end());
   progress_.judge.load(state);
-  trainable_.set_rate_factor(progress_.roll_backs.rate_factor);
+  trainable_.step().rates().set_rate_factor(progress_.roll_backs.rate_factor);
   trainable_.set_steps_done(progress_.steps_done);
   trainable_.load(state);
   machine_.load(state);

@@ -7,6 +7,8 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "phases/refusal.h"
+#include "src/files/config_fields.h"
 
 namespace hybrid_trainer {
 namespace {

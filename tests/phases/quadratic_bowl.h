@@ -13,6 +13,9 @@
 #include "hybrid_trainer/kernels/reductions.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "hybrid_trainer/phases/trainable.h"
+#include "phases/asynchronous_gradients/delayed_gradients.h"
+#include "phases/asynchronous_optimizer/delayed_optimizer.h"
+#include "phases/local_sgd/local_training.h"
 
 namespace hybrid_trainer {
 
@@ -21,6 +24,7 @@ namespace hybrid_trainer {
 class QuadraticBowl final : public Trainable,
                             public WeightSpace,
                             public Rollback,
+                            public PendingWork,
                             public DelayedOptimizer,
                             public DelayedGradients {
  public:
@@ -123,10 +127,9 @@ class QuadraticBowl final : public Trainable,
   WeightSpace& weights() override { return *this; }
   Rollback& rollback() override { return *this; }
   /// Of the method that the phases are configured for.
-  MethodSupport support() override {
-    return {.optimizer = phases.delays_updates() ? this : nullptr,
-            .gradients = phases.delays_gradients() ? this : nullptr,
-            .local = phases.trains_locally() ? &local_ : nullptr};
+  PendingWork& pending() override {
+    if (phases.method == "local_sgd") return local_;
+    return *this;
   }
   const std::vector<Tensor>& values() const { return values_; }
   double loss(const Batch& batch) const { return loss_of(batch) + options_.forward_offset; }
@@ -263,7 +266,7 @@ class QuadraticBowl final : public Trainable,
 
  private:
   /// As if there was no other rank, and an exchange after each second step.
-  class Local final : public LocalTraining {
+  class Local final : public PendingWork, public LocalTraining {
    public:
     explicit Local(QuadraticBowl& bowl) : bowl_(bowl) {}
     LocalStep wait_for_step(const Batch& batch) override {

@@ -129,7 +129,7 @@ TEST_F(BestCheckpointTest, HoldsTheWeightsThatWereJudgedWithEveryMethod) {
     config.phases.local_sgd.delay = 1;
     config.optimizer.learning_rate = 0.01;
     const fs::path run = scratch_ / method;
-    const bool is_of_ranks = config.phases.runs_ahead_of_ranks();
+    const bool is_of_ranks = config.phases.traits().runs_ahead_of_ranks;
     if (is_of_ranks) {
       train(config, run, 2);
     } else {

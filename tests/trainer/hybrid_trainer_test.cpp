@@ -52,7 +52,7 @@ TEST(HybridTrainer, ASaveThatFailsLeavesPredictWithTheMemoryItHad) {
   const auto model_owner = make_model(parts.config.model, 0, parts.stream);
   LanguageModel& model = *model_owner;
   HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
-  while (trainer.undecided_steps() == 0) trainer.step(parts.batch);
+  while (trainer.machine().undecided_steps() == 0) trainer.step(parts.batch);
   EXPECT_EQ(parts.live_state(), 0u);
   const std::filesystem::path in_the_way =
       std::filesystem::temp_directory_path() / ("in_the_way_" + std::to_string(getpid()));
@@ -70,7 +70,7 @@ TEST(HybridTrainer, TellsOfOldCheckpointsThatStay) {
   LanguageModel& model = *model_owner;
   HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
   std::string told;
-  trainer.on_mishap([&](const std::string& text) { told += text; });
+  trainer.listen({}, [&](const std::string& text) { told += text; });
   trainer.step(parts.batch);
   trainer.save(folder.path().string());
   trainer.step(parts.batch);

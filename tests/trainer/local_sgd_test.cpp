@@ -1,4 +1,4 @@
-#include "src/trainer/pending_work.h"
+#include "phases/local_sgd/local_training.h"
 
 #include <algorithm>
 #include <array>
@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
+#include "src/trainer/model_trainable.h"
 #include "tests/trainer/late_ranks.h"
 
 namespace hybrid_trainer {
@@ -139,7 +140,7 @@ SettledWeights settle_after(std::int64_t steps, const HybridTrainerConfig& confi
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &ranks);
     while (trainer.steps_done() < steps)
       trainer.step(step_batch(config, trainer.steps_done(), stream));
-    EXPECT_EQ(trainer.phase(), Phase::kPredict);
+    EXPECT_EQ(trainer.machine().phase(), Phase::kPredict);
     weights.own[i] = master_values(*model, stream);
     trainer.save((folder / "checkpoints").string());  // settles
     weights.settled[i] = master_values(*model, stream);
@@ -199,14 +200,14 @@ class LocalStepsInForms : public ::testing::TestWithParam<ExchangeForm> {};
 /// Which all ranks have after each step, and which move when exchanges arrive.
 TEST_P(LocalStepsInForms, EvaluateTheCommonWeights) {
   std::array<std::vector<std::vector<float>>, 2> own, common;
-  see_steps(
-      exchanged(local_config(), GetParam()), 2, 16,
-      [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
-        const auto i = static_cast<std::size_t>(rank);
-        own[i].push_back(master_values(model, stream));
-        trainer.with_exact_weights([&] { common[i].push_back(master_values(model, stream)); });
-        EXPECT_EQ(master_values(model, stream), own[i].back());
-      });
+  see_steps(exchanged(local_config(), GetParam()), 2, 16,
+            [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
+              const auto i = static_cast<std::size_t>(rank);
+              own[i].push_back(master_values(model, stream));
+              trainer.trainable().pending().with_exact(
+                  [&] { common[i].push_back(master_values(model, stream)); });
+              EXPECT_EQ(master_values(model, stream), own[i].back());
+            });
   EXPECT_NE(own[0].back(), own[1].back());
   EXPECT_EQ(common[0], common[1]);
   EXPECT_NE(common[0][8], common[0].back());

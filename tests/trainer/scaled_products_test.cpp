@@ -82,7 +82,7 @@ TEST(ScaledProducts, AnOverflowSkipsTheStepAndHalvesTheLossScale) {
   }
   EXPECT_GT(overflows, 1);
   EXPECT_LT(overflows, kSteps / 2);
-  EXPECT_EQ(run.trainer.statistics().skipped_updates, 0);
+  EXPECT_EQ(run.trainer.machine().statistics().skipped_updates, 0);
   EXPECT_TRUE(all_finite(run.weights()));
   EXPECT_FALSE(first == run.weights());
 }
@@ -151,7 +151,7 @@ TEST(ScaledProducts, AGradientThatNoScaleMakesFiniteIsAFaultOfTheModel) {
   const StepRecord skipped = step();
   EXPECT_EQ(skipped.recovery, Recovery::kSkipBatch);
   EXPECT_EQ(skipped.overflows, 2);
-  EXPECT_EQ(trainer.statistics().skipped_updates, 1);
+  EXPECT_EQ(trainer.machine().statistics().skipped_updates, 1);
   EXPECT_THROW(step(), Diverged);
 }
 

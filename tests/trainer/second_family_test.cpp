@@ -121,7 +121,7 @@ TEST_F(SecondFamily, TrainsThroughAllPhases) {
   double last = first;
   while (trainer.steps_done() < 60) last = trainer.step(batch_).loss;
   EXPECT_LT(last, 0.5 * first);
-  EXPECT_GT(trainer.statistics().of(Phase::kPredict).steps, 0);
+  EXPECT_GT(trainer.machine().statistics().of(Phase::kPredict).steps, 0);
 }
 
 TEST_F(SecondFamily, CountsParametersAndGradientsOfItsOwnHead) {

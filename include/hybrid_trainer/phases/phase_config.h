@@ -215,6 +215,20 @@ struct LocalSgdConfig {
   }
 };
 
+/// What a method says about itself to the parts of a run that depend on it.
+struct MethodTraits {
+  /// Predict consists of forward passes along a predicted direction, on which Correct decides.
+  bool skips_backward = false;
+  /// Masters and optimizer state are away from the device, and updated beside the computation.
+  bool delays_updates = false;
+  /// In Predict, ranks go on before others have sent what they have.
+  bool runs_ahead_of_ranks = false;
+  /// Steps by which updates, gradients or exchanges arrive late.
+  std::int64_t delay = 0;
+  /// Predicted steps after which the next one takes no more memory than its batch.
+  std::int64_t steps_to_fill_memory = 0;
+};
+
 /// What Predict may do: "skip_backward", "asynchronous_optimizer", "asynchronous_gradients" or
 /// "local_sgd". Each has a group of this name in PhaseConfig, and a row in the table of methods.
 const std::vector<std::string>& method_names();
@@ -234,15 +248,8 @@ struct PhaseConfig {
   std::int64_t correct_steps = 1;  // the first one decides, the others are updates
   double forward_cost = 0.35;      // of a forward pass, as a share of a Full step
 
-  bool skips_backward() const { return method == "skip_backward"; }
-  bool delays_updates() const { return method == "asynchronous_optimizer"; }
-  bool delays_gradients() const { return method == "asynchronous_gradients"; }
-  bool trains_locally() const { return method == "local_sgd"; }
-  /// Whether ranks go on in Predict before others have sent what they have.
-  bool runs_ahead_of_ranks() const { return delays_gradients() || trains_locally(); }
-
-  /// Steps by which the method's updates, gradients or exchanges arrive late; 0: none does.
-  std::int64_t delay() const;
+  /// What the method answers; nothing for a method that is unknown.
+  MethodTraits traits() const;
   /// How Predict goes, in words: " by momentum from confidence 0.6".
   std::string predict_text() const;
 

@@ -1,13 +1,12 @@
 #pragma once
 
+#include <limits>
+
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/data/batch_order.h"
-#include "hybrid_trainer/memory/offload_strategy.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/observability/step_record.h"
-#include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 
 namespace hybrid_trainer {
@@ -20,7 +19,6 @@ class StepRecorder;
 class Stretches;
 class TrainerCheckpoints;
 class TrainerMessages;
-struct TrainerProgress;
 
 /// The step that a run ends with; `record` is of it, and its update was not made.
 class DivergedStep : public Diverged {
@@ -36,6 +34,70 @@ struct RollBacks {
   std::int64_t target = 0;            // step that the last one went back to
   std::int64_t failed = 0;            // the furthest step that failed
   double rate_factor = 1;             // on the schedule's learning rate
+};
+
+/// Compares the validation losses of a run: says which checkpoints stay because theirs are the lowest
+/// (checkpoint.keep_best), and when the run has waited long enough for a lower one
+/// (training.patience). Each checkpoint holds it, so that a resumed run goes on with it.
+class LossJudge {
+ public:
+  explicit LossJudge(const HybridTrainerConfig& config);
+  bool is_on() const { return keep_ > 0 || patience_ > 0; }
+  /// Whether to evaluate after a step, where an evaluation is `due`. While weights are predicted, a
+  /// due one is owed and comes after the first step whose weights are not.
+  bool evaluates(bool due, bool are_predicted);
+  /// Takes the loss after `step`. True where its checkpoint has to be saved, and stays.
+  bool judge(std::int64_t step, double loss);
+  /// Checkpoints with the lowest losses, lowest first; of equal losses the earlier.
+  const std::vector<BestCheckpoint>& best() const { return best_; }
+  /// The first of them; none where there is none.
+  std::optional<BestCheckpoint> lowest() const {
+    return best_.empty() ? std::nullopt : std::optional(best_.front());
+  }
+  /// Forgets a step that is not saved.
+  void forget(std::int64_t step);
+  /// Forgets checkpoints of other steps than these. Returns whether there were any.
+  bool forget_all_but(const std::vector<std::int64_t>& steps);
+  /// Remembers the best of now for the newest of the steps that the run may go back to.
+  void remember(const std::vector<std::int64_t>& return_points);
+  /// Steps whose checkpoints stay: the best, and those that were the best at return points.
+  std::vector<std::int64_t> kept() const;
+  bool is_out_of_patience() const { return patience_ > 0 && waited_ >= patience_; }
+  /// Step of the last improvement for training.patience.
+  std::int64_t improved_at() const { return improved_at_; }
+  void save(State& state) const;
+  /// A state without judged losses is one in which there were none yet.
+  void load(const State& state);
+
+ private:
+  std::int64_t keep_, patience_;
+  double min_improvement_;
+  std::vector<BestCheckpoint> best_;
+  std::vector<std::pair<std::int64_t, std::int64_t>>
+      of_return_points_;  // point, step of a best one
+  double improved_loss_ = std::numeric_limits<double>::infinity();
+  std::int64_t improved_at_ = 0, waited_ = 0;  // evaluations since then
+  bool owed_ = false;
+};
+
+/// How far a trainer has come.
+struct TrainerProgress {
+  explicit TrainerProgress(LossJudge of_config) : judge(std::move(of_config)) {}
+  LossJudge judge;
+  std::int64_t steps_done = 0;
+  Phase last_phase = Phase::kWarmup;
+  RollBacks roll_backs{};
+  std::vector<std::int64_t> return_points{};  // checkpoints to go back to, by step, oldest first
+  /// The newest of them; 0 where there is none.
+  std::int64_t last_return_point() const {
+    return return_points.empty() ? 0 : return_points.back();
+  }
+  /// Whether the last step asked for HybridTrainer::roll_back. Not saved.
+  bool must_go_back = false;
+  /// Whether updates are pending, so that the weights are predicted ones.
+  bool has_delayed_updates(const PhaseConfig& phases) const {
+    return phases.traits().delays_updates && last_phase == Phase::kPredict;
+  }
 };
 
 /// Purpose of a checkpoint.
@@ -74,7 +136,7 @@ class HybridTrainer {
   HybridTrainer(HybridTrainer&&) = delete;
 
   /// One step of the current phase on one batch, which may be in host memory. Blocks. Where
-  /// must_go_back() then, its update was not made and roll_back is due. Throws
+  /// progress().must_go_back then, its update was not made and roll_back is due. Throws
   /// DivergedStep if loss or gradients remain non-finite, or where the config wants the run to end.
   StepRecord step(const Batch& batch);
   /// Where ranks have parts of weights (DistributedConfig::zero 1 and 2), a step ends with its changes
@@ -82,68 +144,32 @@ class HybridTrainer {
   /// false, so that what ranks tell each other between two steps need not wait for them; until then
   /// the model is used by all ranks at once or by none. A collective.
   void hold_weights(bool holds);
-  std::int64_t steps_done() const;
+  std::int64_t steps_done() const { return progress_.steps_done; }
   /// Of the next step's batch, by data.batch_size, accumulation and stretches.
   BatchShape batch_shape() const;
-  /// The phase of the next step.
-  Phase phase() const { return machine_.phase(); }
-  const PhaseStatistics& statistics() const { return machine_.statistics(); }
-  /// See PhaseMachine.
-  bool is_healthy() const { return machine_.is_healthy(); }
-  const RollBacks& roll_backs() const;
-  /// Whether the last step asked for roll_back.
-  bool must_go_back() const { return must_go_back_; }
-  /// Of the optimizer state in Predict.
-  const OffloadUse& offload_use() const;
-  /// Whether updates are under way, so that the weights are predicted ones.
-  bool has_late_updates() const;
-  /// Of late updates, since the trainer was made.
-  SpeculationUse speculation_use() const;
-  DType dtype_of(Phase phase) const { return precision().of(phase).dtype; }
-  const PhasePrecision& precision() const;
-  /// Steps since the weights were last decided on: 0 except in Predict, whose weights should not be
-  /// used. The last of training.steps always decides.
-  std::int64_t undecided_steps() const { return machine_.undecided_steps(); }
-  /// See PhaseMachine.
-  void give_up_predicting() { machine_.give_up_predicting(); }
+  /// The phase of the next step, and sums over all steps.
+  PhaseMachine& machine() { return machine_; }
+  const PhaseMachine& machine() const { return machine_; }
+  /// Roll backs, and what validation losses decide about. If judge.is_on(), settle() comes before each
+  /// evaluation.
+  TrainerProgress& progress() { return progress_; }
+  const TrainerProgress& progress() const { return progress_; }
+  /// The model as the phases see it: src/trainer/model_trainable.h.
+  ModelTrainable& trainable() { return *trainable_; }
+  const ModelTrainable& trainable() const { return *trainable_; }
   /// Calls `read_out` while the model's masters are their mean (training.average_weights), if there
   /// is one; between two steps, where nothing is undecided.
   void with_average(const std::function<void()>& read_out);
-  /// Calls `use` while the exact weights are in place of those that a rank predicts where gradients
-  /// of other ranks come late, which are other ones on each; between two steps.
-  void with_exact_weights(const std::function<void()>& use);
-  /// Where those are under way: whether any rank had called this with true by the step they are of,
-  /// the same on all ranks, which each have to call it after each step. Else absent.
-  std::optional<bool> late_vote_to_stop(bool asks);
-  /// Whether validation losses decide about anything (checkpoint.keep_best, training.patience): then
-  /// settle() comes before each evaluation.
-  bool judges() const;
-  /// Whether to evaluate after this step, where an evaluation is `due`. Of a trainer that judges, a due
-  /// one waits until no update is pending.
-  bool evaluates(bool due);
-  /// Takes the validation loss of the weights as they are. True where their checkpoint is to stay, so
-  /// that save is due; where that fails, forget_best takes the step back.
-  bool judge(double validation_loss);
-  void forget_best();
-  /// The checkpoint with the lowest validation loss (checkpoint.keep_best); none where there is none.
-  std::optional<BestCheckpoint> best() const;
-  /// Whether training.patience says that the run ends.
-  bool is_out_of_patience() const;
-  /// Step of the last evaluation that counted as an improvement for training.patience.
-  std::int64_t improved_at() const;
-  /// Called with one line for each phase change, decision and warning.
-  void on_event(std::function<void(const std::string&)> listener);
-  /// Called with one line for each mishap alone: what was asked for and could not be done. It is
-  /// also in the `event` of the next record.
-  void on_mishap(std::function<void(const std::string&)> listener);
+  /// From now on, `on_event` is called with one line for each phase change, decision and warning;
+  /// `on_warning` with each warning alone, which is also in the `event` of the next record.
+  void listen(std::function<void(const std::string&)> on_event,
+              std::function<void(const std::string&)> on_warning = {});
 
   /// What is under way between ranks in Predict arrives, so that nothing is of one rank alone, as a
   /// checkpoint wants it; a save does it first. Predict then begins anew. Throws Diverged where that
   /// ends the run, with the weights of the last good update; it may ask to go back, too. At the same
   /// steps on all ranks.
   void settle();
-  /// The step of the last checkpoint to go back to; 0 if there is none.
-  std::int64_t last_return_point() const;
   /// Commits a checkpoint below `folder` (see src/files/checkpoint.h); returns its path. roll_back knows only
   /// those that were saved for it, so that it does not depend on when a run was stopped; where a run
   /// may go back, the newest checkpoint.keep of them stay beside the newest of all. Old ones that
@@ -156,7 +182,7 @@ class HybridTrainer {
   /// Throws ConfigError if a setting that the saved state depends on differs, DataError if all
   /// checkpoints are damaged.
   bool resume(const std::string& folder);
-  /// Where must_go_back(), because of the step `failed`: goes back to the newest intact checkpoint
+  /// If progress().must_go_back, because of the step `failed`: goes back to the newest intact checkpoint
   /// below `folder` that was saved for it, or the one before that where the run did not come further
   /// than the last time, with half the learning rate from there on, all of which the next record
   /// tells. The batches after that step are due again. What is saved later holds
@@ -168,7 +194,7 @@ class HybridTrainer {
   StepRecord record_of(const PhaseOutcome& outcome, const Batch& batch);
   const HybridTrainerConfig config_;
   std::unique_ptr<TrainerMessages> messages_;
-  std::unique_ptr<TrainerProgress> progress_;
+  TrainerProgress progress_;
   std::unique_ptr<Stretches> stretches_;
   const Stream& stream_;
   std::unique_ptr<BatchUpload> upload_;
@@ -176,7 +202,6 @@ class HybridTrainer {
   PhaseMachine machine_;
   std::unique_ptr<StepRecorder> recorder_;
   std::unique_ptr<TrainerCheckpoints> checkpoints_;
-  bool must_go_back_ = false;
   bool holds_weights_ = false;
   bool went_back_ = false;  // since the last record
 };

@@ -209,7 +209,7 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
                     const PlannedDevice& planned, MemoryBudgets budgets) {
   const Device device = planned.device;
   const bool has_budget = !asked.device_budget.empty() || config.device_budget();
-  if (config.phases.runs_ahead_of_ranks()) check_ranks(config, 1);
+  if (config.phases.traits().runs_ahead_of_ranks) check_ranks(config, 1);
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)));
   if (planned.is_here) budgets.both = memory_of_both(with_budgets(config, budgets), device);
   PlanAnswer answer{plan_memory(config, device, budgets, rates), budgets, {}, planned.notes, {}};

@@ -63,7 +63,7 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
       saving.by_phase[i] = less(without.phases[i].peak_bytes, with.phases[i].peak_bytes);
   };
   for (const auto& [key, off] : kMemoryOptions) {
-    if (key == kMethod && config.phases.runs_ahead_of_ranks()) continue;  // for speed
+    if (key == kMethod && config.phases.traits().runs_ahead_of_ranks) continue;  // for speed
     const bool predicts = config.phases.max_predict_steps > 0;
     if (key == kPredictsOffload && (!predicts || config.optimizer_state_home() != "device"))
       continue;

@@ -31,13 +31,8 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   PhaseConfig short_phases = config.phases;
   short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
   short_phases.full_steps = std::min<std::int64_t>(4, config.phases.full_steps);
-  // Each predicted step adds its batch alone, and a delayed one nothing once `delay` are pending.
-  const std::int64_t most_predicted =
-      config.phases.skips_backward()
-          ? 64
-          : config.phases.delay() + 2 +
-                (config.phases.trains_locally() ? config.phases.local_sgd.steps : 0);
-  const std::int64_t longest = std::min(longest_prediction(config), most_predicted);
+  const std::int64_t longest =
+      std::min(longest_prediction(config), config.phases.traits().steps_to_fill_memory);
   const bool predicts = phases == SimulatedPhases::kAll && longest > 0;
   short_phases.max_predict_steps = predicts ? longest : 0;
   SkipBackwardConfig& predictions = short_phases.skip_backward;
@@ -131,7 +126,7 @@ class SimulatedRun {
       update(Phase::kWarmup);
     } else if (setup.phases.max_predict_steps > 0) {
       predict(setup, true);
-      if (config_.phases.skips_backward()) predict(setup, false);
+      if (config_.phases.traits().skips_backward) predict(setup, false);
     } else {
       if (setup.learning_rate_finder.is_on()) find_learning_rate(setup);
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
@@ -202,7 +197,7 @@ class SimulatedRun {
   }
 
   void update(Phase phase) {
-    trainable_.send_weights();
+    trainable_.step().send_weights();
     scripted_.wait_for_gradient(whole_);
     trainable_.apply_gradient();
     account(phase);
@@ -230,14 +225,14 @@ class SimulatedRun {
 
   /// What the last one changed gets under way first, as in a run.
   PhaseOutcome step(PhaseMachine& machine) {
-    trainable_.send_weights();
+    trainable_.step().send_weights();
     return machine.step(whole_);
   }
 
   /// One cycle of the phases, from Warmup to the first step of Correct.
   void predict(const PhaseMachine::Setup& setup, bool keeps) {
     scripted_.decide(keeps);
-    if (config_.phases.skips_backward())
+    if (config_.phases.traits().skips_backward)
       scripted_.keep_batches_of(longest_prediction(config_), setup.phases.max_predict_steps);
     PhaseMachine machine(scripted_, setup);
     const std::int64_t most =

@@ -87,7 +87,7 @@ Dimension valid(Dimension dimension, const HybridTrainerConfig& given,
 std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool with_files) {
   const MemoryConfig& given = config.memory;
   std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
-  const bool is_late = config.phases.delays_updates();
+  const bool is_late = config.phases.traits().delays_updates;
   if (given.allow_lossy) {
     dimensions.push_back(
         is_late ? fewer_bits(

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 #include "hybrid_trainer/kernels/reductions.h"
+#include "phases/asynchronous_gradients/delayed_gradients.h"
+#include "phases/asynchronous_optimizer/delayed_optimizer.h"
+#include "phases/local_sgd/local_training.h"
 
 namespace hybrid_trainer {
 
@@ -82,7 +85,7 @@ class SimulatedTrainable::Kept final : public Rollback {
 };
 
 /// Updates arrive, and no prediction of them was off.
-class SimulatedTrainable::Optimizer final : public DelayedOptimizer {
+class SimulatedTrainable::Optimizer final : public PendingWork, public DelayedOptimizer {
  public:
   explicit Optimizer(DelayedOptimizer& real) : real_(real) {}
   DelayedUpdate wait_for_update(bool finite) override {
@@ -95,7 +98,7 @@ class SimulatedTrainable::Optimizer final : public DelayedOptimizer {
   DelayedOptimizer& real_;
 };
 
-class SimulatedTrainable::Gradients final : public DelayedGradients {
+class SimulatedTrainable::Gradients final : public PendingWork, public DelayedGradients {
  public:
   Gradients(DelayedGradients& real, const SimulatedTrainable& model) : real_(real), model_(model) {}
   double wait_for_own_gradient(const Batch& batch) override {
@@ -118,7 +121,7 @@ class SimulatedTrainable::Gradients final : public DelayedGradients {
   const SimulatedTrainable& model_;
 };
 
-class SimulatedTrainable::Local final : public LocalTraining {
+class SimulatedTrainable::Local final : public PendingWork, public LocalTraining {
  public:
   Local(LocalTraining& real, const SimulatedTrainable& model) : real_(real), model_(model) {}
   LocalStep wait_for_step(const Batch& batch) override {
@@ -136,10 +139,13 @@ SimulatedTrainable::SimulatedTrainable(ModelTrainable& model)
       weights_(std::make_unique<Weights>(model.weights())),
       kept_(std::make_unique<Kept>(model.rollback())),
       loss_(kLoss) {
-  const MethodSupport real = model.support();
-  if (real.optimizer != nullptr) optimizer_ = std::make_unique<Optimizer>(*real.optimizer);
-  if (real.gradients != nullptr) gradients_ = std::make_unique<Gradients>(*real.gradients, *this);
-  if (real.local != nullptr) local_ = std::make_unique<Local>(*real.local, *this);
+  PendingWork& real = model.pending();
+  if (auto* const optimizer = dynamic_cast<DelayedOptimizer*>(&real))
+    pending_ = std::make_unique<Optimizer>(*optimizer);
+  if (auto* const gradients = dynamic_cast<DelayedGradients*>(&real))
+    pending_ = std::make_unique<Gradients>(*gradients, *this);
+  if (auto* const local = dynamic_cast<LocalTraining*>(&real))
+    pending_ = std::make_unique<Local>(*local, *this);
 }
 
 SimulatedTrainable::~SimulatedTrainable() = default;
@@ -175,9 +181,6 @@ GradientMeasurement SimulatedTrainable::wait_for_gradient(const Batch& batch) {
 
 WeightSpace& SimulatedTrainable::weights() { return *weights_; }
 Rollback& SimulatedTrainable::rollback() { return *kept_; }
-
-MethodSupport SimulatedTrainable::support() {
-  return {.optimizer = optimizer_.get(), .gradients = gradients_.get(), .local = local_.get()};
-}
+PendingWork& SimulatedTrainable::pending() { return *pending_; }
 
 }  // namespace hybrid_trainer

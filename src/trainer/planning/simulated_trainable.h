@@ -40,7 +40,7 @@ class SimulatedTrainable final : public Trainable {
   const Stream& stream() const override { return model_.stream(); }
   WeightSpace& weights() override;
   Rollback& rollback() override;
-  MethodSupport support() override;
+  PendingWork& pending() override;
 
  private:
   class Weights;
@@ -61,9 +61,7 @@ class SimulatedTrainable final : public Trainable {
   ModelTrainable& model_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Kept> kept_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Gradients> gradients_;
-  std::unique_ptr<Local> local_;
+  std::unique_ptr<PendingWork> pending_;
   PartialSums partials_;
   std::int64_t examples_ = 0, micro_batch_ = 1;
   bool keeps_ = true;

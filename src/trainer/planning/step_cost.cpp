@@ -49,7 +49,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
     if (parameter.role() != Role::kVector)
       weights_.emplace_back(parameter.name(), static_cast<double>(parameter.elements()));
   });
-  if (config.phases.delays_updates()) return;  // late updates are made beside the step
+  if (config.phases.traits().delays_updates) return;  // late updates are made beside the step
   const PhasePrecision precision(config.mixed_precision, config.model.width, device);
   const std::vector<Parameter*> parameters = trainable_parameters(*model_);
   for (Parameter* parameter : parameters)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hybrid_trainer/nn/gradient_sink.h"
+#include "phases/engine.h"
 #include "src/distributed/communicator.h"
 #include "src/distributed/ordered_sum.h"
 #include "src/distributed/single_communicator.h"
@@ -110,7 +111,7 @@ class LoneGradients final : public LeafGradients {
 /// one goes on, the sums of all are summed, a bucket of parameters at a time, as their gradients are
 /// complete. The gradient of a micro-batch is one f32 tensor, in which the parameters follow one
 /// another; the sum takes the place of the first of them.
-class OrderedGradients final : public LeafGradients {
+class OrderedGradients final : public LeafGradients, public GradientSums {
  public:
   /// All must outlive it; the parameters are the trainable ones. With `parts` a rank keeps the sum
   /// of its own parts alone, and has gradients of those; a bucket is a group of theirs then, else it
@@ -130,21 +131,17 @@ class OrderedGradients final : public LeafGradients {
                     const Stream& stream) override;
   void ready(const Parameter& parameter, const Stream& stream) override;
 
-  /// From the next micro-batch on reduce() concerns no other rank: the sum is of this one's own.
-  void keep_own(bool keeps) { keeps_own_ = keeps; }
-  /// The sum itself, which gradient() has no more; and another one that it has from now on.
-  Tensor take() { return std::exchange(values_, {}); }
-  void show(Tensor values) { values_ = std::move(values); }
-  /// With parts, this rank's of such a sum, as gradient() and part_of have them of those.
-  Tensor own_parts_of(const Tensor& whole) const;
-  /// What ranks sum together of one, and who keeps what.
-  std::vector<SharedElements> shared_elements() const;
-  const std::vector<Parameter*>& parameters() const { return parameters_; }
-  /// A parameter's part of such a sum; undefined where it has none.
-  Tensor part_of(const Tensor& sum, const Parameter& parameter) const;
-  std::int64_t elements() const { return elements_; }  // of one
-  /// Where a parameter begins in one.
-  std::int64_t first_element(const Parameter& parameter) const { return first_.at(&parameter); }
+  Communicator& ranks() const override { return LeafGradients::ranks(); }
+  void keep_own(bool keeps) override { keeps_own_ = keeps; }
+  Tensor take() override { return std::exchange(values_, {}); }
+  void show(Tensor values) override { values_ = std::move(values); }
+  Tensor own_parts_of(const Tensor& whole) const override;
+  std::vector<SharedElements> shared_elements() const override;
+  Tensor part_of(const Tensor& sum, const Parameter& parameter) const override;
+  std::int64_t elements() const override { return elements_; }
+  std::int64_t first_element(const Parameter& parameter) const override {
+    return first_.at(&parameter);
+  }
 
  private:
   struct Bucket {

@@ -126,7 +126,7 @@ std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& conf
   const std::int64_t bucket_bytes = bucket_bytes_for(parts.weights, config.distributed);
   if (parts.parts != nullptr)
     return make_sharded_gradients(parts, config.distributed.zero, bucket_bytes);
-  if (parts.ranks != nullptr || config.phases.runs_ahead_of_ranks())
+  if (parts.ranks != nullptr || config.phases.traits().runs_ahead_of_ranks)
     return make_tree_gradients(parts, bucket_bytes, nullptr);
   auto accumulated = make_accumulated_gradients(config, parts);
   const bool sums_as_ranks_do =

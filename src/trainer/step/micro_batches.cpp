@@ -61,7 +61,7 @@ MemoryRetry::MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_
       parts_(parts),
       stream_(stream),
       has_activations_elsewhere_(config.memory.activations != "device"),
-      shares_stay_where_halved_(config.phases.runs_ahead_of_ranks() &&
+      shares_stay_where_halved_(config.phases.traits().runs_ahead_of_ranks &&
                                 config.gradient_accumulation.micro_batches %
                                         (ranks == nullptr ? 1 : ranks->size()) ==
                                     0) {}

@@ -13,7 +13,7 @@ LearningRates::LearningRates(const HybridTrainerConfig& config, const Stretches&
     : schedule_(config.schedule),
       peak_(config.optimizer.learning_rate),
       steps_(config.training.steps),
-      lag_(config.phases.delay()),
+      lag_(config.phases.traits().delay),
       stretches_(stretches) {}
 
 double LearningRates::scheduled(std::int64_t steps_done) const {

@@ -34,7 +34,7 @@ std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config
                                                Communicator* ranks, const Stream& stream) {
   // What a run takes is simulated as if it were one rank's in places.
   const bool is_alone_for_real = ranks == nullptr && !stream.device().simulated;
-  if (ranks != nullptr || (is_alone_for_real && config.phases.runs_ahead_of_ranks()))
+  if (ranks != nullptr || (is_alone_for_real && config.phases.traits().runs_ahead_of_ranks))
     check_ranks(config, ranks == nullptr ? 1 : ranks->size());
   if (ranks == nullptr || config.distributed.zero == 0) return {};
   return std::make_unique<WeightParts>(
@@ -48,7 +48,7 @@ std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config
                                                const std::vector<Parameter*>& parameters,
                                                const Stream& stream, MemoryPlaces& places) {
   const Stream& home = places.at(config.optimizer_state_home());
-  if (!config.phases.delays_updates()) {
+  if (!config.phases.traits().delays_updates) {
     return make_optimizer(
         config.optimizer, parameters, stream, home, config.device_budget(),
         config.optimizer_state_home() == "file" ? Copies::kBeside : Copies::kInStream);
@@ -86,9 +86,7 @@ TrainingStep::TrainingStep(LossModel& model, const HybridTrainerConfig& config,
 
 TrainingStep::~TrainingStep() = default;
 
-OrderedGradients& TrainingStep::ordered_gradients() {
-  return dynamic_cast<OrderedGradients&>(*path_->leaves());
-}
+GradientSums& TrainingStep::sums() { return dynamic_cast<GradientSums&>(*path_->leaves()); }
 
 void TrainingStep::compute_in(const Precision& precision, bool records) {
   recording_.drop();
@@ -162,7 +160,7 @@ StepRetry TrainingStep::wait_for_ranks(const Batch& batch, const PendingGradient
 
 GradientMeasurement TrainingStep::wait_for_own_gradient(const Batch& batch) {
   const std::int64_t before = micro_batches_.of(batch);
-  ordered_gradients().keep_own(true);
+  sums().keep_own(true);
   PendingGradient pending;
   for (bool is_done = false; !is_done;) {
     pass_.begin_gradient();

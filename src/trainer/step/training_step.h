@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "hybrid_trainer/phases/trainable.h"
+#include "phases/engine.h"
 #include "src/trainer/sharding/leaf_gradients.h"
 #include "src/trainer/step/gradient_path.h"
 #include "src/trainer/step/step_scales.h"
@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 /// What one step computes: losses and gradients over its micro-batches, their norm, and the clipped
 /// update, which comes with the gradients where HybridTrainerConfig::updates_at_once. Where
 /// weights, gradients and optimizer state lie between the calls is its caller's to say.
-class TrainingStep {
+class TrainingStep final : public Engine {
  public:
   /// All must outlive it. With `ranks` a batch is that of all ranks, of which each computes its own
   /// micro-batches; loss and gradient are those of all; each rank has what
@@ -22,40 +22,41 @@ class TrainingStep {
   /// see check_ranks.
   TrainingStep(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                MemoryPlaces& places, Communicator* ranks = nullptr);
-  ~TrainingStep();
+  ~TrainingStep() override;
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
   /// The trainable ones, in visiting order.
   const std::vector<Parameter*>& weights() const { return weights_; }
-  /// What this rank updates, predicts and saves of each: all of it, or a part of its own.
-  const std::vector<Parameter*>& parameters() const {
+  /// This rank also predicts and saves these.
+  const std::vector<Parameter*>& parameters() const override {
     return parts_ ? parts_->parameters() : weights_;
   }
+  bool has_parts() const override { return parts_ != nullptr; }
   /// This rank's parts of the weights; null where it has all of them.
   WeightParts* parts() const { return parts_.get(); }
   /// What the next batch's sequences begin with (data.carry_state), or null.
   RowStates* states() const { return pass_.states(); }
-  Optimizer& optimizer() { return *optimizer_; }
+  Optimizer& optimizer() override { return *optimizer_; }
   /// The optimizer where its exact state is not on the device, else null.
   SpeculativeOptimizer* speculation() const { return speculation_; }
-  /// The sums of micro-batches. Only where ranks have all of the state (DistributedConfig::zero at
-  /// most 1).
-  OrderedGradients& ordered_gradients();
+  GradientSums& sums() override;
   LearningRates& rates() { return rates_; }
   const LearningRates& rates() const { return rates_; }
+  double learning_rate() const override { return rates_.rate(); }
+  std::vector<float> rates_from(std::int64_t first) const override {
+    return rates_.rates_from(first);
+  }
   const Stretches& stretches() const { return stretches_; }
-  const Stream& stream() const { return stream_; }
+  const Stream& stream() const override { return stream_; }
 
   /// Activations and products, and the copies of weights that they read, are of this precision from
   /// now on. `records`: gradients may be recorded and replayed (training.cuda_graphs).
   void compute_in(const Precision& precision, bool records);
-  /// Makes compute copies anew: the masters of parameters() have changed, on all ranks. Those of
-  /// whole weights are made when they are used. Until send_weights or their use they are not what
-  /// they should be.
-  void publish_weights();
-  /// Starts to gather the other ranks' updates where weights are whole. A collective.
-  void send_weights();
+  /// Those of whole weights are made when they are used. Until send_weights or their use they are not
+  /// what they should be.
+  void publish_weights() override;
+  void send_weights() override;
   bool is_one_of_several() const { return retry_.is_one_of_several(); }
   /// Frees gradients, and what was recorded of them.
   void free_gradients();
@@ -69,13 +70,12 @@ class TrainingStep {
   /// again with twice as many of half the size, which stay so. Blocks. Throws ShapeMismatch, and
   /// OutOfMemory where they cannot be halved, or weights are updated already.
   GradientMeasurement wait_for_gradient(const Batch& batch);
-  /// Forward and backward of this rank's own micro-batches, whose sum is in ordered_gradients(). If
-  /// memory is short, only this rank halves them. Returns their mean loss, and the norm of what they
-  /// add to the gradient of all ranks' mean. Blocks. Throws OutOfMemory.
-  GradientMeasurement wait_for_own_gradient(const Batch& batch);
-  /// This rank's share of the batch's micro-batches, from 0 to 1.
-  double own_share(const Batch& batch) {
+  GradientMeasurement wait_for_own_gradient(const Batch& batch) override;
+  double own_share(const Batch& batch) const override {
     return path_->leaves()->own_share(micro_batches_.of(batch));
+  }
+  double own_share() const override {
+    return path_->leaves()->own_share(config_.gradient_accumulation.micro_batches);
   }
   MicroBatches& micro_batches() { return micro_batches_; }
   const MicroBatches& micro_batches() const { return micro_batches_; }
@@ -85,11 +85,10 @@ class TrainingStep {
   }
   /// Throws Diverged where the last step ended when some weights were updated and others not.
   void require_whole_update();
-  /// The optimizer's update by the last gradient, clipped.
-  void apply_gradient();
-  /// A part of apply_gradient: what the last batch leaves to the next one, which are its states
-  /// (data.carry_state) and the scales of what has few bits. A collective.
-  void finish_batch();
+  void apply_gradient() override;
+  /// States of data.carry_state, and scales of numbers of few bits.
+  void finish_batch() override;
+  float update_scale() const override { return scales_.update_scale(); }
   StepScales& scales() { return scales_; }
   const StepScales& scales() const { return scales_; }
 

@@ -280,7 +280,7 @@ std::size_t measured_host_bytes(const HybridTrainerConfig& config) {
   std::int64_t predicted = 0;
   for (std::int64_t i = 0; i < config.training.steps; ++i) {
     trainer.step(batch);
-    predicted = std::max(predicted, trainer.undecided_steps());
+    predicted = std::max(predicted, trainer.machine().undecided_steps());
   }
   EXPECT_EQ(predicted, config.phases.max_predict_steps);
   return host->use().most_taken;

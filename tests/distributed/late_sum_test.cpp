@@ -1,4 +1,4 @@
-#include "src/trainer/sharding/late_sum.h"
+#include "src/distributed/late_sum.h"
 
 #include <gtest/gtest.h>
 
