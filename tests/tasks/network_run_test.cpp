@@ -65,13 +65,13 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   const TrainedRun run = load_trained_run(scratch_ / "run", stream, sensor_registry());
   const NetworkScore found = score(run, {}, DType::kF32, stream, sensor_data());
   EXPECT_NEAR(found.loss, *result.summary.final_validation_loss, 1e-6);
-  EXPECT_EQ(found.examples, 1024);
+  EXPECT_EQ(found.examples, 4096);
   ASSERT_TRUE(found.best_loss);
   EXPECT_NEAR(*found.best_loss, 0.7201, 1e-4) << "-0.8 ln 0.8 - 0.2 ln(0.2/3)";
   EXPECT_LT(found.loss, 1.06 * *found.best_loss);
   ASSERT_EQ(found.measures.size(), 1u);
-  EXPECT_EQ(found.measures[0].count, 1024);
-  EXPECT_GT(found.measures[0].sum / 1024, 0.72) << "of at most 0.8";
+  EXPECT_EQ(found.measures[0].count, 4096);
+  EXPECT_GT(found.measures[0].sum / 4096, 0.72) << "of at most 0.8";
   for (const char* told :
        {"Sensors: 2480 parameters", "drawn from the seed", "128 examples a step", "examples/s",
         "the best that can be reached is 0.72", "class.accuracy 0."})

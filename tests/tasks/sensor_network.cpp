@@ -202,7 +202,7 @@ class SensorData final : public NetworkData {
     return std::make_shared<Signals>(config.training.seed);
   }
   DatasetPart validation(const HybridTrainerConfig& config) const override {
-    return {training(config).dataset, kUnseen, 1024};
+    return {training(config).dataset, kUnseen, 4096};
   }
   std::optional<double> best_loss(const HybridTrainerConfig&) const override {
     return -kTold * std::log(kTold) - (1 - kTold) * std::log((1 - kTold) / (kClasses - 1));
