@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/config/config_checks.h"
+#include "src/core/machine.h"
 #include "src/distributed/communicator.h"
 #include "src/run/run_files.h"
 #include "src/run/run_memory.h"
@@ -72,6 +73,10 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
                                     std::vector<std::string>& told) {
   told = settings.notes;
   HybridTrainerConfig config = task.completed(settings.config.with_parts());
+  const std::int64_t workers = config.phases.asynchronous_optimizer.worker_threads;
+  if (config.phases.traits().delays_updates && workers > usable_threads())
+    throw ConfigError({concat("phases.asynchronous_optimizer.worker_threads: got ", workers,
+                              ", want 1 to ", usable_threads(), ", the threads of this process")});
   const RankCount ranks{settings.ranks == nullptr ? 1 : settings.ranks->size(),
                         settings.local_ranks};
   const RunSurroundings run{find_device(config.device, settings.local_rank), ranks.all};

@@ -200,6 +200,9 @@ TEST(SpeculationConfig, EachFieldActs) {
   EXPECT_EQ(
       losses_of(trained([&](auto& c) { c.phases.asynchronous_optimizer.worker_threads = cores; })),
       losses_of(plain));
+  EXPECT_THROW(
+      trained([&](auto& c) { c.phases.asynchronous_optimizer.worker_threads = cores + 1; }),
+      ConfigError);
 }
 
 TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
