@@ -55,14 +55,10 @@ void push(std::vector<double>& ring, double value, std::int64_t window) {
 
 Recovery wanted_for(Severity severity, const DivergenceConfig& config) {
   switch (severity) {
-    case Severity::kNone:
-      break;
-    case Severity::kCaution:
-      return config.on_caution;
-    case Severity::kWarning:
-      return config.on_warning;
-    case Severity::kCritical:
-      return config.on_critical;
+    case Severity::kNone: break;
+    case Severity::kCaution: return config.on_caution;
+    case Severity::kWarning: return config.on_warning;
+    case Severity::kCritical: return config.on_critical;
   }
   return Recovery::kContinue;
 }
@@ -146,16 +142,12 @@ const char* name_of(Severity severity) {
 
 Severity severity_of(Signal signal) {
   switch (signal) {
-    case Signal::kNone:
-      break;
+    case Signal::kNone: break;
     case Signal::kVanishing:
-    case Signal::kOscillation:
-      return Severity::kCaution;
+    case Signal::kOscillation: return Severity::kCaution;
     case Signal::kLoss:
-    case Signal::kExplosion:
-      return Severity::kWarning;
-    case Signal::kNotFinite:
-      return Severity::kCritical;
+    case Signal::kExplosion: return Severity::kWarning;
+    case Signal::kNotFinite: return Severity::kCritical;
   }
   return Severity::kNone;
 }
@@ -178,23 +170,18 @@ RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_
 
 std::string RecoveryAction::text() const {
   switch (kind) {
-    case Recovery::kContinue:
-      return "";
+    case Recovery::kContinue: return "";
     case Recovery::kReduceHorizon:
       return concat("predictions are ", amount, " times as long for ", steps, " steps");
     case Recovery::kRaiseThreshold:
       return concat("the confidence threshold goes ", amount, " of the way to 1 for ", steps,
                     " steps");
-    case Recovery::kResetPredictor:
-      return "the predictor begins anew";
-    case Recovery::kForceFull:
-      return concat("no prediction for ", steps, " steps");
-    case Recovery::kSkipBatch:
-      return "the batch is left out";
+    case Recovery::kResetPredictor: return "the predictor begins anew";
+    case Recovery::kForceFull: return concat("no prediction for ", steps, " steps");
+    case Recovery::kSkipBatch: return "the batch is left out";
     case Recovery::kRollBack:
       return concat("back to the last checkpoint, at ", amount, " of the learning rate");
-    case Recovery::kAbort:
-      return "the run ends";
+    case Recovery::kAbort: return "the run ends";
   }
   return "";
 }

@@ -2,9 +2,7 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/nn/parameter.h"

@@ -108,15 +108,9 @@ void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
         parts.method->train(batch, outcome);
         parts.finder.add_updates(outcome.updates);
         break;
-      case Phase::kFull:
-        parts.method->train(batch, outcome);
-        break;
-      case Phase::kPredict:
-        parts.method->predict(batch, outcome);
-        break;
-      case Phase::kCorrect:
-        parts.method->correct(batch, outcome);
-        break;
+      case Phase::kFull: parts.method->train(batch, outcome); break;
+      case Phase::kPredict: parts.method->predict(batch, outcome); break;
+      case Phase::kCorrect: parts.method->correct(batch, outcome); break;
     }
   } while (parts.phase != outcome.phase);
   finish_step(outcome, seconds_since(start));

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/fields.h"
 
 namespace hybrid_trainer {

@@ -91,6 +91,43 @@ double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
   return pairs;
 }
 
+/// That q and kv have heads of one size; `rank`: of q.
+void check_heads(const KernelCall& call, const Tensor& q, const Tensor& kv, int rank,
+                 const AttentionSpec& spec) {
+  check_real(call, {"q", q}, rank);
+  check_real(call, {"kv", kv}, 3);
+  require(spec.scale >= 0 && spec.cap >= 0, "cross_attention: scale and cap want 0 or more");
+  require(spec.window == 0 && !spec.pattern.is_on() && !spec.sinks && !spec.bias,
+          "cross_attention: it has no windows, patterns, sinks or biases of scores");
+  const std::int64_t width = q.size(rank - 1);
+  const bool fits = spec.keys >= 1 && spec.queries >= 1 && spec.queries % spec.keys == 0 &&
+                    width % spec.queries == 0 && q.dtype() == kv.dtype() &&
+                    kv.size(2) == width / spec.queries * 2 * spec.keys;
+  if (fits) return;
+  throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), " ", name_of(q.dtype()),
+                             ", kv is ", kv.shape().text(), " ", name_of(kv.dtype()),
+                             ", heads are ", spec.queries, " of queries and ", spec.keys,
+                             " of keys; want queries·head_size and 2·keys·head_size in their last "
+                             "dimensions, and one dtype"));
+}
+
+void check_lengths(const KernelCall& call, const Tensor& lengths, const Tensor& kv) {
+  if (lengths) check_shape(call, {"lengths", lengths}, {kv.size(0)}, DType::kI32);
+}
+
+/// That q and kv have as many rows.
+void check_sequences(const KernelCall& call, const Tensor& q, const Tensor& kv) {
+  if (q.size(0) == kv.size(0)) return;
+  throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), ", kv is ",
+                             kv.shape().text(), "; want as many sequences in both"));
+}
+
+void check_log_sums(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& q,
+                    const AttentionSpec& spec) {
+  check_shape(call, {"log_sum_exp", log_sum_exp}, {q.size(0), spec.queries, q.size(1)},
+              DType::kF32);
+}
+
 }  // namespace
 
 double keys_seen(const AttentionSpec& spec, std::int64_t time) {
@@ -205,47 +242,6 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
   dispatch_with_workspace<cpu::attention_decode, cuda::attention_decode>(
       call, Work::kAttention, y, key_cache, value_cache, qkv, texts, positions, spec);
 }
-
-namespace {
-
-/// That q and kv have heads of one size; `rank`: of q.
-void check_heads(const KernelCall& call, const Tensor& q, const Tensor& kv, int rank,
-                 const AttentionSpec& spec) {
-  check_real(call, {"q", q}, rank);
-  check_real(call, {"kv", kv}, 3);
-  require(spec.scale >= 0 && spec.cap >= 0, "cross_attention: scale and cap want 0 or more");
-  require(spec.window == 0 && !spec.pattern.is_on() && !spec.sinks && !spec.bias,
-          "cross_attention: it has no windows, patterns, sinks or biases of scores");
-  const std::int64_t width = q.size(rank - 1);
-  const bool fits = spec.keys >= 1 && spec.queries >= 1 && spec.queries % spec.keys == 0 &&
-                    width % spec.queries == 0 && q.dtype() == kv.dtype() &&
-                    kv.size(2) == width / spec.queries * 2 * spec.keys;
-  if (fits) return;
-  throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), " ", name_of(q.dtype()),
-                             ", kv is ", kv.shape().text(), " ", name_of(kv.dtype()),
-                             ", heads are ", spec.queries, " of queries and ", spec.keys,
-                             " of keys; want queries·head_size and 2·keys·head_size in their last "
-                             "dimensions, and one dtype"));
-}
-
-void check_lengths(const KernelCall& call, const Tensor& lengths, const Tensor& kv) {
-  if (lengths) check_shape(call, {"lengths", lengths}, {kv.size(0)}, DType::kI32);
-}
-
-/// That q and kv have as many rows.
-void check_sequences(const KernelCall& call, const Tensor& q, const Tensor& kv) {
-  if (q.size(0) == kv.size(0)) return;
-  throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), ", kv is ",
-                             kv.shape().text(), "; want as many sequences in both"));
-}
-
-void check_log_sums(const KernelCall& call, const Tensor& log_sum_exp, const Tensor& q,
-                    const AttentionSpec& spec) {
-  check_shape(call, {"log_sum_exp", log_sum_exp}, {q.size(0), spec.queries, q.size(1)},
-              DType::kF32);
-}
-
-}  // namespace
 
 void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
                              const Tensor& kv, const Tensor& lengths, AttentionSpec spec,

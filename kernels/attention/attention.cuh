@@ -3,8 +3,6 @@
 
 #pragma once
 
-#include <cmath>
-
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend/elements.cuh"
 

@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/attention/attention_cpu.h"
@@ -34,33 +33,6 @@ inline double weighted_products(const SinkTensors<T>& tensors, std::int64_t head
   }
   return sum;
 }
-
-}  // namespace
-
-void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
-                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
-                              const Stream&) {
-  const std::int64_t heads = sinks.size(0);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const SinkTensors<T> tensors{.dy = dy.data<T>(),
-                                 .y = y.data<T>(),
-                                 .log_sum_exp = log_sum_exp.data<float>(),
-                                 .sinks = sinks.data<float>(),
-                                 .batch = y.size(0),
-                                 .length = y.size(1),
-                                 .heads = heads,
-                                 .head_size = y.size(2) / heads};
-    float* const to = dsinks.data<float>();
-    const bool adds = mode == GradientMode::kAccumulate;
-    parallel_items(heads, [=](std::int64_t, std::int64_t head) {
-      const double sum = weighted_products(tensors, head);
-      to[head] = static_cast<float>((adds ? to[head] : 0.0) - sum);
-    });
-  });
-}
-
-namespace {
 
 /// Scratch of one worker: seven arrays of rows of a head if rows are not f32, then two score blocks.
 struct BackwardScratch {
@@ -294,6 +266,29 @@ inline void sum_by_distance(float* sums, const BackwardTensors<T>& tensors, std:
 }
 
 }  // namespace
+
+void attention_sinks_backward(const Tensor& dsinks, GradientMode mode, const Tensor& dy,
+                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& sinks,
+                              const Stream&) {
+  const std::int64_t heads = sinks.size(0);
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const SinkTensors<T> tensors{.dy = dy.data<T>(),
+                                 .y = y.data<T>(),
+                                 .log_sum_exp = log_sum_exp.data<float>(),
+                                 .sinks = sinks.data<float>(),
+                                 .batch = y.size(0),
+                                 .length = y.size(1),
+                                 .heads = heads,
+                                 .head_size = y.size(2) / heads};
+    float* const to = dsinks.data<float>();
+    const bool adds = mode == GradientMode::kAccumulate;
+    parallel_items(heads, [=](std::int64_t, std::int64_t head) {
+      const double sum = weighted_products(tensors, head);
+      to[head] = static_cast<float>((adds ? to[head] : 0.0) - sum);
+    });
+  });
+}
 
 void backward_attention(const AttentionOperands& gradients, const AttentionResults& results,
                         const AttentionOperands& from, const AttentionSizes& sizes,

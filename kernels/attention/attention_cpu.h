@@ -1,8 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <type_traits>
-
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"

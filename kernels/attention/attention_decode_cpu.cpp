@@ -1,6 +1,4 @@
-#include <algorithm>
 #include <cstring>
-#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/attention.h"
@@ -170,60 +168,6 @@ std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const 
   return last;
 }
 
-}  // namespace
-
-void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
-                      const Tensor& qkv, const Tensor& texts, const Tensor& positions,
-                      AttentionSpec spec, const Stream& stream) {
-  const std::int64_t channels = key_cache.size(2), head_size = channels / spec.keys;
-  const std::int64_t scratch_size = key_cache.size(1) + head_size;
-  const std::int64_t items = y.size(0) * spec.keys;
-  const Tensor scratch = empty_workspace(items * scratch_size, DType::kF32, stream);
-  if (simulated(stream)) return;
-  const std::int64_t last = checked_places(texts, positions, key_cache);
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    const DecodeArrays<T> arrays{.y = y.data<T>(),
-                                 .keys = key_cache.data<T>(),
-                                 .values = value_cache.data<T>(),
-                                 .qkv = qkv.data<T>(),
-                                 .texts = texts.data<std::int32_t>(),
-                                 .positions = positions.data<std::int32_t>(),
-                                 .scratch = scratch.data<float>(),
-                                 .scratch_size = scratch_size,
-                                 .cache_size = key_cache.size(1) * channels,
-                                 .channels = channels,
-                                 .head_size = head_size,
-                                 .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
-                                 .bias = spec.bias ? spec.bias.data<float>() : nullptr,
-                                 .distances = spec.bias ? spec.bias.size(1) : 0,
-                                 .spec = spec};
-    const auto row_elements = last * head_size * spec.group() + 1;
-    parallel_rows(items, row_elements, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t item = begin; item < end; ++item) decode_item(arrays, item);
-    });
-  });
-}
-
-void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
-                       const Stream&) {
-  const std::int64_t time = qkv.size(1), capacity = key_cache.size(1);
-  const std::size_t size = size_of(qkv.dtype());
-  const std::size_t row_bytes = static_cast<std::size_t>(key_cache.size(2)) * size;
-  const std::size_t stride = static_cast<std::size_t>(qkv.size(2)) * size;
-  const char* const keys = static_cast<const char*>(qkv.raw()) + stride - 2 * row_bytes;
-  for (std::int64_t b = 0; b < qkv.size(0); ++b) {
-    for (std::int64_t t = 0; t < time; ++t) {
-      const char* const row = keys + static_cast<std::size_t>(b * time + t) * stride;
-      const std::size_t at = static_cast<std::size_t>(b * capacity + t) * row_bytes;
-      std::memcpy(static_cast<char*>(key_cache.raw()) + at, row, row_bytes);
-      std::memcpy(static_cast<char*>(value_cache.raw()) + at, row + row_bytes, row_bytes);
-    }
-  }
-}
-
-namespace {
-
 /// Throws ShapeMismatch where a length is not one of keys that there are.
 void check_key_counts(const char* kernel, const Tensor& lengths, const Tensor& kv) {
   for (std::int64_t b = 0; lengths && b < lengths.elements(); ++b) {
@@ -293,6 +237,56 @@ inline void decode_source(const SourceArrays<T>& arrays, std::int64_t item) {
 }
 
 }  // namespace
+
+void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& value_cache,
+                      const Tensor& qkv, const Tensor& texts, const Tensor& positions,
+                      AttentionSpec spec, const Stream& stream) {
+  const std::int64_t channels = key_cache.size(2), head_size = channels / spec.keys;
+  const std::int64_t scratch_size = key_cache.size(1) + head_size;
+  const std::int64_t items = y.size(0) * spec.keys;
+  const Tensor scratch = empty_workspace(items * scratch_size, DType::kF32, stream);
+  if (simulated(stream)) return;
+  const std::int64_t last = checked_places(texts, positions, key_cache);
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const DecodeArrays<T> arrays{.y = y.data<T>(),
+                                 .keys = key_cache.data<T>(),
+                                 .values = value_cache.data<T>(),
+                                 .qkv = qkv.data<T>(),
+                                 .texts = texts.data<std::int32_t>(),
+                                 .positions = positions.data<std::int32_t>(),
+                                 .scratch = scratch.data<float>(),
+                                 .scratch_size = scratch_size,
+                                 .cache_size = key_cache.size(1) * channels,
+                                 .channels = channels,
+                                 .head_size = head_size,
+                                 .sinks = spec.sinks ? spec.sinks.data<float>() : nullptr,
+                                 .bias = spec.bias ? spec.bias.data<float>() : nullptr,
+                                 .distances = spec.bias ? spec.bias.size(1) : 0,
+                                 .spec = spec};
+    const auto row_elements = last * head_size * spec.group() + 1;
+    parallel_rows(items, row_elements, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t item = begin; item < end; ++item) decode_item(arrays, item);
+    });
+  });
+}
+
+void store_keys_values(const Tensor& key_cache, const Tensor& value_cache, const Tensor& qkv,
+                       const Stream&) {
+  const std::int64_t time = qkv.size(1), capacity = key_cache.size(1);
+  const std::size_t size = size_of(qkv.dtype());
+  const std::size_t row_bytes = static_cast<std::size_t>(key_cache.size(2)) * size;
+  const std::size_t stride = static_cast<std::size_t>(qkv.size(2)) * size;
+  const char* const keys = static_cast<const char*>(qkv.raw()) + stride - 2 * row_bytes;
+  for (std::int64_t b = 0; b < qkv.size(0); ++b) {
+    for (std::int64_t t = 0; t < time; ++t) {
+      const char* const row = keys + static_cast<std::size_t>(b * time + t) * stride;
+      const std::size_t at = static_cast<std::size_t>(b * capacity + t) * row_bytes;
+      std::memcpy(static_cast<char*>(key_cache.raw()) + at, row, row_bytes);
+      std::memcpy(static_cast<char*>(value_cache.raw()) + at, row + row_bytes, row_bytes);
+    }
+  }
+}
 
 void cross_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& q,
                              const Tensor& kv, const Tensor& lengths, AttentionSpec spec,

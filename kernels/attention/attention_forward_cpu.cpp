@@ -1,4 +1,3 @@
-#include <limits>
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/attention/attention_cpu.h"

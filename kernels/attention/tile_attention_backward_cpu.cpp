@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <cstdint>
 
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/attention/tile_attention_cpu.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <optional>
-
 #include "kernels/attention/attention_cpu.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/products/tiles_cpu.h"

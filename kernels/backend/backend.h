@@ -1,7 +1,5 @@
 #pragma once
 
-#include <utility>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/tensor.h"
 

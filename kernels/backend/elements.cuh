@@ -3,8 +3,6 @@
 
 #pragma once
 
-#include <type_traits>
-
 #include "hybrid_trainer/core/dtype.h"
 #include "kernels/backend/launch.cuh"
 

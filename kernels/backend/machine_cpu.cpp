@@ -1,4 +1,3 @@
-#include <atomic>
 #include <bit>
 
 #include "kernels/backend/machine.h"

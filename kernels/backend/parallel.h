@@ -1,8 +1,6 @@
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <cstdint>
 
 #include "src/core/machine.h"
 #include "src/core/threads.h"

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <type_traits>
 
@@ -16,12 +14,9 @@ namespace hybrid_trainer::kernels::cpu {
 template <class Function>
 void with_lanes(const Function& function) {
   switch (instruction_set()) {
-    case InstructionSet::kAvx512:
-      return function(std::integral_constant<int, 16>());
-    case InstructionSet::kAvx2:
-      return function(std::integral_constant<int, 8>());
-    case InstructionSet::kBaseline:
-      return function(std::integral_constant<int, 4>());
+    case InstructionSet::kAvx512: return function(std::integral_constant<int, 16>());
+    case InstructionSet::kAvx2: return function(std::integral_constant<int, 8>());
+    case InstructionSet::kBaseline: return function(std::integral_constant<int, 4>());
   }
 }
 

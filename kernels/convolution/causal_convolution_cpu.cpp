@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/backend.h"

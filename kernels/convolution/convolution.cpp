@@ -66,10 +66,6 @@ void check_window(const KernelCall& call, const NamedTensor& x, const Window& wi
     check_dimension(call, x, window, static_cast<std::size_t>(i));
 }
 
-}  // namespace
-
-namespace {
-
 /// Checks x, or its gradient, the weight, or its gradient, and y, or its gradient.
 void check_convolution(const KernelCall& call, const NamedTensor& x, const NamedTensor& weight,
                        const NamedTensor& y, const Window& window, std::int64_t groups) {
@@ -85,6 +81,45 @@ void check_convolution(const KernelCall& call, const NamedTensor& x, const Named
   }
   check_shape(call, weight, {outputs, taps * (channels / groups)});
   check_shape(call, y, window_outputs(shape, window, outputs), x.tensor.dtype());
+}
+
+enum class Dilation { kOne, kAny };
+
+void check_pooling(const KernelCall& call, const NamedTensor& x, const NamedTensor& y,
+                   const Window& window, Dilation dilation) {
+  check_window(call, x, window);
+  const Shape& shape = x.tensor.shape();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank(shape)); ++i) {
+    if (2 * window.padding[i] > window.kernel[i]) {
+      throw ShapeMismatch(concat(call.kernel, ": in dimension ", i + 1, " the padding is ",
+                                 window.padding[i], " and the kernel ", window.kernel[i],
+                                 "; want a padding of at most half the kernel"));
+    }
+    if (dilation == Dilation::kOne && window.dilation[i] != 1) {
+      throw ShapeMismatch(concat(call.kernel, ": in dimension ", i + 1, " the dilation is ",
+                                 window.dilation[i], "; want 1"));
+    }
+  }
+  check_shape(call, y, window_outputs(shape, window, shape[shape.rank() - 1]), x.tensor.dtype());
+}
+
+void check_places(const KernelCall& call, const Tensor& x, const Tensor& y, const Tensor& places) {
+  check_shape(call, {"places", places}, y.shape(), DType::kI32);
+  if (places_of(x.shape()) > std::int64_t{1} << 31)
+    throw ShapeMismatch(concat(call.kernel, ": an example of ", x.shape().text(),
+                               " has more places than fit 32 bits"));
+}
+
+void check_upsampling(const KernelCall& call, const NamedTensor& x, const NamedTensor& y,
+                      const SpatialSizes& factors) {
+  check_window(call, x, {});
+  const Shape& shape = x.tensor.shape();
+  for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank(shape)); ++i) {
+    if (factors[i] < 1)
+      throw ShapeMismatch(concat(call.kernel, ": the factor of dimension ", i + 1, " is ",
+                                 factors[i], ", want at least 1"));
+  }
+  check_shape(call, y, upsampled_shape(shape, factors), x.tensor.dtype());
 }
 
 }  // namespace
@@ -117,37 +152,6 @@ void convolution_backward_weight(const Tensor& dweight, const Tensor& dy, const 
   dispatch_with_workspace<cpu::convolution_backward_weight, cuda::convolution_backward_weight>(
       call, Work::kProduct, dweight, dy, x, window, groups, mode);
 }
-
-namespace {
-
-enum class Dilation { kOne, kAny };
-
-void check_pooling(const KernelCall& call, const NamedTensor& x, const NamedTensor& y,
-                   const Window& window, Dilation dilation) {
-  check_window(call, x, window);
-  const Shape& shape = x.tensor.shape();
-  for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank(shape)); ++i) {
-    if (2 * window.padding[i] > window.kernel[i]) {
-      throw ShapeMismatch(concat(call.kernel, ": in dimension ", i + 1, " the padding is ",
-                                 window.padding[i], " and the kernel ", window.kernel[i],
-                                 "; want a padding of at most half the kernel"));
-    }
-    if (dilation == Dilation::kOne && window.dilation[i] != 1) {
-      throw ShapeMismatch(concat(call.kernel, ": in dimension ", i + 1, " the dilation is ",
-                                 window.dilation[i], "; want 1"));
-    }
-  }
-  check_shape(call, y, window_outputs(shape, window, shape[shape.rank() - 1]), x.tensor.dtype());
-}
-
-void check_places(const KernelCall& call, const Tensor& x, const Tensor& y, const Tensor& places) {
-  check_shape(call, {"places", places}, y.shape(), DType::kI32);
-  if (places_of(x.shape()) > std::int64_t{1} << 31)
-    throw ShapeMismatch(concat(call.kernel, ": an example of ", x.shape().text(),
-                               " has more places than fit 32 bits"));
-}
-
-}  // namespace
 
 void mean_pooling_forward(const Tensor& y, const Tensor& x, const Window& window, Divisor divisor,
                           const Stream& stream) {
@@ -182,22 +186,6 @@ void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& plac
   dispatch<cpu::max_pooling_backward, cuda::max_pooling_backward>(call, Work::kElementwise, dx, dy,
                                                                   places, window);
 }
-
-namespace {
-
-void check_upsampling(const KernelCall& call, const NamedTensor& x, const NamedTensor& y,
-                      const SpatialSizes& factors) {
-  check_window(call, x, {});
-  const Shape& shape = x.tensor.shape();
-  for (std::size_t i = 0; i < static_cast<std::size_t>(spatial_rank(shape)); ++i) {
-    if (factors[i] < 1)
-      throw ShapeMismatch(concat(call.kernel, ": the factor of dimension ", i + 1, " is ",
-                                 factors[i], ", want at least 1"));
-  }
-  check_shape(call, y, upsampled_shape(shape, factors), x.tensor.dtype());
-}
-
-}  // namespace
 
 Shape upsampled_shape(const Shape& x, const SpatialSizes& factors) {
   Shape shape{x[0]};

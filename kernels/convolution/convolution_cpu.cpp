@@ -1,8 +1,6 @@
 #include "kernels/convolution/convolution_cpu.h"
 
-#include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/backend.h"
@@ -151,6 +149,42 @@ inline void sum_tap(float* sums, const T* dy, const T* x, const SpatialWindow& o
   }
 }
 
+/// A window of one place by itself is a product of rows.
+bool is_product(const SpatialWindow& window, std::int64_t groups) {
+  return groups == 1 && window.is_pointwise();
+}
+
+/// Which channel is convolved alone, by taps of its own.
+bool is_by_channel(const SpatialWindow& window, const Tensor& weight, std::int64_t groups) {
+  return groups == window.channels && weight.size(0) == groups;
+}
+
+SlidingProduct sliding_of(const SpatialWindow& window, const Tensor& weight, std::int64_t groups) {
+  SlidingProduct product{.dtype = weight.dtype(), .batch = window.batch, .groups = groups};
+  std::copy_n(window.kernel, 3, product.kernel);
+  return product;
+}
+
+/// Places of x that are `rest` more than a multiple of the stride: which taps reach them, from which
+/// places of y on.
+SlidingDimension reached_places(const SpatialWindow& window, int i, std::int64_t rest) {
+  const std::int64_t stride = window.stride[i];
+  SlidingDimension of{.places = window.out[i],
+                      .windows = (window.in[i] - rest + stride - 1) / stride,
+                      .taps = {},
+                      .results = window.in[i],
+                      .first = rest,
+                      .spread = stride};
+  for (std::int64_t tap = window.kernel[i] - 1; tap >= 0; --tap) {
+    const std::int64_t distance = rest + window.padding[i] - tap * window.dilation[i];
+    if (distance % stride == 0) of.taps.push_back({distance / stride, tap});
+  }
+  if (of.taps.empty()) return of;
+  of.origin = of.taps.front().offset;
+  for (SlidingTap& tap : of.taps) tap.offset -= of.origin;
+  return of;
+}
+
 }  // namespace
 
 void convolve_channels(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -197,46 +231,6 @@ void convolve_channels_backward_weight(const Tensor& dweight, const Tensor& dy, 
     });
   });
 }
-
-namespace {
-
-/// A window of one place by itself is a product of rows.
-bool is_product(const SpatialWindow& window, std::int64_t groups) {
-  return groups == 1 && window.is_pointwise();
-}
-
-/// Which channel is convolved alone, by taps of its own.
-bool is_by_channel(const SpatialWindow& window, const Tensor& weight, std::int64_t groups) {
-  return groups == window.channels && weight.size(0) == groups;
-}
-
-SlidingProduct sliding_of(const SpatialWindow& window, const Tensor& weight, std::int64_t groups) {
-  SlidingProduct product{.dtype = weight.dtype(), .batch = window.batch, .groups = groups};
-  std::copy_n(window.kernel, 3, product.kernel);
-  return product;
-}
-
-/// Places of x that are `rest` more than a multiple of the stride: which taps reach them, from which
-/// places of y on.
-SlidingDimension reached_places(const SpatialWindow& window, int i, std::int64_t rest) {
-  const std::int64_t stride = window.stride[i];
-  SlidingDimension of{.places = window.out[i],
-                      .windows = (window.in[i] - rest + stride - 1) / stride,
-                      .taps = {},
-                      .results = window.in[i],
-                      .first = rest,
-                      .spread = stride};
-  for (std::int64_t tap = window.kernel[i] - 1; tap >= 0; --tap) {
-    const std::int64_t distance = rest + window.padding[i] - tap * window.dilation[i];
-    if (distance % stride == 0) of.taps.push_back({distance / stride, tap});
-  }
-  if (of.taps.empty()) return of;
-  of.origin = of.taps.front().offset;
-  for (SlidingTap& tap : of.taps) tap.offset -= of.origin;
-  return of;
-}
-
-}  // namespace
 
 void convolution_forward(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
                          const Window& window, std::int64_t groups, const Stream& stream) {

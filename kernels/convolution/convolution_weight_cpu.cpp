@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <type_traits>
-#include <vector>
 
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"

@@ -1,6 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/backend.h"
@@ -35,6 +32,37 @@ inline float share_of(const SpatialWindow& of, const Place& window, Divisor divi
     places *= std::min(begin + of.kernel[i], of.in[i]) - std::max<std::int64_t>(begin, 0);
   }
   return 1.0f / static_cast<float>(places);
+}
+
+constexpr std::int64_t kUpsampledChannels = 128;  // whose sums stand in the nearest cache
+
+/// Of a row of results: which channels it has now, and where it goes.
+template <class T>
+struct UpsampledSums {
+  std::int64_t first, count;
+  float sums[kUpsampledChannels];
+  void add(float share, const T* from) {
+    if (share == 0.0f) return;
+#pragma omp simd
+    for (std::int64_t c = 0; c < count; ++c) sums[c] += share * load(from + first + c);
+  }
+};
+
+/// to[row] = what sum(row, its UpsampledSums) adds up, for all rows and channels.
+template <class T, class Sum>
+void for_upsampled(T* to, std::int64_t rows, std::int64_t channels, std::int64_t work,
+                   const Sum& sum) {
+  parallel_rows(rows, channels * work, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t first = 0; first < channels; first += kUpsampledChannels) {
+        UpsampledSums<T> sums{first, std::min(kUpsampledChannels, channels - first), {}};
+        sum(row, sums);
+        T* const out = to + row * channels + first;
+#pragma omp simd
+        for (std::int64_t c = 0; c < sums.count; ++c) store(out + c, sums.sums[c]);
+      }
+    }
+  });
 }
 
 }  // namespace
@@ -147,41 +175,6 @@ void max_pooling_backward(const Tensor& dx, const Tensor& dy, const Tensor& plac
     });
   });
 }
-
-namespace {
-
-constexpr std::int64_t kUpsampledChannels = 128;  // whose sums stand in the nearest cache
-
-/// Of a row of results: which channels it has now, and where it goes.
-template <class T>
-struct UpsampledSums {
-  std::int64_t first, count;
-  float sums[kUpsampledChannels];
-  void add(float share, const T* from) {
-    if (share == 0.0f) return;
-#pragma omp simd
-    for (std::int64_t c = 0; c < count; ++c) sums[c] += share * load(from + first + c);
-  }
-};
-
-/// to[row] = what sum(row, its UpsampledSums) adds up, for all rows and channels.
-template <class T, class Sum>
-void for_upsampled(T* to, std::int64_t rows, std::int64_t channels, std::int64_t work,
-                   const Sum& sum) {
-  parallel_rows(rows, channels * work, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      for (std::int64_t first = 0; first < channels; first += kUpsampledChannels) {
-        UpsampledSums<T> sums{first, std::min(kUpsampledChannels, channels - first), {}};
-        sum(row, sums);
-        T* const out = to + row * channels + first;
-#pragma omp simd
-        for (std::int64_t c = 0; c < sums.count; ++c) store(out + c, sums.sums[c]);
-      }
-    }
-  });
-}
-
-}  // namespace
 
 void upsampling_forward(const Tensor& y, const Tensor& x, const SpatialSizes& factors,
                         Interpolation interpolation, const Stream&) {

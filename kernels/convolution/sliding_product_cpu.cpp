@@ -1,9 +1,6 @@
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <type_traits>
-#include <utility>
 
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"

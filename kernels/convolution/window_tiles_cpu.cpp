@@ -1,4 +1,3 @@
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -148,12 +147,9 @@ template <TileSteps kSteps>
 const WindowTiles::Function* functions_of(bool pairs) {
   if (pairs) return kPairTable<kSteps>.data();
   switch (instruction_set()) {
-    case InstructionSet::kAvx512:
-      return kFloatTable<16, kMostRows512, kSteps>.data();
-    case InstructionSet::kAvx2:
-      return kFloatTable<8, kMostRows256, kSteps>.data();
-    case InstructionSet::kBaseline:
-      break;
+    case InstructionSet::kAvx512: return kFloatTable<16, kMostRows512, kSteps>.data();
+    case InstructionSet::kAvx2: return kFloatTable<8, kMostRows256, kSteps>.data();
+    case InstructionSet::kBaseline: break;
   }
   return kFloatTable<4, kMostRows128, kSteps>.data();
 }

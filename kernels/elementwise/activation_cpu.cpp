@@ -1,5 +1,3 @@
-#include <cmath>
-#include <type_traits>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend/backend.h"

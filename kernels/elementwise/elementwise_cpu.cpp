@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend/backend.h"
@@ -143,82 +142,6 @@ void gated_rows_backward(T* out, const T* gradient, const T* in, std::int64_t ro
   });
 }
 
-}  // namespace
-
-void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    visit_gate(gate, [&](auto kind) {
-      gated_rows_forward<kind>(y.data<T>(), x.data<T>(), y.size(0), y.size(1));
-    });
-  });
-}
-
-void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate, const Stream&) {
-  visit_real(dy.dtype(), [&](auto real) {
-    using T = decltype(real);
-    visit_gate(gate, [&](auto kind) {
-      gated_rows_backward<kind>(dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(0), dy.size(1));
-    });
-  });
-}
-
-void clip(const Tensor& y, const Tensor& x, float limit, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    auto* const out = y.data<decltype(real)>();
-    const auto* const in = x.data<decltype(real)>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float value = load(in + i);
-        store(out + i, value > limit ? limit : value < -limit ? -limit : value);
-      }
-    });
-  });
-}
-
-void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
-                   const Stream&) {
-  visit_real(dx.dtype(), [&](auto real) {
-    auto* const out = dx.data<decltype(real)>();
-    const auto *const gradient = dy.data<decltype(real)>(), *const in = x.data<decltype(real)>();
-    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i)
-        store(out + i, std::fabs(load(in + i)) > limit ? 0.0f : load(gradient + i));
-    });
-  });
-}
-
-void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    auto* const out = y.data<decltype(real)>();
-    const auto* const in = x.data<decltype(real)>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i)
-        store(out + i, cap * hyperbolic_tangent(load(in + i) / cap));
-    });
-  });
-}
-
-void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap, const Stream&) {
-  visit_real(dx.dtype(), [&](auto real) {
-    auto* const out = dx.data<decltype(real)>();
-    const auto* const gradient = dy.data<decltype(real)>();
-    const auto* const capped = y.data<decltype(real)>();
-    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float share = load(capped + i) / cap;
-        store(out + i, load(gradient + i) * (1.0f - share * share));
-      }
-    });
-  });
-}
-
-namespace {
-
 constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
 constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in them
 
@@ -295,6 +218,78 @@ struct DroppedRun {
 };
 
 }  // namespace
+
+void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      gated_rows_forward<kind>(y.data<T>(), x.data<T>(), y.size(0), y.size(1));
+    });
+  });
+}
+
+void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate gate, const Stream&) {
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    visit_gate(gate, [&](auto kind) {
+      gated_rows_backward<kind>(dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(0), dy.size(1));
+    });
+  });
+}
+
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    auto* const out = y.data<decltype(real)>();
+    const auto* const in = x.data<decltype(real)>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float value = load(in + i);
+        store(out + i, value > limit ? limit : value < -limit ? -limit : value);
+      }
+    });
+  });
+}
+
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream&) {
+  visit_real(dx.dtype(), [&](auto real) {
+    auto* const out = dx.data<decltype(real)>();
+    const auto *const gradient = dy.data<decltype(real)>(), *const in = x.data<decltype(real)>();
+    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i)
+        store(out + i, std::fabs(load(in + i)) > limit ? 0.0f : load(gradient + i));
+    });
+  });
+}
+
+void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream&) {
+  visit_real(y.dtype(), [&](auto real) {
+    auto* const out = y.data<decltype(real)>();
+    const auto* const in = x.data<decltype(real)>();
+    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i)
+        store(out + i, cap * hyperbolic_tangent(load(in + i) / cap));
+    });
+  });
+}
+
+void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap, const Stream&) {
+  visit_real(dx.dtype(), [&](auto real) {
+    auto* const out = dx.data<decltype(real)>();
+    const auto* const gradient = dy.data<decltype(real)>();
+    const auto* const capped = y.data<decltype(real)>();
+    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float share = load(capped + i) / cap;
+        store(out + i, load(gradient + i) * (1.0f - share * share));
+      }
+    });
+  });
+}
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream&) {

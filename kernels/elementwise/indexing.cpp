@@ -19,6 +19,35 @@ void check_columns(const KernelCall& call, const char* name, const Columns& colu
                              columns.first + count));
 }
 
+/// Checks that tables (V, C) and (max T, C) fit rows (B, T, C) at positions from `first_position`.
+void check_tables(const KernelCall& call, const NamedTensor& rows, const Tensor& tokens,
+                  const NamedTensor& token_table, const NamedTensor& position_table,
+                  std::int64_t first_position) {
+  check_rank(call, {"tokens", tokens}, 2);
+  check_dtype(call, {"tokens", tokens}, DType::kI32);
+  check_rank(call, token_table, 2);
+  const std::int64_t columns = token_table.tensor.size(1);
+  check_shape(call, rows, {tokens.size(0), tokens.size(1), columns});
+  if (!position_table.tensor) return;
+  check_rank(call, position_table, 2);
+  check_shape(call, position_table, {position_table.tensor.size(0), columns});
+  const std::int64_t last_position = first_position + tokens.size(1);
+  if (first_position < 0 || last_position > position_table.tensor.size(0)) {
+    throw ShapeMismatch(concat(call.kernel, ": positions are ", first_position, " to ",
+                               last_position - 1, ", ", position_table.name, " is ",
+                               position_table.tensor.shape().text(),
+                               "; use a shorter sequence or a larger model.context"));
+  }
+}
+
+void check_gathered_columns(const KernelCall& call, const Tensor& columns, const Tensor& x,
+                            const Tensor& indices) {
+  check_rank(call, {"x", x}, 2);
+  check_rank(call, {"indices", indices}, 1);
+  check_dtype(call, {"indices", indices}, DType::kI32);
+  check_shape(call, {"columns", columns}, {indices.size(0), x.size(0)}, DType::kF32);
+}
+
 }  // namespace
 
 void copy_columns(const Columns& to, const Columns& from, std::int64_t count,
@@ -59,39 +88,6 @@ void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor&
   dispatch<cpu::sigmoid_gate_backward, cuda::sigmoid_gate_backward>(call, Work::kElementwise, dx,
                                                                     dgate, dy, x, gate);
 }
-
-namespace {
-
-/// Checks that tables (V, C) and (max T, C) fit rows (B, T, C) at positions from `first_position`.
-void check_tables(const KernelCall& call, const NamedTensor& rows, const Tensor& tokens,
-                  const NamedTensor& token_table, const NamedTensor& position_table,
-                  std::int64_t first_position) {
-  check_rank(call, {"tokens", tokens}, 2);
-  check_dtype(call, {"tokens", tokens}, DType::kI32);
-  check_rank(call, token_table, 2);
-  const std::int64_t columns = token_table.tensor.size(1);
-  check_shape(call, rows, {tokens.size(0), tokens.size(1), columns});
-  if (!position_table.tensor) return;
-  check_rank(call, position_table, 2);
-  check_shape(call, position_table, {position_table.tensor.size(0), columns});
-  const std::int64_t last_position = first_position + tokens.size(1);
-  if (first_position < 0 || last_position > position_table.tensor.size(0)) {
-    throw ShapeMismatch(concat(call.kernel, ": positions are ", first_position, " to ",
-                               last_position - 1, ", ", position_table.name, " is ",
-                               position_table.tensor.shape().text(),
-                               "; use a shorter sequence or a larger model.context"));
-  }
-}
-
-void check_gathered_columns(const KernelCall& call, const Tensor& columns, const Tensor& x,
-                            const Tensor& indices) {
-  check_rank(call, {"x", x}, 2);
-  check_rank(call, {"indices", indices}, 1);
-  check_dtype(call, {"indices", indices}, DType::kI32);
-  check_shape(call, {"columns", columns}, {indices.size(0), x.size(0)}, DType::kF32);
-}
-
-}  // namespace
 
 void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
                        const Tensor& position_table, std::int64_t first_position,

@@ -15,6 +15,28 @@ T* columns_of_row(const Columns& columns, std::int64_t row) {
   return columns.rows.data<T>() + row * columns.rows.size(1) + columns.first;
 }
 
+void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabulary) {
+  const std::int32_t* const ids = tokens.data<std::int32_t>();
+  for (std::int64_t i = 0; i < tokens.elements(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocabulary) {
+      throw DataError(concat(kernel, ": token ", i, " is ", ids[i], ", want 0 to ", vocabulary - 1,
+                             "; was the data tokenized for another vocabulary?"));
+    }
+  }
+}
+
+/// body(row, k, column) for each row and each index.
+template <class Body>
+void for_columns(std::int64_t rows, const Tensor& indices, const Body& body) {
+  const std::int64_t count = indices.elements();
+  const std::int32_t* const ids = indices.data<std::int32_t>();
+  parallel_rows(rows, count, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t k = 0; k < count; ++k) body(row, k, ids[k]);
+    }
+  });
+}
+
 }  // namespace
 
 void copy_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream&) {
@@ -80,32 +102,6 @@ void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor&
     });
   });
 }
-
-namespace {
-
-void check_tokens(const char* kernel, const Tensor& tokens, std::int64_t vocabulary) {
-  const std::int32_t* const ids = tokens.data<std::int32_t>();
-  for (std::int64_t i = 0; i < tokens.elements(); ++i) {
-    if (ids[i] < 0 || ids[i] >= vocabulary) {
-      throw DataError(concat(kernel, ": token ", i, " is ", ids[i], ", want 0 to ", vocabulary - 1,
-                             "; was the data tokenized for another vocabulary?"));
-    }
-  }
-}
-
-/// body(row, k, column) for each row and each index.
-template <class Body>
-void for_columns(std::int64_t rows, const Tensor& indices, const Body& body) {
-  const std::int64_t count = indices.elements();
-  const std::int32_t* const ids = indices.data<std::int32_t>();
-  parallel_rows(rows, count, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t row = begin; row < end; ++row) {
-      for (std::int64_t k = 0; k < count; ++k) body(row, k, ids[k]);
-    }
-  });
-}
-
-}  // namespace
 
 void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
                        const Tensor& position_table, std::int64_t first_position, const Stream&) {

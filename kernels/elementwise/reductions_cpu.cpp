@@ -1,5 +1,4 @@
 #include <numeric>
-#include <vector>
 
 #include "hybrid_trainer/kernels/reductions.h"
 #include "kernels/backend/backend.h"

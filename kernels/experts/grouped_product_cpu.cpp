@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <vector>
 
 #include "hybrid_trainer/kernels/experts.h"

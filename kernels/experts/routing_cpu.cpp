@@ -1,8 +1,4 @@
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/kernels/experts.h"

@@ -1,7 +1,3 @@
-#include <algorithm>
-#include <cmath>
-#include <limits>
-#include <vector>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/loss.h"
@@ -59,6 +55,67 @@ inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
   }
   return {highest, static_cast<float>(sum),
           static_cast<float>(below / static_cast<double>(columns))};
+}
+
+void check_classes(const std::int32_t* wanted, std::int64_t cells, std::int64_t classes) {
+  for (std::int64_t n = 0; n < cells; ++n) {
+    if (wanted[n] == kNoTarget || (wanted[n] >= 0 && wanted[n] < classes)) continue;
+    throw DataError(concat("grid_loss: the class of cell ", n, " is ", wanted[n], ", want 0 to ",
+                           classes - 1, ", or ", kNoTarget, " where there is no object"));
+  }
+}
+
+/// What preference_loss reads and writes of one sequence.
+struct PairsOfSequence {
+  const float *losses, *references;
+  const std::int32_t* halves;
+  float *pair_losses, *weights;
+  double* sums;
+  std::int64_t length;
+};
+
+PairsOfSequence pairs_in(const PreferenceTensors& t, std::int64_t sequence) {
+  const std::int64_t length = t.halves.size(1), at = sequence * length;
+  return {t.losses.data<float>() + at,
+          t.references.data<float>() + at,
+          t.halves.data<std::int32_t>() + at,
+          t.pair_losses.data<float>() + at,
+          t.weights.data<float>() + at,
+          t.sums.data<double>() + at,
+          length};
+}
+
+/// `measures`: null, or what the pairs are added to.
+void judge_pairs(const PairsOfSequence& of, const PreferenceForm& form, double* measures) {
+  std::vector<double> tokens(static_cast<std::size_t>(of.length));
+  std::vector<double> weight_of_half(tokens.size());
+  std::fill_n(of.sums, of.length, 0.0);
+  std::fill_n(of.pair_losses, of.length, 0.0f);
+  for (std::int64_t t = 0; t < of.length; ++t) {
+    if (of.halves[t] < 0) continue;
+    of.sums[of.halves[t]] -= of.losses[t];
+    tokens[static_cast<std::size_t>(of.halves[t])] += 1;
+  }
+  for (std::int64_t i = 0; 2 * i + 1 < of.length; ++i) {
+    const auto c = static_cast<std::size_t>(2 * i), r = c + 1;
+    if (tokens[c] == 0) break;
+    const PairOutcome pair = pair_outcome(form, {of.sums[c], tokens[c], of.references[c]},
+                                          {of.sums[r], tokens[r], of.references[r]});
+    of.pair_losses[i] = static_cast<float>(pair.loss);
+    weight_of_half[c] = pair.chosen_weight;
+    weight_of_half[r] = pair.rejected_weight;
+    if (measures == nullptr) continue;
+    measures[0] += pair.chosen_reward;
+    measures[1] += pair.rejected_reward;
+    measures[2] += pair.chosen_reward > pair.rejected_reward ? 1 : 0;
+    measures[3] += 1;
+  }
+  for (std::int64_t t = 0; t < of.length; ++t) {
+    of.weights[t] =
+        of.halves[t] < 0
+            ? 0.0f
+            : static_cast<float>(weight_of_half[static_cast<std::size_t>(of.halves[t])]);
+  }
 }
 
 }  // namespace
@@ -123,18 +180,6 @@ void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& target
   });
 }
 
-namespace {
-
-void check_classes(const std::int32_t* wanted, std::int64_t cells, std::int64_t classes) {
-  for (std::int64_t n = 0; n < cells; ++n) {
-    if (wanted[n] == kNoTarget || (wanted[n] >= 0 && wanted[n] < classes)) continue;
-    throw DataError(concat("grid_loss: the class of cell ", n, " is ", wanted[n], ", want 0 to ",
-                           classes - 1, ", or ", kNoTarget, " where there is no object"));
-  }
-}
-
-}  // namespace
-
 void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, const Tensor& boxes,
                const GridLossSpec& spec, float gradient_scale, const Stream&) {
   const std::int64_t cells = x.size(0), columns = x.size(1);
@@ -151,63 +196,6 @@ void grid_loss(const Tensor& losses, const Tensor& x, const Tensor& classes, con
     }
   });
 }
-
-namespace {
-
-/// What preference_loss reads and writes of one sequence.
-struct PairsOfSequence {
-  const float *losses, *references;
-  const std::int32_t* halves;
-  float *pair_losses, *weights;
-  double* sums;
-  std::int64_t length;
-};
-
-PairsOfSequence pairs_in(const PreferenceTensors& t, std::int64_t sequence) {
-  const std::int64_t length = t.halves.size(1), at = sequence * length;
-  return {t.losses.data<float>() + at,
-          t.references.data<float>() + at,
-          t.halves.data<std::int32_t>() + at,
-          t.pair_losses.data<float>() + at,
-          t.weights.data<float>() + at,
-          t.sums.data<double>() + at,
-          length};
-}
-
-/// `measures`: null, or what the pairs are added to.
-void judge_pairs(const PairsOfSequence& of, const PreferenceForm& form, double* measures) {
-  std::vector<double> tokens(static_cast<std::size_t>(of.length));
-  std::vector<double> weight_of_half(tokens.size());
-  std::fill_n(of.sums, of.length, 0.0);
-  std::fill_n(of.pair_losses, of.length, 0.0f);
-  for (std::int64_t t = 0; t < of.length; ++t) {
-    if (of.halves[t] < 0) continue;
-    of.sums[of.halves[t]] -= of.losses[t];
-    tokens[static_cast<std::size_t>(of.halves[t])] += 1;
-  }
-  for (std::int64_t i = 0; 2 * i + 1 < of.length; ++i) {
-    const auto c = static_cast<std::size_t>(2 * i), r = c + 1;
-    if (tokens[c] == 0) break;
-    const PairOutcome pair = pair_outcome(form, {of.sums[c], tokens[c], of.references[c]},
-                                          {of.sums[r], tokens[r], of.references[r]});
-    of.pair_losses[i] = static_cast<float>(pair.loss);
-    weight_of_half[c] = pair.chosen_weight;
-    weight_of_half[r] = pair.rejected_weight;
-    if (measures == nullptr) continue;
-    measures[0] += pair.chosen_reward;
-    measures[1] += pair.rejected_reward;
-    measures[2] += pair.chosen_reward > pair.rejected_reward ? 1 : 0;
-    measures[3] += 1;
-  }
-  for (std::int64_t t = 0; t < of.length; ++t) {
-    of.weights[t] =
-        of.halves[t] < 0
-            ? 0.0f
-            : static_cast<float>(weight_of_half[static_cast<std::size_t>(of.halves[t])]);
-  }
-}
-
-}  // namespace
 
 void preference_loss(const PreferenceTensors& tensors, const PreferenceForm& form,
                      const Stream& stream) {

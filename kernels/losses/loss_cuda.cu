@@ -1,5 +1,4 @@
 #include <cfloat>
-#include <cmath>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/kernels/loss.h"

@@ -1,5 +1,3 @@
-#include <cmath>
-#include <type_traits>
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/backend/backend.h"

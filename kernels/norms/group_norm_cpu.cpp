@@ -1,5 +1,3 @@
-#include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/backend/backend.h"

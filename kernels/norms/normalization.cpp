@@ -76,29 +76,6 @@ void check_heads(const KernelCall& call, const Tensor& x, HeadRange heads, const
   }
 }
 
-}  // namespace
-
-void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
-                            RmsNormSpec spec, const Stream& stream) {
-  const KernelCall call{"rms_norm_heads_forward", stream};
-  check_heads(call, x, heads, weight);
-  dispatch<cpu::rms_norm_heads_forward, cuda::rms_norm_heads_forward>(call, Work::kNormalization, x,
-                                                                      heads, weight, spec);
-}
-
-void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
-                             const Tensor& x, HeadRange heads, const Tensor& weight,
-                             RmsNormSpec spec, const Stream& stream) {
-  const KernelCall call{"rms_norm_heads_backward", stream};
-  check_heads(call, x, heads, weight);
-  check_alike(call, {{"x", x}, {"dx", dx}});
-  check_alike(call, {{"weight", weight}, {"dweight", dweight}});
-  dispatch_with_workspace<cpu::rms_norm_heads_backward, cuda::rms_norm_heads_backward>(
-      call, Work::kNormalization, dx, dweight, parameter_mode, x, heads, weight, spec);
-}
-
-namespace {
-
 void check_gate(const KernelCall& call, const Tensor& x, const Tensor& gate, std::int64_t first,
                 const Tensor& weight, const GatedNormSpec& spec) {
   check_real(call, {"x", x}, 2);
@@ -121,7 +98,37 @@ void check_gate(const KernelCall& call, const Tensor& x, const Tensor& gate, std
   }
 }
 
+void check_groups(const KernelCall& call, const Tensor& x, std::int64_t groups) {
+  check_real(call, {"x", x}, 3);
+  if (x.elements() == 0)
+    throw ShapeMismatch(
+        concat(call.kernel, ": x is ", x.shape().text(), ", which has no elements"));
+  if (groups < 1 || x.size(2) % groups != 0)
+    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", whose ", x.size(2),
+                               " channels are in ", groups,
+                               " groups; want groups that divide them"));
+}
+
 }  // namespace
+
+void rms_norm_heads_forward(const Tensor& x, HeadRange heads, const Tensor& weight,
+                            RmsNormSpec spec, const Stream& stream) {
+  const KernelCall call{"rms_norm_heads_forward", stream};
+  check_heads(call, x, heads, weight);
+  dispatch<cpu::rms_norm_heads_forward, cuda::rms_norm_heads_forward>(call, Work::kNormalization, x,
+                                                                      heads, weight, spec);
+}
+
+void rms_norm_heads_backward(const Tensor& dx, const Tensor& dweight, GradientMode parameter_mode,
+                             const Tensor& x, HeadRange heads, const Tensor& weight,
+                             RmsNormSpec spec, const Stream& stream) {
+  const KernelCall call{"rms_norm_heads_backward", stream};
+  check_heads(call, x, heads, weight);
+  check_alike(call, {{"x", x}, {"dx", dx}});
+  check_alike(call, {{"weight", weight}, {"dweight", dweight}});
+  dispatch_with_workspace<cpu::rms_norm_heads_backward, cuda::rms_norm_heads_backward>(
+      call, Work::kNormalization, dx, dweight, parameter_mode, x, heads, weight, spec);
+}
 
 void gated_norm_forward(const Tensor& y, const Tensor& x, const Tensor& gate, std::int64_t first,
                         const Tensor& weight, GatedNormSpec spec, const Stream& stream) {
@@ -144,21 +151,6 @@ void gated_norm_backward(const Tensor& dx, const Tensor& dgate, const Tensor& dw
   dispatch_with_workspace<cpu::gated_norm_backward, cuda::gated_norm_backward>(
       call, Work::kNormalization, dx, dgate, dweight, mode, dy, x, gate, first, weight, spec);
 }
-
-namespace {
-
-void check_groups(const KernelCall& call, const Tensor& x, std::int64_t groups) {
-  check_real(call, {"x", x}, 3);
-  if (x.elements() == 0)
-    throw ShapeMismatch(
-        concat(call.kernel, ": x is ", x.shape().text(), ", which has no elements"));
-  if (groups < 1 || x.size(2) % groups != 0)
-    throw ShapeMismatch(concat(call.kernel, ": x is ", x.shape().text(), ", whose ", x.size(2),
-                               " channels are in ", groups,
-                               " groups; want groups that divide them"));
-}
-
-}  // namespace
 
 void group_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, std::int64_t groups,

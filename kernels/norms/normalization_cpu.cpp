@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/backend/backend.h"
@@ -54,68 +53,6 @@ inline void backward_row(T* dx, const T* dy, const T* x, const float* weight, Ro
     store(dx + i, accumulate ? load(dx + i) + value : value);
   }
 }
-
-}  // namespace
-
-void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
-                        const Tensor& weight, const Tensor& bias, float epsilon, const Stream&) {
-  const std::int64_t columns = x.size(1);
-  const float* const scale = weight.data<float>();
-  const float* const shift = bias.data<float>();
-  float* const mean_out = mean ? mean.data<float>() : nullptr;
-  float* const rstd_out = rstd ? rstd.data<float>() : nullptr;
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    T* const out = y.data<T>();
-    const T* const in = x.data<T>();
-    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const T* const from = in + row * columns;
-        T* const to = out + row * columns;
-        const RowMoments moments = moments_of_row(from, columns, epsilon);
-#pragma omp simd
-        for (std::int64_t i = 0; i < columns; ++i) {
-          store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
-        }
-        if (mean_out != nullptr) mean_out[row] = moments.mean;
-        if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
-      }
-    });
-  });
-}
-
-void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
-                         const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
-                         const Tensor& x, const Tensor& mean, const Tensor& rstd,
-                         const Tensor& weight, const Stream& stream) {
-  const std::int64_t columns = x.size(1);
-  const std::int64_t least = min_rows_per_thread(columns);
-  const ColumnSums sums(share_count(x.size(0), least), 2 * columns, stream);
-  if (simulated(stream)) return;
-  const bool accumulate = input_mode == GradientMode::kAccumulate;
-  const float* const mean_in = mean.data<float>();
-  const float* const rstd_in = rstd.data<float>();
-  const float* const scale = weight.data<float>();
-  visit_real(x.dtype(), [&](auto real) {
-    using T = decltype(real);
-    T* const out = dx.data<T>();
-    const T* const gradient = dy.data<T>();
-    const T* const in = x.data<T>();
-    parallel_shares(
-        x.size(0), least, [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
-          float* const line = sums.line(share);
-          for (std::int64_t row = begin; row < end; ++row) {
-            const std::int64_t at = row * columns;
-            backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
-                         accumulate, line, line + columns, columns);
-          }
-        });
-  });
-  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
-  sums.add_to(dbias, columns, parameter_mode == GradientMode::kAccumulate);
-}
-
-namespace {
 
 template <class T>
 inline float inverse_root_mean_square(const T* x, std::int64_t columns, float epsilon) {
@@ -177,6 +114,64 @@ struct HeadPlaces {
 };
 
 }  // namespace
+
+void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, float epsilon, const Stream&) {
+  const std::int64_t columns = x.size(1);
+  const float* const scale = weight.data<float>();
+  const float* const shift = bias.data<float>();
+  float* const mean_out = mean ? mean.data<float>() : nullptr;
+  float* const rstd_out = rstd ? rstd.data<float>() : nullptr;
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = y.data<T>();
+    const T* const in = x.data<T>();
+    parallel_rows(x.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const T* const from = in + row * columns;
+        T* const to = out + row * columns;
+        const RowMoments moments = moments_of_row(from, columns, epsilon);
+#pragma omp simd
+        for (std::int64_t i = 0; i < columns; ++i) {
+          store(to + i, (load(from + i) - moments.mean) * moments.rstd * scale[i] + shift[i]);
+        }
+        if (mean_out != nullptr) mean_out[row] = moments.mean;
+        if (rstd_out != nullptr) rstd_out[row] = moments.rstd;
+      }
+    });
+  });
+}
+
+void layer_norm_backward(const Tensor& dx, GradientMode input_mode, const Tensor& dweight,
+                         const Tensor& dbias, GradientMode parameter_mode, const Tensor& dy,
+                         const Tensor& x, const Tensor& mean, const Tensor& rstd,
+                         const Tensor& weight, const Stream& stream) {
+  const std::int64_t columns = x.size(1);
+  const std::int64_t least = min_rows_per_thread(columns);
+  const ColumnSums sums(share_count(x.size(0), least), 2 * columns, stream);
+  if (simulated(stream)) return;
+  const bool accumulate = input_mode == GradientMode::kAccumulate;
+  const float* const mean_in = mean.data<float>();
+  const float* const rstd_in = rstd.data<float>();
+  const float* const scale = weight.data<float>();
+  visit_real(x.dtype(), [&](auto real) {
+    using T = decltype(real);
+    T* const out = dx.data<T>();
+    const T* const gradient = dy.data<T>();
+    const T* const in = x.data<T>();
+    parallel_shares(
+        x.size(0), least, [=, &sums](std::int64_t share, std::int64_t begin, std::int64_t end) {
+          float* const line = sums.line(share);
+          for (std::int64_t row = begin; row < end; ++row) {
+            const std::int64_t at = row * columns;
+            backward_row(out + at, gradient + at, in + at, scale, {mean_in[row], rstd_in[row]},
+                         accumulate, line, line + columns, columns);
+          }
+        });
+  });
+  sums.add_to(dweight, 0, parameter_mode == GradientMode::kAccumulate);
+  sums.add_to(dbias, columns, parameter_mode == GradientMode::kAccumulate);
+}
 
 void rms_norm_forward(const Tensor& y, const Tensor& rstd, const Tensor& x, const Tensor& weight,
                       RmsNormSpec spec, const Stream&) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/backend/reduce.cuh"

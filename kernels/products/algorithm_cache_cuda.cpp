@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "kernels/products/algorithm_choice_cuda.h"
@@ -17,43 +16,13 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 int alignment_of(const Tensor& tensor) {
   constexpr std::uintptr_t kMost = 256;
   const auto address = reinterpret_cast<std::uintptr_t>(tensor.raw()) | kMost;
   return static_cast<int>(address & (~address + 1));
 }
-
-}  // namespace
-
-ProductKind::ProductKind(const Product& product)
-    : m(product.m()),
-      n(product.n()),
-      k(product.k()),
-      transpose_a(product.transpose_a),
-      transpose_b(product.transpose_b),
-      inputs(product.a.dtype()),
-      output(product.c.dtype()),
-      adds(product.addend.defined()),
-      has_bias(product.bias.defined()),
-      has_aux(product.aux.defined()),
-      epilogue(product.epilogue),
-      alignments{alignment_of(product.a),    alignment_of(product.b),
-                 alignment_of(product.c),    alignment_of(product.addend),
-                 alignment_of(product.bias), alignment_of(product.aux)} {}
-
-std::string ProductKind::text() const {
-  std::string all =
-      concat(m, " ", n, " ", k, transpose_a == Transpose::kYes ? " t" : " n",
-             transpose_b == Transpose::kYes ? "t " : "n ", name_of(inputs), " ", name_of(output),
-             adds ? " adds" : "", has_bias ? " bias" : "", has_aux ? " aux" : "", " epilogue ",
-             static_cast<int>(epilogue), " aligned");
-  for (const int alignment : alignments) all += concat(" ", alignment);
-  return all;
-}
-
-namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* kFormat = "hybrid_trainer algorithms 2";
 constexpr std::size_t kMostLines = 100'000;
@@ -132,6 +101,32 @@ bool replace(const fs::path& path, const std::string& text) {
 }
 
 }  // namespace
+
+ProductKind::ProductKind(const Product& product)
+    : m(product.m()),
+      n(product.n()),
+      k(product.k()),
+      transpose_a(product.transpose_a),
+      transpose_b(product.transpose_b),
+      inputs(product.a.dtype()),
+      output(product.c.dtype()),
+      adds(product.addend.defined()),
+      has_bias(product.bias.defined()),
+      has_aux(product.aux.defined()),
+      epilogue(product.epilogue),
+      alignments{alignment_of(product.a),    alignment_of(product.b),
+                 alignment_of(product.c),    alignment_of(product.addend),
+                 alignment_of(product.bias), alignment_of(product.aux)} {}
+
+std::string ProductKind::text() const {
+  std::string all =
+      concat(m, " ", n, " ", k, transpose_a == Transpose::kYes ? " t" : " n",
+             transpose_b == Transpose::kYes ? "t " : "n ", name_of(inputs), " ", name_of(output),
+             adds ? " adds" : "", has_bias ? " bias" : "", has_aux ? " aux" : "", " epilogue ",
+             static_cast<int>(epilogue), " aligned");
+  for (const int alignment : alignments) all += concat(" ", alignment);
+  return all;
+}
 
 std::string cache_folder() {
   const auto variable = [](const char* name) {

@@ -4,10 +4,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <limits>
 #include <string_view>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
@@ -61,6 +59,41 @@ Tensor make_flush(const Stream& stream) {
                        stream);
 }
 
+constexpr int kRounds = 5;
+constexpr double kLeastGain = 0.01;  // a smaller difference is no gain
+constexpr double kHopeless = 2;  // candidates always this much slower are dropped after two rounds
+
+void tell(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+/// The name in the cache of a product's algorithm that was not timed. Programs that do not know of
+/// it take it for another product's.
+std::string untimed(const std::string& kind) { return kind + " untimed"; }
+
+/// The index of the fastest on random numbers; none if the device has no memory for them or must not
+/// be waited for, or if no candidate runs.
+std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& offer,
+                                 const std::vector<AlgorithmBits>& candidates,
+                                 const Stream& stream) {
+  if (cuda_runtime().captures(stream.native())) return {};
+  try {
+    const ProductTrial trial(product, stream);
+    return fastest_of(candidates.size(), [&](std::size_t i) {
+      return offer.take(candidates[i]) ? trial.seconds_of(offer.run)
+                                       : std::numeric_limits<double>::infinity();
+    });
+  } catch (const OutOfMemory&) {
+    return {};
+  }
+}
+
+/// Its bits in the file of measured algorithms, which are none of cuBLASLt's.
+constexpr AlgorithmBits kApart{~std::uint64_t{0}, ~std::uint64_t{0}};
+
 }  // namespace
 
 ProductTrial::ProductTrial(const Product& like, const Stream& stream)
@@ -101,42 +134,6 @@ double ProductTrial::seconds_of(
     return std::numeric_limits<double>::infinity();
   }
 }
-
-namespace {
-
-constexpr int kRounds = 5;
-constexpr double kLeastGain = 0.01;  // a smaller difference is no gain
-constexpr double kHopeless = 2;  // candidates always this much slower are dropped after two rounds
-
-void tell(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-/// The name in the cache of a product's algorithm that was not timed. Programs that do not know of
-/// it take it for another product's.
-std::string untimed(const std::string& kind) { return kind + " untimed"; }
-
-/// The index of the fastest on random numbers; none if the device has no memory for them or must not
-/// be waited for, or if no candidate runs.
-std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& offer,
-                                 const std::vector<AlgorithmBits>& candidates,
-                                 const Stream& stream) {
-  if (cuda_runtime().captures(stream.native())) return {};
-  try {
-    const ProductTrial trial(product, stream);
-    return fastest_of(candidates.size(), [&](std::size_t i) {
-      return offer.take(candidates[i]) ? trial.seconds_of(offer.run)
-                                       : std::numeric_limits<double>::infinity();
-    });
-  } catch (const OutOfMemory&) {
-    return {};
-  }
-}
-
-}  // namespace
 
 std::optional<std::size_t> fastest_of(std::size_t count,
                                       const std::function<double(std::size_t)>& seconds) {
@@ -250,13 +247,6 @@ AlgorithmBits AlgorithmChooser::keep_in_run(const std::string& kind, const Algor
   const auto kept = store_algorithm(settings_.run.folder, owner_, kind, bits, useless);
   return of_run_[kind] = kept.value_or(bits);
 }
-
-namespace {
-
-/// Its bits in the file of measured algorithms, which are none of cuBLASLt's.
-constexpr AlgorithmBits kApart{~std::uint64_t{0}, ~std::uint64_t{0}};
-
-}  // namespace
 
 Product without_sums(const Product& product) {
   Product plain = product;

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"

@@ -1,11 +1,7 @@
 #include <cublasLt.h>
 #include <algorithm>
 #include <bit>
-#include <map>
-#include <memory>
 #include <mutex>
-#include <optional>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "kernels/products/algorithm_choice_cuda.h"
@@ -100,12 +96,9 @@ cublasLtEpilogue_t epilogue_of(const Product& product) {
         return product.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
       }
       return product.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-    case Epilogue::kGeluSlope:
-      return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::kRowSums:
-      return CUBLASLT_EPILOGUE_BGRADB;  // op(A) is its second operand
-    case Epilogue::kNone:
-      break;
+    case Epilogue::kGeluSlope: return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::kRowSums: return CUBLASLT_EPILOGUE_BGRADB;  // op(A) is its second operand
+    case Epilogue::kNone: break;
   }
   return product.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }

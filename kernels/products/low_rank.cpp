@@ -21,6 +21,21 @@ void check_blocks(const KernelCall& call, const Tensor& wide, const Tensor& stac
   }
 }
 
+void check_row(const KernelCall& call, const NamedTensor& row, std::int64_t elements) {
+  check_shape(call, row, {elements}, DType::kF32);
+}
+
+void check_rows_of_blocks(const KernelCall& call, std::int64_t outputs,
+                          const DiagonalBlocks& blocks) {
+  for (int p = 0; p < blocks.count; ++p) {
+    const auto at = static_cast<std::size_t>(p);
+    if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= outputs) continue;
+    throw ShapeMismatch(concat(call.kernel, ": block ", p, " has ", blocks.rows[at],
+                               " rows from row ", blocks.first_row[at], " on, there are ",
+                               outputs));
+  }
+}
+
 }  // namespace
 
 void spread_blocks(const Tensor& wide, const Tensor& stacked, const DiagonalBlocks& blocks,
@@ -40,25 +55,6 @@ void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBloc
   dispatch<cpu::gather_blocks, cuda::gather_blocks>(call, Work::kElementwise, stacked, wide, blocks,
                                                     scale, mode);
 }
-
-namespace {
-
-void check_row(const KernelCall& call, const NamedTensor& row, std::int64_t elements) {
-  check_shape(call, row, {elements}, DType::kF32);
-}
-
-void check_rows_of_blocks(const KernelCall& call, std::int64_t outputs,
-                          const DiagonalBlocks& blocks) {
-  for (int p = 0; p < blocks.count; ++p) {
-    const auto at = static_cast<std::size_t>(p);
-    if (blocks.first_row[at] >= 0 && blocks.first_row[at] + blocks.rows[at] <= outputs) continue;
-    throw ShapeMismatch(concat(call.kernel, ": block ", p, " has ", blocks.rows[at],
-                               " rows from row ", blocks.first_row[at], " on, there are ",
-                               outputs));
-  }
-}
-
-}  // namespace
 
 void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream) {
   const KernelCall call{"row_norms", stream};

@@ -1,4 +1,3 @@
-#include <cmath>
 
 #include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/backend.h"

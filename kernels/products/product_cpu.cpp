@@ -1,6 +1,5 @@
 #include "kernels/products/product_cpu.h"
 
-#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
 #include <unordered_map>

@@ -1,8 +1,6 @@
 #pragma once
 
-#include <array>
 #include <compare>
-#include <string>
 
 #include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/backend.h"

@@ -1,4 +1,3 @@
-#include <atomic>
 
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"

@@ -1,4 +1,3 @@
-#include <algorithm>
 
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/reduce.cuh"

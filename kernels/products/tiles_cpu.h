@@ -6,8 +6,6 @@
 #include <immintrin.h>
 #pragma GCC diagnostic pop
 
-#include <cstdint>
-
 #include "hybrid_trainer/core/dtype.h"
 
 /// Matrix tiles of the processor (AMX): eight registers of 16 rows of 64 bytes, and c += a·b of

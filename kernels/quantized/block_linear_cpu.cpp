@@ -1,8 +1,4 @@
-#include <algorithm>
-#include <cmath>
-#include <limits>
 #include <list>
-#include <utility>
 
 #include "kernels/backend/backend.h"
 #include "kernels/backend/half_float.h"

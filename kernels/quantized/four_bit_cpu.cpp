@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstring>
 
 #include "kernels/backend/backend.h"
@@ -28,57 +27,6 @@ inline void find_places(std::uint8_t* places, const float* x, int n, float scale
     places[i] = static_cast<std::uint8_t>(place);
   }
 }
-
-}  // namespace
-
-void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream&) {
-  const std::uint8_t* const codes = from.codes.data<std::uint8_t>();
-  const std::uint8_t* const levels =
-      from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr;
-  const float* const of_codes = four_bit_values(from.type).data();
-  const float *const scales = from.scales.data<float>(), offset = from.offset;
-  const std::int64_t count = values.elements();
-  visit_real(values.dtype(), [&](auto real) {
-    auto* const to = values.data<decltype(real)>();
-    const std::int64_t blocks = (count + kFourBitBlock - 1) / kFourBitBlock;
-    parallel_rows(blocks, kFourBitBlock, [=](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t block = begin; block < end; ++block) {
-        const float size = levels == nullptr
-                               ? scales[block]
-                               : magnitude(kFourBitLevels[levels[block]],
-                                           scales[block / kFourBitLevelBlock], offset);
-        float value[16];
-        for (std::size_t code = 0; code < 16; ++code) value[code] = of_codes[code] * size;
-        const std::int64_t first = block * kFourBitBlock,
-                           last = std::min(count, first + kFourBitBlock);
-        for (std::int64_t i = first; i < last; ++i)
-          store(to + i, value[codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15]);
-      }
-    });
-  });
-}
-
-void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream&) {
-  std::uint8_t* const codes = to.codes.data<std::uint8_t>();
-  float* const scales = to.scales.data<float>();
-  const float* const x = values.data<float>();
-  const std::int64_t count = values.elements();
-  const std::int64_t blocks = (count + kFourBitBlock - 1) / kFourBitBlock;
-  parallel_rows(blocks, kFourBitBlock, [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t first = block * kFourBitBlock;
-      const int n = static_cast<int>(std::min(kFourBitBlock, count - first));
-      const float scale = scales[block] = scale_of(x + first, n);
-      std::uint8_t places[kFourBitBlock];
-      std::fill_n(places, kFourBitBlock, std::uint8_t{kFourBitZero});
-      if (scale > 0) find_places(places, x + first, n, scale);
-      for (int i = 0; i < n; i += 2)
-        codes[(first + i) / 2] = static_cast<std::uint8_t>(places[i] << 4 | places[i + 1]);
-    }
-  });
-}
-
-namespace {
 
 constexpr int kCodesOfWord = 8;  // of 32 bits
 
@@ -227,6 +175,53 @@ inline void multiply_rows(const FourBitProduct& of, std::int64_t begin, std::int
 }
 
 }  // namespace
+
+void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const Stream&) {
+  const std::uint8_t* const codes = from.codes.data<std::uint8_t>();
+  const std::uint8_t* const levels =
+      from.levels.defined() ? from.levels.data<std::uint8_t>() : nullptr;
+  const float* const of_codes = four_bit_values(from.type).data();
+  const float *const scales = from.scales.data<float>(), offset = from.offset;
+  const std::int64_t count = values.elements();
+  visit_real(values.dtype(), [&](auto real) {
+    auto* const to = values.data<decltype(real)>();
+    const std::int64_t blocks = (count + kFourBitBlock - 1) / kFourBitBlock;
+    parallel_rows(blocks, kFourBitBlock, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t block = begin; block < end; ++block) {
+        const float size = levels == nullptr
+                               ? scales[block]
+                               : magnitude(kFourBitLevels[levels[block]],
+                                           scales[block / kFourBitLevelBlock], offset);
+        float value[16];
+        for (std::size_t code = 0; code < 16; ++code) value[code] = of_codes[code] * size;
+        const std::int64_t first = block * kFourBitBlock,
+                           last = std::min(count, first + kFourBitBlock);
+        for (std::int64_t i = first; i < last; ++i)
+          store(to + i, value[codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15]);
+      }
+    });
+  });
+}
+
+void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream&) {
+  std::uint8_t* const codes = to.codes.data<std::uint8_t>();
+  float* const scales = to.scales.data<float>();
+  const float* const x = values.data<float>();
+  const std::int64_t count = values.elements();
+  const std::int64_t blocks = (count + kFourBitBlock - 1) / kFourBitBlock;
+  parallel_rows(blocks, kFourBitBlock, [=](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t block = begin; block < end; ++block) {
+      const std::int64_t first = block * kFourBitBlock;
+      const int n = static_cast<int>(std::min(kFourBitBlock, count - first));
+      const float scale = scales[block] = scale_of(x + first, n);
+      std::uint8_t places[kFourBitBlock];
+      std::fill_n(places, kFourBitBlock, std::uint8_t{kFourBitZero});
+      if (scale > 0) find_places(places, x + first, n, scale);
+      for (int i = 0; i < n; i += 2)
+        codes[(first + i) / 2] = static_cast<std::uint8_t>(places[i] << 4 | places[i + 1]);
+    }
+  });
+}
 
 void four_bit_linear(const Tensor& y, const Tensor& x, const FourBitRows& w, const Tensor& bias,
                      const Tensor& residual, const Stream& stream) {

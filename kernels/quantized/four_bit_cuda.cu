@@ -1,7 +1,6 @@
 // Blocks of 4-bit numbers (kernels/quantized/quantization.h) as kernels read them.
 
 #include <algorithm>
-#include <bit>
 
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/reduce.cuh"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <array>
-
 #include "kernels/quantized/quantization.h"
 
 namespace hybrid_trainer::kernels {

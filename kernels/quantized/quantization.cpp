@@ -15,6 +15,20 @@ void check_quantized(const KernelCall& call, const Tensor& codes, const Tensor& 
   check_shape(call, {"scales", scales}, {quantization_blocks(x.elements())});
 }
 
+constexpr std::int64_t four_bit_parts(std::int64_t count, std::int64_t size) {
+  return (count + size - 1) / size;
+}
+
+/// Throws ShapeMismatch or Error if the tensors are not those of `count` numbers.
+void check_four_bit(const KernelCall& call, const FourBitTensors& tensors, std::int64_t count) {
+  const std::int64_t blocks = four_bit_parts(count, kFourBitBlock);
+  check_shape(call, {"codes", tensors.codes}, {four_bit_parts(count, 2)}, DType::kU8);
+  if (tensors.levels.defined()) check_shape(call, {"levels", tensors.levels}, {blocks}, DType::kU8);
+  check_shape(call, {"scales", tensors.scales},
+              {tensors.levels.defined() ? four_bit_parts(blocks, kFourBitLevelBlock) : blocks},
+              DType::kF32);
+}
+
 }  // namespace
 
 void quantize(const Tensor& codes, const Tensor& scales, const Tensor& x, QuantizationMap map,
@@ -68,24 +82,6 @@ void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& f
   dispatch<cpu::dequantize_micro_scaling, cuda::dequantize_micro_scaling>(call, Work::kElementwise,
                                                                           values, from);
 }
-
-namespace {
-
-constexpr std::int64_t four_bit_parts(std::int64_t count, std::int64_t size) {
-  return (count + size - 1) / size;
-}
-
-/// Throws ShapeMismatch or Error if the tensors are not those of `count` numbers.
-void check_four_bit(const KernelCall& call, const FourBitTensors& tensors, std::int64_t count) {
-  const std::int64_t blocks = four_bit_parts(count, kFourBitBlock);
-  check_shape(call, {"codes", tensors.codes}, {four_bit_parts(count, 2)}, DType::kU8);
-  if (tensors.levels.defined()) check_shape(call, {"levels", tensors.levels}, {blocks}, DType::kU8);
-  check_shape(call, {"scales", tensors.scales},
-              {tensors.levels.defined() ? four_bit_parts(blocks, kFourBitLevelBlock) : blocks},
-              DType::kF32);
-}
-
-}  // namespace
 
 constexpr std::array<float, 256> kFourBitLevels = make_four_bit_levels();
 

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <bit>
-#include <cstdint>
 #include <limits>
 
 #include "kernels/quantized/quantization.h"

@@ -1,9 +1,6 @@
 #pragma once
 
 #include <immintrin.h>
-#include <algorithm>
-#include <bit>
-#include <limits>
 
 #include "kernels/backend/parallel.h"
 #include "kernels/quantized/quantization_table.h"

@@ -24,8 +24,7 @@ __device__ float number_of_block(BlockFormat format, const std::uint8_t* block, 
   switch (format) {
     case BlockFormat::kQ8_0:
       return static_cast<float>(static_cast<std::int8_t>(block[2 + i])) * half_at(block);
-    case BlockFormat::kQ4_0:
-      return static_cast<float>(nibble(block + 2, i) - 8) * half_at(block);
+    case BlockFormat::kQ4_0: return static_cast<float>(nibble(block + 2, i) - 8) * half_at(block);
     case BlockFormat::kQ4_1:
       return static_cast<float>(nibble(block + 4, i)) * half_at(block) + half_at(block + 2);
     case BlockFormat::kQ5_0:
@@ -34,8 +33,7 @@ __device__ float number_of_block(BlockFormat format, const std::uint8_t* block, 
     case BlockFormat::kQ5_1:
       return static_cast<float>(nibble(block + 8, i) | fifth_bit(block + 4, i)) * half_at(block) +
              half_at(block + 2);
-    default:
-      break;
+    default: break;
   }
   const int code = nibble(block + 1, i), size = kMicroHalves[code & 7];
   return static_cast<float>(code < 8 ? size : -size) * micro_scale(block[0]);

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cmath>
-#include <limits>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/scans.h"

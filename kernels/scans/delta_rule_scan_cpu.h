@@ -1,8 +1,5 @@
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
 
 #include "hybrid_trainer/kernels/scans.h"

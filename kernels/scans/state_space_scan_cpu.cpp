@@ -93,31 +93,6 @@ inline void forward_scan_block(const Tensor& y, const Tensor& last_state, const 
   }
 }
 
-}  // namespace
-
-void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
-                              const StateSpaceInput& input, const StateSpaceDecay& decay,
-                              const StateSpaceSpec& spec, const Stream& stream) {
-  const ScanSizes sizes(input, spec);
-  const std::int64_t of_worker = ForwardScanScratch::elements(sizes);
-  const ChunkScores scores(sizes, stream);
-  const Tensor scratch = empty_workspace(threads() * of_worker, DType::kF32, stream);
-  if (simulated(stream)) return;
-  const ChunkReader reader(input, decay, sizes);
-  scores.compute(reader);
-  parallel_items_by_lanes(
-      sizes.groups() * sizes.blocks_of_group,
-      [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
-        const std::int64_t group = item / sizes.blocks_of_group;
-        forward_scan_block<lanes.kCount>(
-            y, last_state, input.first_state, reader, scores, group,
-            sizes.block(group, item % sizes.blocks_of_group),
-            ForwardScanScratch(scratch.data<float>() + worker * of_worker, sizes));
-      });
-}
-
-namespace {
-
 /// One head of one token.
 struct StepHead {
   float decay, step, skip;
@@ -151,6 +126,27 @@ inline void step_head(T* y, float* state, const T* x, const T* key, const T* que
 }
 
 }  // namespace
+
+void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
+                              const StateSpaceInput& input, const StateSpaceDecay& decay,
+                              const StateSpaceSpec& spec, const Stream& stream) {
+  const ScanSizes sizes(input, spec);
+  const std::int64_t of_worker = ForwardScanScratch::elements(sizes);
+  const ChunkScores scores(sizes, stream);
+  const Tensor scratch = empty_workspace(threads() * of_worker, DType::kF32, stream);
+  if (simulated(stream)) return;
+  const ChunkReader reader(input, decay, sizes);
+  scores.compute(reader);
+  parallel_items_by_lanes(
+      sizes.groups() * sizes.blocks_of_group,
+      [&, of_worker](auto lanes, std::int64_t worker, std::int64_t item) {
+        const std::int64_t group = item / sizes.blocks_of_group;
+        forward_scan_block<lanes.kCount>(
+            y, last_state, input.first_state, reader, scores, group,
+            sizes.block(group, item % sizes.blocks_of_group),
+            ForwardScanScratch(scratch.data<float>() + worker * of_worker, sizes));
+      });
+}
 
 void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& values,
                            const Tensor& steps, const Tensor& skip, const StateSpaceDecay& decay,

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <limits>
 
 #include "hybrid_trainer/kernels/scans.h"
 #include "kernels/backend/backend.h"

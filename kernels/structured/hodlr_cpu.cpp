@@ -1,8 +1,5 @@
-#include <Eigen/Core>
 #include <Eigen/LU>
-#include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"

@@ -1,4 +1,3 @@
-#include <type_traits>
 
 #include "hybrid_trainer/kernels/structured.h"
 #include "kernels/backend/backend.h"

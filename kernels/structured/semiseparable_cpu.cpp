@@ -1,5 +1,4 @@
 #include <cstring>
-#include <type_traits>
 
 #include "hybrid_trainer/kernels/semiseparable.h"
 #include "kernels/backend/backend.h"

@@ -2,7 +2,6 @@
 #include <Eigen/QR>
 #include <Eigen/SVD>
 #include <algorithm>
-#include <bit>
 
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/kernels/semiseparable.h"
@@ -29,23 +28,6 @@ Eigen::MatrixXd basis_times(const Qr& qr, const Eigen::MatrixXd& right) {
   return tall;
 }
 
-}  // namespace
-
-Eigen::MatrixXd orthonormal_basis(const Eigen::MatrixXd& columns) {
-  return basis_times(Qr(columns), Eigen::MatrixXd::Identity(columns.cols(), columns.cols()));
-}
-
-ThinSvd svd_of_product(const Eigen::MatrixXd& a, const Eigen::MatrixXd& b) {
-  const Qr left(a), right(b);
-  const Eigen::MatrixXd middle = upper_of(left) * upper_of(right).transpose();
-  const Eigen::JacobiSVD<Eigen::MatrixXd, Eigen::NoQRPreconditioner> svd(
-      middle, Eigen::ComputeFullU | Eigen::ComputeFullV);
-  return {basis_times(left, svd.matrixU()), basis_times(right, svd.matrixV()),
-          svd.singularValues()};
-}
-
-namespace {
-
 using FactorMatrix = Eigen::MatrixXd;
 using ComplexMatrix = Eigen::MatrixXcd;
 using ComplexVector = Eigen::VectorXcd;
@@ -59,14 +41,10 @@ std::int64_t ceil_log2(std::int64_t x) {
 
 DType dtype_of(FactorType type) {
   switch (type) {
-    case FactorType::kF32:
-      return DType::kF32;
-    case FactorType::kBF16:
-      return DType::kBF16;
-    case FactorType::kF16:
-      return DType::kU16;
-    case FactorType::kI8:
-      return DType::kI8;
+    case FactorType::kF32: return DType::kF32;
+    case FactorType::kBF16: return DType::kBF16;
+    case FactorType::kF16: return DType::kU16;
+    case FactorType::kI8: return DType::kI8;
   }
   return DType::kF32;
 }
@@ -232,6 +210,19 @@ ComplexMatrix factor_columns(const Tensor& factor, const Tensor& scales) {
 }
 
 }  // namespace
+
+Eigen::MatrixXd orthonormal_basis(const Eigen::MatrixXd& columns) {
+  return basis_times(Qr(columns), Eigen::MatrixXd::Identity(columns.cols(), columns.cols()));
+}
+
+ThinSvd svd_of_product(const Eigen::MatrixXd& a, const Eigen::MatrixXd& b) {
+  const Qr left(a), right(b);
+  const Eigen::MatrixXd middle = upper_of(left) * upper_of(right).transpose();
+  const Eigen::JacobiSVD<Eigen::MatrixXd, Eigen::NoQRPreconditioner> svd(
+      middle, Eigen::ComputeFullU | Eigen::ComputeFullV);
+  return {basis_times(left, svd.matrixU()), basis_times(right, svd.matrixV()),
+          svd.singularValues()};
+}
 
 std::int64_t default_rank(std::int64_t size) { return ceil_log2(size); }
 

@@ -32,6 +32,14 @@ void check_adamw(const KernelCall& call, const Tensor& w, const Tensor& m, const
   require(settings.step >= 1, "adamw_update: step must be at least 1");
 }
 
+void check_blocks(const KernelCall& call, const Tensor& v, const Tensor& m) {
+  check_rank(call, {"v", v}, 1);
+  check_dtype(call, {"v", v}, DType::kF32);
+  if (v.elements() > 0 && m.elements() % v.elements() == 0) return;
+  throw ShapeMismatch(concat(call.kernel, ": v has ", v.elements(), " blocks, which do not divide ",
+                             m.elements(), " elements"));
+}
+
 }  // namespace
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
@@ -143,18 +151,6 @@ void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, 
   dispatch<cpu::decayed_step, cuda::decayed_step>(call, Work::kOptimizer, w, u, compute_copy,
                                                   step_size, decay_factor);
 }
-
-namespace {
-
-void check_blocks(const KernelCall& call, const Tensor& v, const Tensor& m) {
-  check_rank(call, {"v", v}, 1);
-  check_dtype(call, {"v", v}, DType::kF32);
-  if (v.elements() > 0 && m.elements() % v.elements() == 0) return;
-  throw ShapeMismatch(concat(call.kernel, ": v has ", v.elements(), " blocks, which do not divide ",
-                             m.elements(), " elements"));
-}
-
-}  // namespace
 
 void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                       const Tensor& compute_copy, const AdamWSettings& settings,

@@ -38,6 +38,35 @@ float sign_of(const std::uint8_t* code) {
 float sign_of(const float* m) { return LionStep::sign(*m); }
 float sign_of(const BFloat16* m) { return LionStep::sign(load(m)); }
 
+/// The moments of one block, in f32.
+struct MomentBlock {
+  alignas(64) float m[kQuantizationBlock];
+  alignas(64) float v[kQuantizationBlock];
+};
+
+/// The memory of QuantizedMoments.
+struct Moments {
+  explicit Moments(const QuantizedMoments& moments)
+      : m_codes(moments.m_codes.data<std::uint8_t>()),
+        v_codes(moments.v_codes.data<std::uint8_t>()),
+        m_scales(moments.m_scales.data<float>()),
+        v_scales(moments.v_scales.data<float>()) {}
+  /// The n elements of the block that begins at `at`.
+  void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int n) const {
+    decode_block<QuantizationMap::kSigned>(to.m, m_codes + at, n, m_scales[block], set);
+    decode_block<QuantizationMap::kUnsigned>(to.v, v_codes + at, n, v_scales[block], set);
+  }
+  void encode(const MomentBlock& from, std::int64_t block, std::int64_t at, int n) const {
+    m_scales[block] = encode_block<QuantizationMap::kSigned>(m_codes + at, from.m, n, set);
+    v_scales[block] = encode_block<QuantizationMap::kUnsigned>(v_codes + at, from.v, n, set);
+  }
+  std::uint8_t* m_codes;
+  std::uint8_t* v_codes;
+  float* m_scales;
+  float* v_scales;
+  InstructionSet set = instruction_set();
+};
+
 }  // namespace
 
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
@@ -151,39 +180,6 @@ void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, 
     return weight * decay_factor - step_size * direction[i];
   });
 }
-
-namespace {
-
-/// The moments of one block, in f32.
-struct MomentBlock {
-  alignas(64) float m[kQuantizationBlock];
-  alignas(64) float v[kQuantizationBlock];
-};
-
-/// The memory of QuantizedMoments.
-struct Moments {
-  explicit Moments(const QuantizedMoments& moments)
-      : m_codes(moments.m_codes.data<std::uint8_t>()),
-        v_codes(moments.v_codes.data<std::uint8_t>()),
-        m_scales(moments.m_scales.data<float>()),
-        v_scales(moments.v_scales.data<float>()) {}
-  /// The n elements of the block that begins at `at`.
-  void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int n) const {
-    decode_block<QuantizationMap::kSigned>(to.m, m_codes + at, n, m_scales[block], set);
-    decode_block<QuantizationMap::kUnsigned>(to.v, v_codes + at, n, v_scales[block], set);
-  }
-  void encode(const MomentBlock& from, std::int64_t block, std::int64_t at, int n) const {
-    m_scales[block] = encode_block<QuantizationMap::kSigned>(m_codes + at, from.m, n, set);
-    v_scales[block] = encode_block<QuantizationMap::kUnsigned>(v_codes + at, from.v, n, set);
-  }
-  std::uint8_t* m_codes;
-  std::uint8_t* v_codes;
-  float* m_scales;
-  float* v_scales;
-  InstructionSet set = instruction_set();
-};
-
-}  // namespace
 
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
                        const Tensor& compute_copy, const AdamWSettings& settings, const Stream&) {

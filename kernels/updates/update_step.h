@@ -1,8 +1,6 @@
 #pragma once
 
-#include <bit>
 #include <cmath>
-#include <cstdint>
 
 #include "hybrid_trainer/core/dtype.h"
 #include "kernels/updates/optimizer_update.h"

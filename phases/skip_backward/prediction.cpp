@@ -11,13 +11,9 @@ namespace hybrid_trainer {
 
 bool PredictionLine::aim(Trainable& model, Predictor& predictor) {
   switch (predictor.readiness()) {
-    case Readiness::kNotYet:
-      return false;
-    case Readiness::kChangesNothing:
-      directions_.clear();
-      return true;
-    case Readiness::kReady:
-      break;
+    case Readiness::kNotYet: return false;
+    case Readiness::kChangesNothing: directions_.clear(); return true;
+    case Readiness::kReady: break;
   }
   if (directions_.empty()) directions_ = model.weights().empty_directions();
   predictor.write_directions(model, directions_);

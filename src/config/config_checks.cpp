@@ -100,46 +100,6 @@ class KeyValues {
   const std::map<std::string, std::string>& known_;
 };
 
-}  // namespace
-
-void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfig& config,
-                      const std::string& context, std::vector<std::string>& found,
-                      const std::map<std::string, std::string>& known) {
-  const KeyValues values(config, known);
-  for (const Refusal& row : rows) {
-    if (!std::ranges::all_of(row.when, [&](const KeyTest& test) { return values.holds(test); }))
-      continue;
-    for (const std::string& key : row.keys) {
-      for (const KeyValue& value : values.at(key)) {
-        if (values.passes(value.text, row.kind, row.values)) continue;
-        found.push_back(concat(value.path, ": got ", value.text, ", but ", row.why, " (with ",
-                               context, "); want ", values.wanted(row)));
-      }
-    }
-  }
-}
-
-std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
-                      const std::map<std::string, std::string>& known) {
-  const KeyValues values(config, known);
-  const FieldNode* node = &values.tree();
-  for (std::size_t begin = 0; begin <= key.size() && !node->is_list;) {
-    const std::size_t end = std::min(key.find('.', begin), key.size());
-    const std::string name = key.substr(begin, end - begin);
-    const auto field = std::ranges::find(node->fields, name, &FieldNode::name);
-    if (field == node->fields.end()) return "";
-    for (const KeyNeed& need : field->needs) {
-      const auto holds = [&](const KeyTest& test) { return values.holds(test); };
-      if (std::ranges::none_of(need.any_of, holds)) return values.why_not(need);
-    }
-    node = &*field;
-    begin = end + 1;
-  }
-  return "";
-}
-
-namespace {
-
 using Problems = std::vector<std::string>;
 
 void collect_number_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -268,23 +228,6 @@ void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
   refuse(config.phases.method == "local_sgd", "with local_sgd ranks do not tell their loads");
 }
 
-}  // namespace
-
-void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
-  collect_number_problems(config, found);
-  collect_loss_scale_problems(config, found);
-  collect_recording_problems(config, found);
-  collect_objective_problems(config, found);
-  collect_stretch_problems(config, found);
-  collect_carry_problems(config, found);
-  collect_patience_problems(config, found);
-  collect_finder_problems(config, found);
-  collect_device_problems(config, found);
-  collect_bias_problems(config, found);
-}
-
-namespace {
-
 /// Settings of as many examples a step with at least `ranks` micro-batches, in words.
 std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int ranks) {
   const std::int64_t examples = config.data.batch_size * config.gradient_accumulation.micro_batches;
@@ -337,6 +280,55 @@ const std::vector<Refusal>& refusals_over_ranks() {
 }
 
 }  // namespace
+
+void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfig& config,
+                      const std::string& context, std::vector<std::string>& found,
+                      const std::map<std::string, std::string>& known) {
+  const KeyValues values(config, known);
+  for (const Refusal& row : rows) {
+    if (!std::ranges::all_of(row.when, [&](const KeyTest& test) { return values.holds(test); }))
+      continue;
+    for (const std::string& key : row.keys) {
+      for (const KeyValue& value : values.at(key)) {
+        if (values.passes(value.text, row.kind, row.values)) continue;
+        found.push_back(concat(value.path, ": got ", value.text, ", but ", row.why, " (with ",
+                               context, "); want ", values.wanted(row)));
+      }
+    }
+  }
+}
+
+std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
+                      const std::map<std::string, std::string>& known) {
+  const KeyValues values(config, known);
+  const FieldNode* node = &values.tree();
+  for (std::size_t begin = 0; begin <= key.size() && !node->is_list;) {
+    const std::size_t end = std::min(key.find('.', begin), key.size());
+    const std::string name = key.substr(begin, end - begin);
+    const auto field = std::ranges::find(node->fields, name, &FieldNode::name);
+    if (field == node->fields.end()) return "";
+    for (const KeyNeed& need : field->needs) {
+      const auto holds = [&](const KeyTest& test) { return values.holds(test); };
+      if (std::ranges::none_of(need.any_of, holds)) return values.why_not(need);
+    }
+    node = &*field;
+    begin = end + 1;
+  }
+  return "";
+}
+
+void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
+  collect_number_problems(config, found);
+  collect_loss_scale_problems(config, found);
+  collect_recording_problems(config, found);
+  collect_objective_problems(config, found);
+  collect_stretch_problems(config, found);
+  collect_carry_problems(config, found);
+  collect_patience_problems(config, found);
+  collect_finder_problems(config, found);
+  collect_device_problems(config, found);
+  collect_bias_problems(config, found);
+}
 
 void check_micro_batches(const HybridTrainerConfig& config, int ranks) {
   const std::int64_t micro_batches = config.gradient_accumulation.micro_batches;

@@ -1,8 +1,6 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/memory/memory_places.h"
@@ -109,14 +107,10 @@ const std::vector<std::string>& precision_names() {
 
 const std::string& MixedPrecisionConfig::of(Phase phase) const {
   switch (phase) {
-    case Phase::kWarmup:
-      return warmup;
-    case Phase::kFull:
-      return full;
-    case Phase::kPredict:
-      return predict;
-    case Phase::kCorrect:
-      break;
+    case Phase::kWarmup: return warmup;
+    case Phase::kFull: return full;
+    case Phase::kPredict: return predict;
+    case Phase::kCorrect: break;
   }
   return correct;
 }

@@ -169,12 +169,9 @@ std::string host_name() {
 
 const char* name_of(InstructionSet set) {
   switch (set) {
-    case InstructionSet::kBaseline:
-      return "baseline";
-    case InstructionSet::kAvx2:
-      return "avx2";
-    case InstructionSet::kAvx512:
-      return "avx512";
+    case InstructionSet::kBaseline: return "baseline";
+    case InstructionSet::kAvx2: return "avx2";
+    case InstructionSet::kAvx512: return "avx512";
   }
   return "?";
 }

@@ -10,16 +10,11 @@ namespace {
 
 const char* name_of_operation(Operation operation) {
   switch (operation) {
-    case Operation::kAllGather:
-      return "all_gather";
-    case Operation::kGatherParts:
-      return "gather_parts";
-    case Operation::kAllToAll:
-      return "all_to_all";
-    case Operation::kBarrier:
-      return "barrier";
-    case Operation::kHostGather:
-      return "host_gather";
+    case Operation::kAllGather: return "all_gather";
+    case Operation::kGatherParts: return "gather_parts";
+    case Operation::kAllToAll: return "all_to_all";
+    case Operation::kBarrier: return "barrier";
+    case Operation::kHostGather: return "host_gather";
   }
   return "?";
 }

@@ -76,10 +76,8 @@ bool is_part(const std::string& tensor, CheckpointPart part) {
              tensor.starts_with(kRoutingState);
     case CheckpointPart::kAverage:
       return tensor.starts_with("average.") || tensor.starts_with(kRoutingState);
-    case CheckpointPart::kNumbers:
-      return false;
-    case CheckpointPart::kAll:
-      break;
+    case CheckpointPart::kNumbers: return false;
+    case CheckpointPart::kAll: break;
   }
   return true;
 }

@@ -74,18 +74,12 @@ const char* wanted(const FieldNode& field) {
   if (field.is_named) return "an object of objects, {\"NAME\": {\"KEY\": VALUE}}";
   if (field.is_list) return "a list of objects";
   switch (field.value.index()) {
-    case 0:
-      return "an object";
-    case 1:
-      return "true or false";
-    case 2:
-      return "a whole number";
-    case 3:
-      return "a number";
-    case 4:
-      return field.is_size ? "bytes: 1000000, \"500MB\", \"16GiB\"" : "a text";
-    default:
-      return "a list of numbers";
+    case 0: return "an object";
+    case 1: return "true or false";
+    case 2: return "a whole number";
+    case 3: return "a number";
+    case 4: return field.is_size ? "bytes: 1000000, \"500MB\", \"16GiB\"" : "a text";
+    default: return "a list of numbers";
   }
 }
 

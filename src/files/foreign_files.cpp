@@ -206,9 +206,7 @@ KnownKeys known_in(ForeignFile file) {
       keys.add_inert(kConfigKeys);
       keys.add_changing(kChangingConfigKeys);
       break;
-    case ForeignFile::kQuantizationConfig:
-      keys.add_changing(kChangingQuantizationKeys);
-      break;
+    case ForeignFile::kQuantizationConfig: keys.add_changing(kChangingQuantizationKeys); break;
     case ForeignFile::kGenerationConfig:
       keys.add_inert(kHonoredGenerationKeys);
       keys.add_inert(kInertGenerationKeys);

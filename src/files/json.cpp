@@ -223,20 +223,11 @@ void append_escaped(std::string& out, char character) {
   static constexpr char kHex[] = "0123456789abcdef";
   switch (character) {
     case '"':
-    case '\\':
-      (out += '\\') += character;
-      return;
-    case '\n':
-      out += "\\n";
-      return;
-    case '\t':
-      out += "\\t";
-      return;
-    case '\r':
-      out += "\\r";
-      return;
-    default:
-      break;
+    case '\\': (out += '\\') += character; return;
+    case '\n': out += "\\n"; return;
+    case '\t': out += "\\t"; return;
+    case '\r': out += "\\r"; return;
+    default: break;
   }
   const auto byte = static_cast<unsigned char>(character);
   if (byte >= 0x20 && byte != '<' && byte != 0x7F) {

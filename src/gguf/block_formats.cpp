@@ -65,28 +65,18 @@ void encode_q4_0(std::span<const float> values, std::byte* to) {
 std::optional<kernels::BlockFormat> block_format_of(GgufType type) {
   using kernels::BlockFormat;
   switch (type) {
-    case GgufType::kQ8_0:
-      return BlockFormat::kQ8_0;
-    case GgufType::kQ4_0:
-      return BlockFormat::kQ4_0;
-    case GgufType::kQ4_1:
-      return BlockFormat::kQ4_1;
-    case GgufType::kQ5_0:
-      return BlockFormat::kQ5_0;
-    case GgufType::kQ5_1:
-      return BlockFormat::kQ5_1;
-    case GgufType::kQ4_K:
-      return BlockFormat::kQ4_K;
-    case GgufType::kQ5_K:
-      return BlockFormat::kQ5_K;
-    case GgufType::kQ6_K:
-      return BlockFormat::kQ6_K;
-    case GgufType::kMXFP4:
-      return BlockFormat::kMXFP4;
+    case GgufType::kQ8_0: return BlockFormat::kQ8_0;
+    case GgufType::kQ4_0: return BlockFormat::kQ4_0;
+    case GgufType::kQ4_1: return BlockFormat::kQ4_1;
+    case GgufType::kQ5_0: return BlockFormat::kQ5_0;
+    case GgufType::kQ5_1: return BlockFormat::kQ5_1;
+    case GgufType::kQ4_K: return BlockFormat::kQ4_K;
+    case GgufType::kQ5_K: return BlockFormat::kQ5_K;
+    case GgufType::kQ6_K: return BlockFormat::kQ6_K;
+    case GgufType::kMXFP4: return BlockFormat::kMXFP4;
     case GgufType::kF32:
     case GgufType::kF16:
-    case GgufType::kBF16:
-      break;
+    case GgufType::kBF16: break;
   }
   return {};
 }

@@ -141,41 +141,18 @@ constexpr std::size_t kLongestText = std::size_t{1} << 28;
 template <class F>
 bool visit_kind(GgufKind kind, const F& f) {
   switch (kind) {
-    case GgufKind::kU8:
-      f(std::uint8_t{}, std::uint64_t{});
-      return true;
-    case GgufKind::kU16:
-      f(std::uint16_t{}, std::uint64_t{});
-      return true;
-    case GgufKind::kU32:
-      f(std::uint32_t{}, std::uint64_t{});
-      return true;
-    case GgufKind::kU64:
-      f(std::uint64_t{}, std::uint64_t{});
-      return true;
-    case GgufKind::kI8:
-      f(std::int8_t{}, std::int64_t{});
-      return true;
-    case GgufKind::kI16:
-      f(std::int16_t{}, std::int64_t{});
-      return true;
-    case GgufKind::kI32:
-      f(std::int32_t{}, std::int64_t{});
-      return true;
-    case GgufKind::kI64:
-      f(std::int64_t{}, std::int64_t{});
-      return true;
-    case GgufKind::kF32:
-      f(float{}, double{});
-      return true;
-    case GgufKind::kF64:
-      f(double{}, double{});
-      return true;
-    case GgufKind::kBool:
-      f(std::uint8_t{}, bool{});
-      return true;
-    default:
-      return false;
+    case GgufKind::kU8: f(std::uint8_t{}, std::uint64_t{}); return true;
+    case GgufKind::kU16: f(std::uint16_t{}, std::uint64_t{}); return true;
+    case GgufKind::kU32: f(std::uint32_t{}, std::uint64_t{}); return true;
+    case GgufKind::kU64: f(std::uint64_t{}, std::uint64_t{}); return true;
+    case GgufKind::kI8: f(std::int8_t{}, std::int64_t{}); return true;
+    case GgufKind::kI16: f(std::int16_t{}, std::int64_t{}); return true;
+    case GgufKind::kI32: f(std::int32_t{}, std::int64_t{}); return true;
+    case GgufKind::kI64: f(std::int64_t{}, std::int64_t{}); return true;
+    case GgufKind::kF32: f(float{}, double{}); return true;
+    case GgufKind::kF64: f(double{}, double{}); return true;
+    case GgufKind::kBool: f(std::uint8_t{}, bool{}); return true;
+    default: return false;
   }
 }
 

@@ -1,9 +1,6 @@
 #pragma once
 
 #include <concepts>
-#include <filesystem>
-#include <memory>
-#include <string>
 
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/data/tokenizer.h"

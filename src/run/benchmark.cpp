@@ -1,9 +1,6 @@
 #include "src/run/benchmark.h"
 
 #include <algorithm>
-#include <array>
-#include <optional>
-#include <vector>
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/batch.h"
@@ -151,52 +148,6 @@ class Subject {
   MemoryUse memory_;
 };
 
-}  // namespace
-
-double published_bf16_rate(const std::string& device_name) {
-  static const std::pair<const char*, double> rates[] = {
-      {"A100", 312e12},     {"L40S", 362e12},   {"H100 PCIe", 756e12},
-      {"H100 NVL", 835e12}, {"H100", 989e12},   {"GH200", 989e12},
-      {"H200", 989e12},     {"GB200", 2500e12}, {"B200", 2250e12},
-  };
-  for (const auto& [name, rate] : rates) {
-    if (device_name.find(name) != std::string::npos) return rate;
-  }
-  return 0;
-}
-
-BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream) {
-  BenchmarkResult result;
-  prepare_device(stream);
-  reserve_device_memory(config_of(settings), stream, "a smaller batch");
-  Subject subject(settings, stream);
-  const DType dtype = subject.dtype();
-  result.precision = precision_name(subject.precision());
-  const double rate_before = kernels::measure_product_rate(dtype, stream);
-  stream.pool()->trim();
-  subject.step(1);
-  const std::size_t fresh = stream.pool()->use().fresh_total;
-  result.step_seconds = median(subject.step(settings.steps));
-  result.bytes_allocated_after_first_step = stream.pool()->use().fresh_total - fresh;
-  subject.time_parts(std::max(3, settings.steps / 2), result);
-  result.memory = subject.memory();
-  result.forward_only_seconds = subject.forward_only(settings.steps / 2 + 1);
-
-  result.tokens_per_second = static_cast<double>(subject.tokens()) / result.step_seconds;
-  result.model_flops_per_second = subject.flops() / result.step_seconds;
-  result.product_flops_per_second =
-      std::max(rate_before, kernels::measure_product_rate(dtype, stream));
-  result.copy_bytes_per_second = kernels::measure_copy_rate(stream);
-  result.device = hardware_name_of(stream.device());
-  result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
-  const double published = published_bf16_rate(result.device);
-  if (subject.precision() == Precision{DType::kBF16} && published > 0)
-    result.mfu = result.model_flops_per_second / published;
-  return result;
-}
-
-namespace {
-
 DType dtype_of(const BenchmarkSettings& settings, const Stream& stream) {
   if (settings.precision == "auto")
     return automatic_precision(settings.model.width, stream.device()).dtype;
@@ -251,6 +202,48 @@ class RandomTexts {
 };
 
 }  // namespace
+
+double published_bf16_rate(const std::string& device_name) {
+  static const std::pair<const char*, double> rates[] = {
+      {"A100", 312e12},     {"L40S", 362e12},   {"H100 PCIe", 756e12},
+      {"H100 NVL", 835e12}, {"H100", 989e12},   {"GH200", 989e12},
+      {"H200", 989e12},     {"GB200", 2500e12}, {"B200", 2250e12},
+  };
+  for (const auto& [name, rate] : rates) {
+    if (device_name.find(name) != std::string::npos) return rate;
+  }
+  return 0;
+}
+
+BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream) {
+  BenchmarkResult result;
+  prepare_device(stream);
+  reserve_device_memory(config_of(settings), stream, "a smaller batch");
+  Subject subject(settings, stream);
+  const DType dtype = subject.dtype();
+  result.precision = precision_name(subject.precision());
+  const double rate_before = kernels::measure_product_rate(dtype, stream);
+  stream.pool()->trim();
+  subject.step(1);
+  const std::size_t fresh = stream.pool()->use().fresh_total;
+  result.step_seconds = median(subject.step(settings.steps));
+  result.bytes_allocated_after_first_step = stream.pool()->use().fresh_total - fresh;
+  subject.time_parts(std::max(3, settings.steps / 2), result);
+  result.memory = subject.memory();
+  result.forward_only_seconds = subject.forward_only(settings.steps / 2 + 1);
+
+  result.tokens_per_second = static_cast<double>(subject.tokens()) / result.step_seconds;
+  result.model_flops_per_second = subject.flops() / result.step_seconds;
+  result.product_flops_per_second =
+      std::max(rate_before, kernels::measure_product_rate(dtype, stream));
+  result.copy_bytes_per_second = kernels::measure_copy_rate(stream);
+  result.device = hardware_name_of(stream.device());
+  result.share_of_product_rate = result.model_flops_per_second / result.product_flops_per_second;
+  const double published = published_bf16_rate(result.device);
+  if (subject.precision() == Precision{DType::kBF16} && published > 0)
+    result.mfu = result.model_flops_per_second / published;
+  return result;
+}
 
 GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std::int64_t tokens,
                                          const Stream& stream) {

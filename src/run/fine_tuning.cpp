@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cctype>
-#include <ctime>
-#include <fstream>
 #include <numeric>
 
 #include "hybrid_trainer/config/phase_precision.h"

@@ -24,41 +24,6 @@ void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
                              ", and the model has ", model.vocabulary));
 }
 
-}  // namespace
-
-std::optional<SourceFormat> source_format_of(const ModelConfig& model, const GenerationKeys& keys) {
-  if (!model.encoder.reads_tokens()) return {};
-  check_keys(model, keys);
-  return SourceFormat{.start = *keys.start, .longest = model.encoder.source_places()};
-}
-
-SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& keys) {
-  check_keys(model, keys);
-  SourceWriting writing{.start = *keys.start,
-                        .beams = keys.beams,
-                        .search = {.end_tokens = keys.end_tokens,
-                                   .length_penalty = keys.length_penalty,
-                                   .end = keys.search_end},
-                        .rules = keys.rules};
-  writing.rules.end_tokens = keys.end_tokens;
-  writing.set_longest(keys.longest(1, model.context));
-  return writing;
-}
-
-std::unique_ptr<EvaluationBatches> window_evaluation(const TokenDataset& dataset,
-                                                     const HybridTrainerConfig& config,
-                                                     std::int64_t sequence_length,
-                                                     const Stream& stream) {
-  auto windows =
-      std::make_unique<EvaluationWindows>(dataset, config.data.batch_size, sequence_length, stream);
-  if (!config.masks()) return windows;
-  return std::make_unique<MaskedEvaluation>(
-      std::move(windows),
-      config.masking(dataset.vocabulary_size().value_or(config.data_vocabulary())));
-}
-
-namespace {
-
 constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
 /// Throws DataError where the examples are for another way to train.
 void refuse_preferences(const ExampleRows& read, bool measured) {
@@ -99,6 +64,37 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
 }
 
 }  // namespace
+
+std::optional<SourceFormat> source_format_of(const ModelConfig& model, const GenerationKeys& keys) {
+  if (!model.encoder.reads_tokens()) return {};
+  check_keys(model, keys);
+  return SourceFormat{.start = *keys.start, .longest = model.encoder.source_places()};
+}
+
+SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& keys) {
+  check_keys(model, keys);
+  SourceWriting writing{.start = *keys.start,
+                        .beams = keys.beams,
+                        .search = {.end_tokens = keys.end_tokens,
+                                   .length_penalty = keys.length_penalty,
+                                   .end = keys.search_end},
+                        .rules = keys.rules};
+  writing.rules.end_tokens = keys.end_tokens;
+  writing.set_longest(keys.longest(1, model.context));
+  return writing;
+}
+
+std::unique_ptr<EvaluationBatches> window_evaluation(const TokenDataset& dataset,
+                                                     const HybridTrainerConfig& config,
+                                                     std::int64_t sequence_length,
+                                                     const Stream& stream) {
+  auto windows =
+      std::make_unique<EvaluationWindows>(dataset, config.data.batch_size, sequence_length, stream);
+  if (!config.masks()) return windows;
+  return std::make_unique<MaskedEvaluation>(
+      std::move(windows),
+      config.masking(dataset.vocabulary_size().value_or(config.data_vocabulary())));
+}
 
 void ExampleFiles::set_encoder(const ModelConfig& model, const std::vector<ModelFolder>& folders) {
   heard_seconds = hybrid_trainer::heard_seconds(model);

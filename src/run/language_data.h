@@ -1,12 +1,7 @@
 #pragma once
 
-#include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/batch_loader.h"

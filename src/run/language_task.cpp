@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/generation/text_generation.h"
@@ -29,48 +27,6 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kSampleTokens = 120;
-
-}  // namespace
-
-std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
-                                                   std::int64_t vocabulary) {
-  std::shared_ptr<const Tokenizer> tokenizer = data.tokenizer();
-  if (tokenizer->least_table() <= vocabulary) return tokenizer;
-  throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
-                         " tokens, want at most model.vocabulary, ", vocabulary,
-                         "; make the data anew with hybrid prepare"));
-}
-
-bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
-                                   const Tokenizer* of_data) {
-  if (!init_from || of_data == nullptr) return false;
-  try {
-    return !init_from->tokenizer()->has_tokens_of(*of_data);
-  } catch (const Error&) {
-    return false;
-  }
-}
-
-std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream,
-                        DType dtype) {
-  if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
-  std::string text;
-  GenerationSettings generation{.tokens = kSampleTokens};
-  generation.sampling.temperature = 0.8f;
-  try {
-    if (dtype == DType::kBF16) {
-      model.visit_parameters([&](Parameter& weight) { weight.compute_in(dtype, stream); });
-    }
-    generate_text(
-        model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream,
-        dtype);
-  } catch (const OutOfMemory&) {  // of its caches: the run itself is complete
-    return "";
-  }
-  return text;
-}
-
-namespace {
 
 std::string model_line(const ModelFamily& family, const ModelConfig& model,
                        std::int64_t parameters) {
@@ -200,6 +156,44 @@ void check_same_data(const RunData& before, const RunData& here) {
 }
 
 }  // namespace
+
+std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
+                                                   std::int64_t vocabulary) {
+  std::shared_ptr<const Tokenizer> tokenizer = data.tokenizer();
+  if (tokenizer->least_table() <= vocabulary) return tokenizer;
+  throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
+                         " tokens, want at most model.vocabulary, ", vocabulary,
+                         "; make the data anew with hybrid prepare"));
+}
+
+bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
+                                   const Tokenizer* of_data) {
+  if (!init_from || of_data == nullptr) return false;
+  try {
+    return !init_from->tokenizer()->has_tokens_of(*of_data);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream,
+                        DType dtype) {
+  if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
+  std::string text;
+  GenerationSettings generation{.tokens = kSampleTokens};
+  generation.sampling.temperature = 0.8f;
+  try {
+    if (dtype == DType::kBF16) {
+      model.visit_parameters([&](Parameter& weight) { weight.compute_in(dtype, stream); });
+    }
+    generate_text(
+        model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream,
+        dtype);
+  } catch (const OutOfMemory&) {  // of its caches: the run itself is complete
+    return "";
+  }
+  return text;
+}
 
 /// Keys of a run that goes on, which may have set them.
 static std::vector<std::string> keys_of_positions(const ModelConfig& model) {

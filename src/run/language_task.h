@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/run/task.h"

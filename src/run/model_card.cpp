@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
-#include <optional>
-#include <sstream>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"

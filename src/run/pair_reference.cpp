@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstring>
-#include <filesystem>
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "hybrid_trainer/nn/network.h"
 #include "src/data/examples/packed_rows.h"
 #include "src/run/language_data.h"

@@ -127,6 +127,52 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
   return result;
 }
 
+/// A text of many of the tokenizer's words, by which another one can be compared.
+std::string text_of_words(const Tokenizer& tokenizer) {
+  constexpr std::int64_t kWords = 2048;
+  const std::int64_t step = std::max<std::int64_t>(1, tokenizer.vocabulary_size() / kWords);
+  std::string text = "A text";
+  for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); id += step)
+    text += concat(" ", tokenizer.token_bytes(narrow<std::int32_t>(id)));
+  return text;
+}
+
+/// The tokens of a text for which the file's tokenizer gives the same ones; else warns, and 0.
+std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
+  const std::string text = text_of_words(tokenizer);
+  const std::vector<std::int32_t> wanted = tokenizer.encode(text),
+                                  got = file.tokenizer()->encode(text);
+  if (wanted != got)
+    warn(file.string(), concat("the file's tokenizer makes other tokens of a text of ",
+                               wanted.size(), " tokens, from token ",
+                               std::ranges::mismatch(wanted, got).in1 - wanted.begin(), " on"));
+  return wanted == got ? std::ssize(wanted) : 0;
+}
+
+/// By the keys of GGUF files.
+std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
+  std::vector<std::pair<std::string, std::string>> keys;
+  for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
+    const std::string name = key == "license" ? key : concat("license.", key.substr(8));
+    keys.emplace_back("general." + name, std::move(text));
+  }
+  return keys;
+}
+
+/// How tokens are drawn, by the keys of GGUF files.
+std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys& keys) {
+  std::vector<std::pair<std::string, double>> values;
+  const auto add = [&](const char* name, std::optional<double> value) {
+    if (value) values.emplace_back(concat("general.sampling.", name), *value);
+  };
+  add("temp", keys.temperature);
+  if (keys.top_k) add("top_k", static_cast<double>(*keys.top_k));
+  add("top_p", keys.top_p);
+  add("min_p", keys.min_p);
+  if (keys.rules.repetition_penalty != 1) add("penalty_repeat", keys.rules.repetition_penalty);
+  return values;
+}
+
 }  // namespace
 
 std::string LogitChange::text() const {
@@ -213,56 +259,6 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
   export_gguf_adapter(folder, resolved_model_config(run.config.model),
                       output);  // and nothing else stays
 }
-
-namespace {
-
-/// A text of many of the tokenizer's words, by which another one can be compared.
-std::string text_of_words(const Tokenizer& tokenizer) {
-  constexpr std::int64_t kWords = 2048;
-  const std::int64_t step = std::max<std::int64_t>(1, tokenizer.vocabulary_size() / kWords);
-  std::string text = "A text";
-  for (std::int64_t id = 0; id < tokenizer.vocabulary_size(); id += step)
-    text += concat(" ", tokenizer.token_bytes(narrow<std::int32_t>(id)));
-  return text;
-}
-
-/// The tokens of a text for which the file's tokenizer gives the same ones; else warns, and 0.
-std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
-  const std::string text = text_of_words(tokenizer);
-  const std::vector<std::int32_t> wanted = tokenizer.encode(text),
-                                  got = file.tokenizer()->encode(text);
-  if (wanted != got)
-    warn(file.string(), concat("the file's tokenizer makes other tokens of a text of ",
-                               wanted.size(), " tokens, from token ",
-                               std::ranges::mismatch(wanted, got).in1 - wanted.begin(), " on"));
-  return wanted == got ? std::ssize(wanted) : 0;
-}
-
-/// By the keys of GGUF files.
-std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
-  std::vector<std::pair<std::string, std::string>> keys;
-  for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
-    const std::string name = key == "license" ? key : concat("license.", key.substr(8));
-    keys.emplace_back("general." + name, std::move(text));
-  }
-  return keys;
-}
-
-/// How tokens are drawn, by the keys of GGUF files.
-std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys& keys) {
-  std::vector<std::pair<std::string, double>> values;
-  const auto add = [&](const char* name, std::optional<double> value) {
-    if (value) values.emplace_back(concat("general.sampling.", name), *value);
-  };
-  add("temp", keys.temperature);
-  if (keys.top_k) add("top_k", static_cast<double>(*keys.top_k));
-  add("top_p", keys.top_p);
-  add("min_p", keys.min_p);
-  if (keys.rules.repetition_penalty != 1) add("penalty_repeat", keys.rules.repetition_penalty);
-  return values;
-}
-
-}  // namespace
 
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                             const std::filesystem::path& output, const Stream& stream) {

@@ -42,66 +42,6 @@ void add_samples(Checksum& sum, const InputFile& file) {
   }
 }
 
-}  // namespace
-
-std::string identity_of_base(const ModelFolder& folder) {
-  Checksum sum;
-  if (folder.is_gguf()) {
-    for (const GgufTensor& tensor : folder.gguf().tensors())
-      add_text(sum, concat(tensor.name, ' ', name_of(tensor.type), ' ', tensor.offset, '\n'));
-    add_samples(sum, folder.gguf().input());
-    return sum.text();
-  }
-  add_text(sum, folder.files().bytes("config.json", kMostBaseConfigBytes));
-  for (const SafetensorsFile& file : folder.weights().files()) {
-    for (const SafetensorsEntry& entry : file.entries()) {
-      add_text(sum, concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n'));
-    }
-    add_samples(sum, InputFile(file.path()));
-  }
-  return sum.text();
-}
-
-std::string identity_of_adapter(const fs::path& folder) {
-  Checksum sum;
-  for (const char* name : {kAdapterConfig, kAdapterTensors})
-    add_samples(sum, InputFile(folder / name));
-  return sum.text();
-}
-
-void write_run_base(const RunPaths& paths, const ModelFolder& folder) {
-  const boost::json::object base{
-      {"folder", fs::absolute(folder.path()).lexically_normal().string()},
-      {"identity", identity_of_base(folder)}};
-  replace_file(base_file(paths), json_line(base) + "\n");
-}
-
-std::optional<ModelFolder> base_of_run(const RunPaths& paths,
-                                       const std::optional<ModelFolder>& given) {
-  const std::string file = base_file(paths);
-  const bool is_of_a_start = given && !paths.hold_a_run();  // killed before it was a run
-  if (!fs::exists(file) || is_of_a_start) return given;
-  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
-  const auto text = [&](const char* key) -> std::string {
-    const auto* found = value.is_object() ? value.get_object().if_contains(key) : nullptr;
-    if (found == nullptr || !found->is_string())
-      throw DataError(file + ": want {\"folder\": \"...\", \"identity\": \"...\"}");
-    return std::string(found->get_string());
-  };
-  const std::string remembered = text("folder");
-  const ModelFolder folder = given.value_or(fs::path(remembered));
-  if (!folder.has_weights()) {
-    throw MissingInput(concat(folder.string(), ": the model is gone whose weights the run's ",
-                              "adapters belong to; put it back, or resume the run with its folder ",
-                              "(train --init-from, finetune --model)"));
-  }
-  if (identity_of_base(folder) == text("identity")) return folder;
-  throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
-                         "beside (", remembered, " when it began): its files differ"));
-}
-
-namespace {
-
 constexpr std::size_t kMostDataBytes = 1 << 20;
 
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
@@ -211,6 +151,62 @@ std::string place_of_data(const RunPaths& paths, const fs::path& data) {
 }
 
 }  // namespace
+
+std::string identity_of_base(const ModelFolder& folder) {
+  Checksum sum;
+  if (folder.is_gguf()) {
+    for (const GgufTensor& tensor : folder.gguf().tensors())
+      add_text(sum, concat(tensor.name, ' ', name_of(tensor.type), ' ', tensor.offset, '\n'));
+    add_samples(sum, folder.gguf().input());
+    return sum.text();
+  }
+  add_text(sum, folder.files().bytes("config.json", kMostBaseConfigBytes));
+  for (const SafetensorsFile& file : folder.weights().files()) {
+    for (const SafetensorsEntry& entry : file.entries()) {
+      add_text(sum, concat(entry.name, ' ', entry.dtype, ' ', entry.bytes, '\n'));
+    }
+    add_samples(sum, InputFile(file.path()));
+  }
+  return sum.text();
+}
+
+std::string identity_of_adapter(const fs::path& folder) {
+  Checksum sum;
+  for (const char* name : {kAdapterConfig, kAdapterTensors})
+    add_samples(sum, InputFile(folder / name));
+  return sum.text();
+}
+
+void write_run_base(const RunPaths& paths, const ModelFolder& folder) {
+  const boost::json::object base{
+      {"folder", fs::absolute(folder.path()).lexically_normal().string()},
+      {"identity", identity_of_base(folder)}};
+  replace_file(base_file(paths), json_line(base) + "\n");
+}
+
+std::optional<ModelFolder> base_of_run(const RunPaths& paths,
+                                       const std::optional<ModelFolder>& given) {
+  const std::string file = base_file(paths);
+  const bool is_of_a_start = given && !paths.hold_a_run();  // killed before it was a run
+  if (!fs::exists(file) || is_of_a_start) return given;
+  const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
+  const auto text = [&](const char* key) -> std::string {
+    const auto* found = value.is_object() ? value.get_object().if_contains(key) : nullptr;
+    if (found == nullptr || !found->is_string())
+      throw DataError(file + ": want {\"folder\": \"...\", \"identity\": \"...\"}");
+    return std::string(found->get_string());
+  };
+  const std::string remembered = text("folder");
+  const ModelFolder folder = given.value_or(fs::path(remembered));
+  if (!folder.has_weights()) {
+    throw MissingInput(concat(folder.string(), ": the model is gone whose weights the run's ",
+                              "adapters belong to; put it back, or resume the run with its folder ",
+                              "(train --init-from, finetune --model)"));
+  }
+  if (identity_of_base(folder) == text("identity")) return folder;
+  throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
+                         "beside (", remembered, " when it began): its files differ"));
+}
 
 std::string project_version() { return HT_VERSION; }
 

@@ -1,11 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/files/run_directory.h"

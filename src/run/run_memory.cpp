@@ -1,7 +1,6 @@
 #include "src/run/run_memory.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/core/memory_pool.h"

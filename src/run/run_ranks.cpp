@@ -3,12 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <random>
-#include <string_view>
 #include <thread>
-#include <utility>
 
 #include "hybrid_trainer/files/input_file.h"
 #include "src/core/machine.h"
@@ -44,6 +41,94 @@ std::vector<Word> words_of(const std::vector<std::string>& all) {
 template <class Word>
 std::string bytes_of(const Word& word) {
   return {reinterpret_cast<const char*>(&word), sizeof(Word)};
+}
+
+constexpr char kFactEnd = '\0';
+
+/// The value of fact number `index`.
+std::string value_in(const std::string& facts, std::size_t index) {
+  std::size_t begin = 0;
+  for (; index > 0 && begin < facts.size(); --index) begin = facts.find(kFactEnd, begin) + 1;
+  return facts.substr(begin, facts.find(kFactEnd, begin) - begin);
+}
+
+/// A long value, such as a whole configuration, from where it begins to differ.
+std::string shown(const std::string& value, const std::string& other) {
+  constexpr std::ptrdiff_t kMost = 60, kBefore = 20;
+  const auto differs = std::mismatch(value.begin(), value.end(), other.begin(), other.end()).first;
+  const auto begin = std::max<std::ptrdiff_t>(0, differs - value.begin() - kBefore);
+  return value.size() <= kMost
+             ? value
+             : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
+}
+
+/// Of a configuration, a fact of each key.
+void add_keys(const std::string& path, const FieldNode& group, std::vector<NamedText>& facts) {
+  for (const FieldNode& field : group.fields) {
+    const std::string at = path.empty() ? field.name : path + "." + field.name;
+    if (field.is_group()) {
+      add_keys(at, field, facts);
+    } else {
+      facts.emplace_back("the configuration: " + at,
+                         field.left_out ? "left out" : field_text(field));
+    }
+  }
+}
+
+std::vector<NamedText> with_keys_of(const HybridTrainerConfig& config,
+                                    std::vector<NamedText> facts) {
+  add_keys("", field_tree(config), facts);
+  facts.emplace_back("the configuration", config_json(config));  // to the last digit
+  return facts;
+}
+
+/// The first fact in which a rank differs from most others, or, where there are no most, from the first
+/// rank.
+std::optional<std::string> first_difference(const RunRanks& ranks,
+                                            const std::vector<NamedText>& facts) {
+  std::string mine;
+  for (const auto& [name, value] : facts) mine += value + kFactEnd;
+  const std::vector<std::string> all = ranks.gather(mine);
+  const auto likes = [&](const std::string& one) { return std::ranges::count(all, one); };
+  const auto most = std::ranges::max_element(all, {}, likes);
+  const auto odd = std::ranges::find_if(all, [&](const auto& one) { return one != *most; });
+  if (odd == all.end()) return {};
+  const std::vector<std::string> hosts = ranks.gather(host_name());
+  std::size_t i = 0;
+  while (i + 1 < facts.size() && value_in(*odd, i) == value_in(*most, i)) ++i;
+  const auto name_of_rank = [&](const auto& one) {
+    const auto rank = one - all.begin();
+    return concat("rank ", rank, " (", hosts[static_cast<std::size_t>(rank)], ")");
+  };
+  const std::string got = value_in(*odd, i), want = value_in(*most, i);
+  const std::string agreeing =
+      likes(*most) > 1 ? concat(" (", likes(*most), " of ", all.size(), " ranks agree)") : "";
+  return concat(name_of_rank(odd), " differs from ", name_of_rank(most), " in ", facts[i].first,
+                ": ", shown(got, want), ", want ", shown(want, got), agreeing);
+}
+
+void check_same(const RunRanks& ranks, const std::vector<NamedText>& facts) {
+  if (const auto difference = first_difference(ranks, facts)) throw UsageError(*difference);
+}
+
+std::vector<NamedText> weights_after(std::int64_t steps_done, LossModel& model,
+                                     const Stream& stream) {
+  std::vector<NamedText> facts{{"the step that it goes on from", concat(steps_done)}};
+  model.visit_parameters([&](Parameter& parameter) {
+    if (!parameter.trainable()) return;
+    const Weight master = parameter.acquire_master(stream);
+    const Tensor values = wait_for_host(master, stream);
+    Checksum checksum;
+    checksum.add(values.raw(), values.bytes());
+    facts.emplace_back("the weight " + parameter.name(), checksum.text());
+  });
+  return facts;
+}
+
+std::string program_checksum() {
+  static const std::string once =
+      checksum_of(read_file("/proc/self/exe", std::numeric_limits<std::size_t>::max()));
+  return once;
 }
 
 }  // namespace
@@ -205,98 +290,6 @@ void RunRanks::agree_on_processor(std::ostream& console) const {
 std::int64_t RunRanks::of_first(std::int64_t here) const {
   return std::stoll(gather(std::to_string(here)).front());
 }
-
-namespace {
-
-constexpr char kFactEnd = '\0';
-
-/// The value of fact number `index`.
-std::string value_in(const std::string& facts, std::size_t index) {
-  std::size_t begin = 0;
-  for (; index > 0 && begin < facts.size(); --index) begin = facts.find(kFactEnd, begin) + 1;
-  return facts.substr(begin, facts.find(kFactEnd, begin) - begin);
-}
-
-/// A long value, such as a whole configuration, from where it begins to differ.
-std::string shown(const std::string& value, const std::string& other) {
-  constexpr std::ptrdiff_t kMost = 60, kBefore = 20;
-  const auto differs = std::mismatch(value.begin(), value.end(), other.begin(), other.end()).first;
-  const auto begin = std::max<std::ptrdiff_t>(0, differs - value.begin() - kBefore);
-  return value.size() <= kMost
-             ? value
-             : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
-}
-
-/// Of a configuration, a fact of each key.
-void add_keys(const std::string& path, const FieldNode& group, std::vector<NamedText>& facts) {
-  for (const FieldNode& field : group.fields) {
-    const std::string at = path.empty() ? field.name : path + "." + field.name;
-    if (field.is_group()) {
-      add_keys(at, field, facts);
-    } else {
-      facts.emplace_back("the configuration: " + at,
-                         field.left_out ? "left out" : field_text(field));
-    }
-  }
-}
-
-std::vector<NamedText> with_keys_of(const HybridTrainerConfig& config,
-                                    std::vector<NamedText> facts) {
-  add_keys("", field_tree(config), facts);
-  facts.emplace_back("the configuration", config_json(config));  // to the last digit
-  return facts;
-}
-
-/// The first fact in which a rank differs from most others, or, where there are no most, from the first
-/// rank.
-std::optional<std::string> first_difference(const RunRanks& ranks,
-                                            const std::vector<NamedText>& facts) {
-  std::string mine;
-  for (const auto& [name, value] : facts) mine += value + kFactEnd;
-  const std::vector<std::string> all = ranks.gather(mine);
-  const auto likes = [&](const std::string& one) { return std::ranges::count(all, one); };
-  const auto most = std::ranges::max_element(all, {}, likes);
-  const auto odd = std::ranges::find_if(all, [&](const auto& one) { return one != *most; });
-  if (odd == all.end()) return {};
-  const std::vector<std::string> hosts = ranks.gather(host_name());
-  std::size_t i = 0;
-  while (i + 1 < facts.size() && value_in(*odd, i) == value_in(*most, i)) ++i;
-  const auto name_of_rank = [&](const auto& one) {
-    const auto rank = one - all.begin();
-    return concat("rank ", rank, " (", hosts[static_cast<std::size_t>(rank)], ")");
-  };
-  const std::string got = value_in(*odd, i), want = value_in(*most, i);
-  const std::string agreeing =
-      likes(*most) > 1 ? concat(" (", likes(*most), " of ", all.size(), " ranks agree)") : "";
-  return concat(name_of_rank(odd), " differs from ", name_of_rank(most), " in ", facts[i].first,
-                ": ", shown(got, want), ", want ", shown(want, got), agreeing);
-}
-
-void check_same(const RunRanks& ranks, const std::vector<NamedText>& facts) {
-  if (const auto difference = first_difference(ranks, facts)) throw UsageError(*difference);
-}
-
-std::vector<NamedText> weights_after(std::int64_t steps_done, LossModel& model,
-                                     const Stream& stream) {
-  std::vector<NamedText> facts{{"the step that it goes on from", concat(steps_done)}};
-  model.visit_parameters([&](Parameter& parameter) {
-    if (!parameter.trainable()) return;
-    const Weight master = parameter.acquire_master(stream);
-    const Tensor values = wait_for_host(master, stream);
-    Checksum checksum;
-    checksum.add(values.raw(), values.bytes());
-    facts.emplace_back("the weight " + parameter.name(), checksum.text());
-  });
-  return facts;
-}
-
-std::string program_checksum() {
-  static const std::string once =
-      checksum_of(read_file("/proc/self/exe", std::numeric_limits<std::size_t>::max()));
-  return once;
-}
-
-}  // namespace
 
 void check_same_surroundings(const RunRanks& ranks, const HybridTrainerConfig& config,
                              std::vector<NamedText> facts) {

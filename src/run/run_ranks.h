@@ -1,9 +1,6 @@
 #pragma once
 
 #include <fstream>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/files/run_directory.h"

@@ -1,7 +1,5 @@
 #include "src/run/run_records.h"
 
-#include <filesystem>
-
 #include "hybrid_trainer/core/error.h"
 #include "src/files/output_file.h"
 #include "src/observability/report.h"

@@ -1,10 +1,6 @@
 #pragma once
 
-#include <iosfwd>
 #include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/files/run_directory.h"
 #include "hybrid_trainer/observability/model_texts.h"

@@ -1,7 +1,6 @@
 #include "src/run/training_loop.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/checkpoint.h"

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/run/training_run.h"

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <iostream>
-#include <sstream>
-#include <string_view>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
@@ -39,45 +37,6 @@ void find_choices(CommandDescription::Option& option) {
 json::array array_of(const std::vector<std::string>& texts) {
   return json::array(texts.begin(), texts.end());
 }
-
-}  // namespace
-
-CommandDescription describe(const CommandSyntax& syntax) {
-  CommandDescription command{.name = syntax.name,
-                             .usage = syntax.usage,
-                             .text = syntax.description,
-                             .operands = syntax.operands,
-                             .options = {}};
-  for (const auto& given : syntax.options.options()) {
-    CommandDescription::Option option{
-        .name = given->long_name(), .value = {}, .help = given->description()};
-    if (given->semantic()->max_tokens() > 0) option.value = given->semantic()->name();
-    option.is_required = given->semantic()->is_required();
-    find_choices(option);
-    command.options.push_back(option);
-  }
-  command.options.push_back({.name = "help", .value = {}, .help = "Print this text."});
-  return command;
-}
-
-json::object json_of(const CommandDescription& command) {
-  json::array options;
-  for (const CommandDescription::Option& option : command.options) {
-    json::object one{{"name", option.name}};
-    if (!option.value.empty()) one["value"] = option.value;
-    if (!option.choices.empty()) one["choices"] = array_of(option.choices);
-    one["required"] = option.is_required;
-    one["help"] = option.help;
-    options.push_back(std::move(one));
-  }
-  return {{"name", command.name},
-          {"usage", command.usage},
-          {"description", command.text},
-          {"operands", array_of(command.operands)},
-          {"options", std::move(options)}};
-}
-
-namespace {
 
 constexpr const char* kOperands = "operands";
 
@@ -232,6 +191,41 @@ void print_help(const CommandSyntax& syntax, const po::options_description& visi
 }
 
 }  // namespace
+
+CommandDescription describe(const CommandSyntax& syntax) {
+  CommandDescription command{.name = syntax.name,
+                             .usage = syntax.usage,
+                             .text = syntax.description,
+                             .operands = syntax.operands,
+                             .options = {}};
+  for (const auto& given : syntax.options.options()) {
+    CommandDescription::Option option{
+        .name = given->long_name(), .value = {}, .help = given->description()};
+    if (given->semantic()->max_tokens() > 0) option.value = given->semantic()->name();
+    option.is_required = given->semantic()->is_required();
+    find_choices(option);
+    command.options.push_back(option);
+  }
+  command.options.push_back({.name = "help", .value = {}, .help = "Print this text."});
+  return command;
+}
+
+json::object json_of(const CommandDescription& command) {
+  json::array options;
+  for (const CommandDescription::Option& option : command.options) {
+    json::object one{{"name", option.name}};
+    if (!option.value.empty()) one["value"] = option.value;
+    if (!option.choices.empty()) one["choices"] = array_of(option.choices);
+    one["required"] = option.is_required;
+    one["help"] = option.help;
+    options.push_back(std::move(one));
+  }
+  return {{"name", command.name},
+          {"usage", command.usage},
+          {"description", command.text},
+          {"operands", array_of(command.operands)},
+          {"options", std::move(options)}};
+}
 
 std::optional<std::vector<std::string>> parse_command_line(
     const CommandSyntax& syntax, const std::vector<std::string>& arguments) {

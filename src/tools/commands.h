@@ -1,8 +1,6 @@
 #pragma once
 
 #include <span>
-#include <string>
-#include <vector>
 
 #include "src/tools/command_line.h"
 

@@ -5,10 +5,8 @@
 #include <csignal>
 #include <cstring>
 #include <exception>
-#include <filesystem>
 #include <iostream>
 #include <new>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "src/run/run_files.h"

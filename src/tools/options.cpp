@@ -1,7 +1,5 @@
 #include "src/tools/options.h"
 
-#include <string_view>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "src/core/messages.h"

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <boost/program_options.hpp>
-#include <string>
 
 #include "hybrid_trainer/core/device.h"
 #include "hybrid_trainer/generation/cached_decoder.h"

@@ -3,9 +3,7 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <iostream>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/input_file.h"
@@ -17,6 +15,8 @@
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -43,6 +43,35 @@ const char* ending_of(std::string_view begin) {
   const std::size_t first = begin.find_first_not_of(" \t\r\n");
   if (first == begin.npos) return ".jsonl";
   return begin[first] == '[' ? ".json" : begin[first] == '{' ? ".jsonl" : ".csv";
+}
+
+void check_launcher() {
+  const auto launched = launched_rank();
+  if (launched && launched->size > 1)
+    throw UsageError(concat("--data -: ", launched->launcher,
+                            " gives standard input to one rank alone; give a file of examples"));
+}
+
+/// The examples that a start which was killed has left in the folder; "" where there are none.
+std::string left_over(const std::string& run) {
+  if (!RunPaths{run}.hold_a_start()) return "";
+  for (const char* ending : {".jsonl", ".json", ".csv", ".parquet"})
+    if (const std::string file = run + "/examples" + ending; fs::exists(file)) return file;
+  return "";
+}
+
+bool have_same_bytes(const fs::path& one, const fs::path& other) {
+  const InputFile a(one), b(other);
+  if (a.bytes() != b.bytes()) return false;
+  std::string part, same;
+  for (std::size_t at = 0; at < a.bytes(); at += part.size()) {
+    part.resize(std::min(kMostBytesAtOnce, a.bytes() - at));
+    same.resize(part.size());
+    a.read_at(part.data(), part.size(), at);
+    b.read_at(same.data(), same.size(), at);
+    if (part != same) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -88,41 +117,6 @@ StandardInput::~StandardInput() {
   std::filesystem::remove(path_, ignored);
   std::filesystem::remove(path_.string() + kFolderOfRows, ignored);
 }
-
-namespace fs = std::filesystem;
-
-namespace {
-
-void check_launcher() {
-  const auto launched = launched_rank();
-  if (launched && launched->size > 1)
-    throw UsageError(concat("--data -: ", launched->launcher,
-                            " gives standard input to one rank alone; give a file of examples"));
-}
-
-/// The examples that a start which was killed has left in the folder; "" where there are none.
-std::string left_over(const std::string& run) {
-  if (!RunPaths{run}.hold_a_start()) return "";
-  for (const char* ending : {".jsonl", ".json", ".csv", ".parquet"})
-    if (const std::string file = run + "/examples" + ending; fs::exists(file)) return file;
-  return "";
-}
-
-bool have_same_bytes(const fs::path& one, const fs::path& other) {
-  const InputFile a(one), b(other);
-  if (a.bytes() != b.bytes()) return false;
-  std::string part, same;
-  for (std::size_t at = 0; at < a.bytes(); at += part.size()) {
-    part.resize(std::min(kMostBytesAtOnce, a.bytes() - at));
-    same.resize(part.size());
-    a.read_at(part.data(), part.size(), at);
-    b.read_at(same.data(), same.size(), at);
-    if (part != same) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 KeptExamples::KeptExamples(const std::string& run, const std::string& data, bool resumes)
     : run_(run), data_(data) {

@@ -16,6 +16,19 @@ std::string key_of(RoutedExperts& experts, const char* what) {
   return concat(kRoutingState, experts.count().layer, ".router_before.", what);
 }
 
+std::string key_of(RoutedExperts& experts) {
+  return concat(kRoutingState, experts.count().layer, ".selection_bias");
+}
+
+/// Appends the numbers of a tensor (count) f64, zeros if it is undefined, and clears it.
+void take_sums(std::vector<double>& all, const Tensor& sums, std::int64_t count,
+               const Stream& stream) {
+  if (!sums) return all.resize(all.size() + static_cast<std::size_t>(count));
+  const Tensor here = wait_for_host(sums, stream);
+  all.insert(all.end(), here.data<double>(), here.data<double>() + count);
+  fill_zero(sums, stream);
+}
+
 }  // namespace
 
 std::vector<RoutedExperts*> RouterCopies::all() const {
@@ -54,14 +67,6 @@ void RouterCopies::load(const State& state) {
     experts->router_before() = {loaded(*experts, "weight"), loaded(*experts, "bias")};
 }
 
-namespace {
-
-std::string key_of(RoutedExperts& experts) {
-  return concat(kRoutingState, experts.count().layer, ".selection_bias");
-}
-
-}  // namespace
-
 void move_selection_biases(LossModel& model, Communicator* ranks, const Stream& stream) {
   model.visit_routings([&](RoutedExperts& experts) {
     const Tensor& own = experts.count().sums;
@@ -88,19 +93,6 @@ void load_selection_biases(LossModel& model, const State& state, const Stream& s
       copy_saved(experts.selection_bias(), state, key_of(experts), stream);
   });
 }
-
-namespace {
-
-/// Appends the numbers of a tensor (count) f64, zeros if it is undefined, and clears it.
-void take_sums(std::vector<double>& all, const Tensor& sums, std::int64_t count,
-               const Stream& stream) {
-  if (!sums) return all.resize(all.size() + static_cast<std::size_t>(count));
-  const Tensor here = wait_for_host(sums, stream);
-  all.insert(all.end(), here.data<double>(), here.data<double>() + count);
-  fill_zero(sums, stream);
-}
-
-}  // namespace
 
 ExpertLoads ExpertWatch::read(LossModel& model, const Stream& stream, const Total& total) {
   std::vector<const RoutingCount*> counts;

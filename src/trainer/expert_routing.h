@@ -2,9 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/nn/expert_mixture.h"

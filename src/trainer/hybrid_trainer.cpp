@@ -2,10 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/batch.h"
@@ -72,6 +68,15 @@ PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
           .ramp_steps = config.schedule.warmup_steps};
 }
 
+void add_line(std::string& text, const std::string& line) {
+  text += (text.empty() ? "" : "; ") + line;
+}
+
+HybridTrainerConfig validated(const HybridTrainerConfig& config) {
+  config.validate({});
+  return config.with_parts();
+}
+
 }  // namespace
 
 /// Makes the record of each step, and tells what is new in it.
@@ -107,14 +112,6 @@ class StepRecorder {
   MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told
   bool told_leak_ = false;
 };
-
-namespace {
-
-void add_line(std::string& text, const std::string& line) {
-  text += (text.empty() ? "" : "; ") + line;
-}
-
-}  // namespace
 
 StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& stretches,
                            std::shared_ptr<MemoryPool> host_pool, ModelTrainable& trainable,
@@ -251,15 +248,6 @@ void StepRecorder::tell_stretch(StepRecord& record) const {
   add_line(record.event, text);
   tell_(concat("step ", record.step, ": ", text));
 }
-
-namespace {
-
-HybridTrainerConfig validated(const HybridTrainerConfig& config) {
-  config.validate({});
-  return config.with_parts();
-}
-
-}  // namespace
 
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
                              const Stream& stream, std::shared_ptr<MemoryPool> host_pool,

@@ -24,6 +24,17 @@ MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   return precision;
 }
 
+/// Number of inputs of the largest matrix: the width of this model's products.
+std::int64_t typical_width(LossModel& model) {
+  std::int64_t width = 64, most = 0;
+  model.visit_parameters([&](const Parameter& parameter) {
+    if (!is_matrix(parameter.role()) || parameter.elements() <= most) return;
+    most = parameter.elements();
+    width = parameter.shape()[1];
+  });
+  return width;
+}
+
 }  // namespace
 
 PhaseMicroBatches::PhaseMicroBatches(const HybridTrainerConfig& config, MicroBatches& step)
@@ -90,21 +101,6 @@ void PhasePosition::go_to_step() {
   step_.set_steps_done(steps_done_ - rewound_);
   if (chosen_ && wanted() != *chosen_) compute(true);
 }
-
-namespace {
-
-/// Number of inputs of the largest matrix: the width of this model's products.
-std::int64_t typical_width(LossModel& model) {
-  std::int64_t width = 64, most = 0;
-  model.visit_parameters([&](const Parameter& parameter) {
-    if (!is_matrix(parameter.role()) || parameter.elements() <= most) return;
-    most = parameter.elements();
-    width = parameter.shape()[1];
-  });
-  return width;
-}
-
-}  // namespace
 
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
                                const Stream& stream, std::shared_ptr<MemoryPlaces> places,

@@ -1,12 +1,5 @@
 #pragma once
 
-#include <array>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/phase.h"
 #include "hybrid_trainer/core/state.h"

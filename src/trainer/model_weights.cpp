@@ -32,6 +32,8 @@ void load_optimizer(const State& state, TrainingStep& step) {
       [&](const std::string& name, double& value) { value = state.real("optimizer." + name); });
 }
 
+std::string snapshot_name(const Parameter& parameter) { return "snapshot." + parameter.name(); }
+
 }  // namespace
 
 void copy_saved(const Tensor& to, const State& state, const std::string& name,
@@ -63,12 +65,6 @@ void load_weights(const State& state, TrainingStep& step) {
     copy_saved(parameter->home_master(), state, "model." + parameter->name(), step.stream());
   load_optimizer(state, step);
 }
-
-namespace {
-
-std::string snapshot_name(const Parameter& parameter) { return "snapshot." + parameter.name(); }
-
-}  // namespace
 
 ModelWeights::ModelWeights(TrainingStep& step, PredictOffload& offload, WeightAverage& average,
                            MemoryPlaces& places)

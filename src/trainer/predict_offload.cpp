@@ -1,5 +1,3 @@
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/trainer/model_trainable.h"
@@ -14,14 +12,11 @@ constexpr const char* kRoundedState = "optimizer.is_rounded";
 SlotRounding rounding_of(StateRole role) {
   switch (role) {
     case StateRole::kSecondMoment:
-    case StateRole::kSharedSecondMoment:
-      return SlotRounding::kNonNegative;
+    case StateRole::kSharedSecondMoment: return SlotRounding::kNonNegative;
     case StateRole::kCodes:
-    case StateRole::kScales:
-      return SlotRounding::kNone;
+    case StateRole::kScales: return SlotRounding::kNone;
     case StateRole::kMomentum:
-    case StateRole::kSlowMomentum:
-      break;
+    case StateRole::kSlowMomentum: break;
   }
   return SlotRounding::kSigned;
 }

@@ -1,10 +1,6 @@
 #include "src/trainer/run_model.h"
 
 #include <algorithm>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"
@@ -44,55 +40,6 @@ void hold_as_in_file(Parameter& parameter, const FolderWeight& weight, const Str
   parameter.set_storage(
       std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
 }
-
-}  // namespace
-
-void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
-                 const Stream& home) {
-  const MemoryLabel label(parameter.name());
-  parameter.freeze();
-  if (is_quantized_base(form) && is_matrix(parameter.role()))
-    return parameter.set_storage(quantized(values, form, parameter.in_files(), home));
-  const bool is_short = form != "fp32" && parameter.role() != Role::kVector;
-  parameter.set_storage(
-      std::make_unique<FrozenRealWeight>(values, is_short ? DType::kBF16 : DType::kF32, home));
-}
-
-void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
-                 const std::string& form_of_folder, const Stream& home) {
-  if (form == kFileBase) return hold_as_in_file(parameter, weight, home);
-  const bool are_alike = is_quantized_base(form) && form == form_of_folder;
-  if (!are_alike || !is_matrix(parameter.role()))
-    return hold_frozen(parameter, weight.values(), form, home);
-  if (!weight.is_quantized()) return hold_frozen(parameter, weight.values(), "bf16", home);
-  const MemoryLabel label(parameter.name());
-  parameter.freeze();
-  parameter.set_storage(
-      std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
-}
-
-std::string form_held(const ModelFolder& folder, const std::string& asked) {
-  if (asked == kFileBase) {
-    if (folder.is_gguf()) return asked;
-    throw UsageError(concat(folder.string(), " is no GGUF file, whose blocks alone weights can be ",
-                            "held in (file); ask for another form, such as nf4 or bf16"));
-  }
-  const std::string held = quantization_of_hugging_face(folder);
-  if (held.empty() || held == asked) return asked;
-  if (!is_quantized_base(asked)) return held;
-  throw DataError(concat(folder.string(), ": its weights are quantised already (", held,
-                         "), so they cannot be held as ", asked, "; ask for ", held,
-                         " or give the folder that they were made from"));
-}
-
-void hold_all_frozen(Network& model, const std::string& form, const Stream& stream) {
-  model.visit_parameters([&](Parameter& parameter) {
-    const Tensor values = wait_for_host(parameter.home_master(), stream);
-    hold_frozen(parameter, values, form, stream);
-  });
-}
-
-namespace {
 
 /// How a model's weights are held and adapted: as `lora` says, and otherwise where `parts` say so.
 class PartWeights {
@@ -320,6 +267,51 @@ std::unique_ptr<Network> make_with_homes(const HybridTrainerConfig& config,
 }
 
 }  // namespace
+
+void hold_frozen(Parameter& parameter, const Tensor& values, const std::string& form,
+                 const Stream& home) {
+  const MemoryLabel label(parameter.name());
+  parameter.freeze();
+  if (is_quantized_base(form) && is_matrix(parameter.role()))
+    return parameter.set_storage(quantized(values, form, parameter.in_files(), home));
+  const bool is_short = form != "fp32" && parameter.role() != Role::kVector;
+  parameter.set_storage(
+      std::make_unique<FrozenRealWeight>(values, is_short ? DType::kBF16 : DType::kF32, home));
+}
+
+void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::string& form,
+                 const std::string& form_of_folder, const Stream& home) {
+  if (form == kFileBase) return hold_as_in_file(parameter, weight, home);
+  const bool are_alike = is_quantized_base(form) && form == form_of_folder;
+  if (!are_alike || !is_matrix(parameter.role()))
+    return hold_frozen(parameter, weight.values(), form, home);
+  if (!weight.is_quantized()) return hold_frozen(parameter, weight.values(), "bf16", home);
+  const MemoryLabel label(parameter.name());
+  parameter.freeze();
+  parameter.set_storage(
+      std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
+}
+
+std::string form_held(const ModelFolder& folder, const std::string& asked) {
+  if (asked == kFileBase) {
+    if (folder.is_gguf()) return asked;
+    throw UsageError(concat(folder.string(), " is no GGUF file, whose blocks alone weights can be ",
+                            "held in (file); ask for another form, such as nf4 or bf16"));
+  }
+  const std::string held = quantization_of_hugging_face(folder);
+  if (held.empty() || held == asked) return asked;
+  if (!is_quantized_base(asked)) return held;
+  throw DataError(concat(folder.string(), ": its weights are quantised already (", held,
+                         "), so they cannot be held as ", asked, "; ask for ", held,
+                         " or give the folder that they were made from"));
+}
+
+void hold_all_frozen(Network& model, const std::string& form, const Stream& stream) {
+  model.visit_parameters([&](Parameter& parameter) {
+    const Tensor values = wait_for_host(parameter.home_master(), stream);
+    hold_frozen(parameter, values, form, stream);
+  });
+}
 
 BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples) {
   return {.examples = examples,

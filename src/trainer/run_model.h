@@ -1,10 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <memory>
-#include <optional>
-#include <string>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/network.h"

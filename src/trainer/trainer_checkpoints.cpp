@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <optional>
 #include <unordered_map>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/state.h"
@@ -131,6 +129,9 @@ WantedElements elements_of_part(const StoredTensor& stored, std::int64_t of_weig
   return {first, last, {last - first}};
 }
 
+constexpr const char* kConfig = "trainer.config";
+constexpr const char* kReturnPoints = "trainer.return_points";
+
 }  // namespace
 
 CheckpointRanks checkpoint_ranks(Communicator* ranks) {
@@ -158,13 +159,6 @@ std::function<WantedElements(const std::string&, const StoredTensor&)> own_eleme
                             parts.parameters()[*weight]->shape());
   };
 }
-
-namespace {
-
-constexpr const char* kConfig = "trainer.config";
-constexpr const char* kReturnPoints = "trainer.return_points";
-
-}  // namespace
 
 TrainerCheckpoints::TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
                                        ModelTrainable& trainable, PhaseMachine& machine,

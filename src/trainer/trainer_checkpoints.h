@@ -1,11 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"

@@ -81,15 +81,9 @@ class EventReader {
       const std::uint64_t key = varint(message);
       const int field = static_cast<int>(key >> 3);
       switch (key & 7) {
-        case 0:
-          visit(field, varint(message), std::string_view());
-          break;
-        case 1:
-          visit(field, fixed(message, 8), std::string_view());
-          break;
-        case 5:
-          visit(field, fixed(message, 4), std::string_view());
-          break;
+        case 0: visit(field, varint(message), std::string_view()); break;
+        case 1: visit(field, fixed(message, 8), std::string_view()); break;
+        case 5: visit(field, fixed(message, 4), std::string_view()); break;
         case 2: {
           const std::uint64_t length = varint(message);
           if (message.size() < length) throw std::runtime_error("torn");
@@ -97,8 +91,7 @@ class EventReader {
           message.remove_prefix(length);
           break;
         }
-        default:
-          throw std::runtime_error("unknown wire type");
+        default: throw std::runtime_error("unknown wire type");
       }
     }
   }

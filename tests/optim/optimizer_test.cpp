@@ -151,9 +151,7 @@ TEST_P(OptimizerContract, SaysWhatEachTensorOfItsStateHolds) {
     const bool is_of_an_element = tensor.elements() == label.parameter->elements();
     const float least = tensor.dtype() == DType::kF32 ? std::ranges::min(numbers(tensor)) : 0;
     switch (label.role) {
-      case StateRole::kCodes:
-        EXPECT_EQ(tensor.dtype(), DType::kU8) << label.name;
-        break;
+      case StateRole::kCodes: EXPECT_EQ(tensor.dtype(), DType::kU8) << label.name; break;
       case StateRole::kScales:
         EXPECT_EQ(tensor.elements(), (label.parameter->elements() + 255) / 256) << label.name;
         break;
@@ -161,14 +159,11 @@ TEST_P(OptimizerContract, SaysWhatEachTensorOfItsStateHolds) {
         EXPECT_TRUE(is_of_an_element) << label.name;
         EXPECT_TRUE(least < 0 || tensor.dtype() == DType::kBF16) << label.name;
         break;
-      case StateRole::kSecondMoment:
-        EXPECT_TRUE(is_of_an_element) << label.name;
-        [[fallthrough]];
+      case StateRole::kSecondMoment: EXPECT_TRUE(is_of_an_element) << label.name; [[fallthrough]];
       case StateRole::kSharedSecondMoment:
         EXPECT_TRUE(least > 0 || tensor.dtype() == DType::kBF16) << label.name;
         break;
-      case StateRole::kSlowMomentum:
-        ADD_FAILURE() << label.name;
+      case StateRole::kSlowMomentum: ADD_FAILURE() << label.name;
     }
   });
 }

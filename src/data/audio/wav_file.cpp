@@ -295,18 +295,12 @@ using Mixer = void (*)(const unsigned char*, std::size_t, std::int64_t, std::int
 
 Mixer mixer_of(WavSamples samples) {
   switch (samples) {
-    case WavSamples::kUnsigned8:
-      return mix<unsigned_8>;
-    case WavSamples::kInteger16:
-      return mix<integer_16>;
-    case WavSamples::kInteger24:
-      return mix<integer_24>;
-    case WavSamples::kInteger32:
-      return mix<integer_32>;
-    case WavSamples::kFloat32:
-      return mix<float_32>;
-    case WavSamples::kFloat64:
-      break;
+    case WavSamples::kUnsigned8: return mix<unsigned_8>;
+    case WavSamples::kInteger16: return mix<integer_16>;
+    case WavSamples::kInteger24: return mix<integer_24>;
+    case WavSamples::kInteger32: return mix<integer_32>;
+    case WavSamples::kFloat32: return mix<float_32>;
+    case WavSamples::kFloat64: break;
   }
   return mix<float_64>;
 }
@@ -315,17 +309,12 @@ Mixer mixer_of(WavSamples samples) {
 
 std::size_t bytes_of(WavSamples samples) {
   switch (samples) {
-    case WavSamples::kUnsigned8:
-      return 1;
-    case WavSamples::kInteger16:
-      return 2;
-    case WavSamples::kInteger24:
-      return 3;
-    case WavSamples::kFloat64:
-      return 8;
+    case WavSamples::kUnsigned8: return 1;
+    case WavSamples::kInteger16: return 2;
+    case WavSamples::kInteger24: return 3;
+    case WavSamples::kFloat64: return 8;
     case WavSamples::kInteger32:
-    case WavSamples::kFloat32:
-      break;
+    case WavSamples::kFloat32: break;
   }
   return 4;
 }

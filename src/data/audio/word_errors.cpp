@@ -57,8 +57,7 @@ bool separates_words(char32_t character, bool is_in_word) {
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
     case UTF8PROC_CATEGORY_MN:
     case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-      return !is_in_word;
+    case UTF8PROC_CATEGORY_ME: return !is_in_word;
     case UTF8PROC_CATEGORY_PC:
     case UTF8PROC_CATEGORY_PD:
     case UTF8PROC_CATEGORY_PS:
@@ -72,10 +71,8 @@ bool separates_words(char32_t character, bool is_in_word) {
     case UTF8PROC_CATEGORY_SO:
     case UTF8PROC_CATEGORY_ZS:
     case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-      return true;
-    default:
-      return false;
+    case UTF8PROC_CATEGORY_ZP: return true;
+    default: return false;
   }
 }
 

@@ -23,16 +23,12 @@ constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
 jinja::Value value_of_json(const json::value& value) {
   switch (value.kind()) {
-    case json::kind::bool_:
-      return {value.get_bool()};
-    case json::kind::int64:
-      return {value.get_int64()};
+    case json::kind::bool_: return {value.get_bool()};
+    case json::kind::int64: return {value.get_int64()};
     case json::kind::uint64:
       throw jinja::Problem(concat("the number ", value.get_uint64(), " does not fit 64 bits"));
-    case json::kind::double_:
-      return {value.get_double()};
-    case json::kind::string:
-      return {std::string(value.get_string())};
+    case json::kind::double_: return {value.get_double()};
+    case json::kind::string: return {std::string(value.get_string())};
     case json::kind::array: {
       jinja::List items;
       for (const json::value& item : value.get_array()) items.push_back(value_of_json(item));
@@ -44,8 +40,7 @@ jinja::Value value_of_json(const json::value& value) {
         entries.emplace_back(key, value_of_json(entry));
       return jinja::dict_of(std::move(entries));
     }
-    case json::kind::null:
-      break;
+    case json::kind::null: break;
   }
   return {jinja::None{}};
 }

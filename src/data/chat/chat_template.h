@@ -1,7 +1,6 @@
 #pragma once
 
 #include <ctime>
-#include <memory>
 #include <utility>
 
 #include "src/files/folder_files.h"

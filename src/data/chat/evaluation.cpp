@@ -45,21 +45,15 @@ class Evaluation final : private ExpressionEvaluation {
 
   Flow execute(const Statement& statement) {
     switch (statement.kind) {
-      case Statement::Kind::kText:
-        write(statement.text);
-        break;
+      case Statement::Kind::kText: write(statement.text); break;
       case Statement::Kind::kPrint: {
         Value room;
         print(seen(statement.items[0], room));
         break;
       }
-      case Statement::Kind::kIf:
-        return execute(chosen_body(statement));
-      case Statement::Kind::kFor:
-        return loop(statement);
-      case Statement::Kind::kSet:
-        assign(statement.target, value_of(statement.items[0]));
-        break;
+      case Statement::Kind::kIf: return execute(chosen_body(statement));
+      case Statement::Kind::kFor: return loop(statement);
+      case Statement::Kind::kSet: assign(statement.target, value_of(statement.items[0])); break;
       case Statement::Kind::kSetBlock:
         block_text_ = {captured(statement.bodies[0])};
         assign(statement.target, filtered_block(statement.items[0]));
@@ -75,10 +69,8 @@ class Evaluation final : private ExpressionEvaluation {
         rendered_.generated.push_back({begin, rendered_.text.size()});
         break;
       }
-      case Statement::Kind::kBreak:
-        return Flow::kBreak;
-      case Statement::Kind::kContinue:
-        return Flow::kContinue;
+      case Statement::Kind::kBreak: return Flow::kBreak;
+      case Statement::Kind::kContinue: return Flow::kContinue;
     }
     return Flow::kOn;
   }

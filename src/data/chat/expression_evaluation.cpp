@@ -198,20 +198,15 @@ bool ExpressionEvaluation::is_true(const Expression& node) {
   const EvaluationDepth depth(depth_);
   Value room;
   switch (node.kind) {
-    case NodeKind::kNot:
-      allowance_.spend(1);
-      return !is_true(node.items[0]);
+    case NodeKind::kNot: allowance_.spend(1); return !is_true(node.items[0]);
     case NodeKind::kAnd:
       allowance_.spend(1);
       return is_true(node.items[0]) && is_true(node.items[1]);
     case NodeKind::kOr:
       allowance_.spend(1);
       return is_true(node.items[0]) || is_true(node.items[1]);
-    case NodeKind::kCompare:
-      allowance_.spend(1);
-      return compare(node);
-    default:
-      return truth(seen(node, room));
+    case NodeKind::kCompare: allowance_.spend(1); return compare(node);
+    default: return truth(seen(node, room));
   }
 }
 
@@ -219,16 +214,11 @@ Value ExpressionEvaluation::computed(const Expression& node) {
   const auto item = [&](std::size_t i) { return value_of(node.items[i]); };
   Value room;
   switch (node.kind) {
-    case NodeKind::kLiteral:
-      return node.value;
-    case NodeKind::kName:
-      return variables_.value_of(node);
-    case NodeKind::kList:
-      return list_of(values_of(node.items));
-    case NodeKind::kTuple:
-      return tuple_of(values_of(node.items));
-    case NodeKind::kDict:
-      return dict(node);
+    case NodeKind::kLiteral: return node.value;
+    case NodeKind::kName: return variables_.value_of(node);
+    case NodeKind::kList: return list_of(values_of(node.items));
+    case NodeKind::kTuple: return tuple_of(values_of(node.items));
+    case NodeKind::kDict: return dict(node);
     case NodeKind::kAttribute:
       return attribute_of(plain_.searched(seen(node.items[0], room)), node.text);
     case NodeKind::kItem: {
@@ -242,22 +232,17 @@ Value ExpressionEvaluation::computed(const Expression& node) {
       const Value start = item(1), stop = item(2), step = item(3);
       return slice_of(owner, start, stop, step);
     }
-    case NodeKind::kCall:
-      return call(node);
-    case NodeKind::kFilter:
-      return filtered(first_of(node, room), node);
+    case NodeKind::kCall: return call(node);
+    case NodeKind::kFilter: return filtered(first_of(node, room), node);
     case NodeKind::kTest: {
       const Value& input = first_of(node, room);
       const Arguments values = arguments(node, *node.signature);
       if (!values.empty()) spend_on_operands(input, values);
       return {apply_test(input, node.text, values)};
     }
-    case NodeKind::kNot:
-      return {!is_true(node.items[0])};
-    case NodeKind::kNegative:
-      return negative_of(item(0));
-    case NodeKind::kPositive:
-      return calculate({std::int64_t{0}}, "+", item(0));
+    case NodeKind::kNot: return {!is_true(node.items[0])};
+    case NodeKind::kNegative: return negative_of(item(0));
+    case NodeKind::kPositive: return calculate({std::int64_t{0}}, "+", item(0));
     case NodeKind::kAnd:
     case NodeKind::kOr: {
       Value left = item(0);
@@ -268,12 +253,9 @@ Value ExpressionEvaluation::computed(const Expression& node) {
       const Value& left = first_of(node, room);
       return calculate(left, node.text, seen(node.items[1], right_room));
     }
-    case NodeKind::kConcat:
-      return concatenated(node);
-    case NodeKind::kCompare:
-      return {compare(node)};
-    case NodeKind::kCondition:
-      return is_true(node.items[1]) ? item(0) : item(2);
+    case NodeKind::kConcat: return concatenated(node);
+    case NodeKind::kCompare: return {compare(node)};
+    case NodeKind::kCondition: return is_true(node.items[1]) ? item(0) : item(2);
   }
   return {};
 }

@@ -140,10 +140,8 @@ Expression OperandParser::primary() {
         fail(token.line, "the number ", shortened(text), " does not fit 64 bits");
       return literal({value}, token.line);
     }
-    case Kind::kFloat:
-      return literal({std::strtod(text.c_str(), nullptr)}, token.line);
-    default:
-      break;
+    case Kind::kFloat: return literal({std::strtod(text.c_str(), nullptr)}, token.line);
+    default: break;
   }
   if (text == "(" && token.kind == Kind::kOperator) {
     if (take_operator(")")) return {.kind = Of::kTuple, .line = token.line};

@@ -19,16 +19,11 @@ using Messages = std::vector<GoMessage>;
 
 const char* condition_of(Place place) {
   switch (place) {
-    case Place::kFirst:
-      return "eq $i 0";
-    case Place::kAfterSystem:
-      return "and (eq $i 1) $.System";
-    case Place::kLast:
-      return "$last";
-    case Place::kLastWithSystem:
-      return "and $last $.System";
-    case Place::kAny:
-      break;
+    case Place::kFirst: return "eq $i 0";
+    case Place::kAfterSystem: return "and (eq $i 1) $.System";
+    case Place::kLast: return "$last";
+    case Place::kLastWithSystem: return "and $last $.System";
+    case Place::kAny: break;
   }
   return "true";
 }
@@ -85,16 +80,11 @@ struct Seen {
 bool holds(Place place, const Seen& seen) {
   const bool has_system = !seen.system.empty();
   switch (place) {
-    case Place::kFirst:
-      return seen.index == 0;
-    case Place::kAfterSystem:
-      return seen.index == 1 && has_system;
-    case Place::kLast:
-      return seen.is_last;
-    case Place::kLastWithSystem:
-      return seen.is_last && has_system;
-    case Place::kAny:
-      break;
+    case Place::kFirst: return seen.index == 0;
+    case Place::kAfterSystem: return seen.index == 1 && has_system;
+    case Place::kLast: return seen.is_last;
+    case Place::kLastWithSystem: return seen.is_last && has_system;
+    case Place::kAny: break;
   }
   return true;
 }

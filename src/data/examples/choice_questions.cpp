@@ -1,6 +1,5 @@
 #include "src/data/examples/choice_questions.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cctype>
 

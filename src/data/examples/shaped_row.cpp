@@ -97,27 +97,18 @@ class ShapeReader {
   ShapedRow run() {
     const RowShape shape = only_shape();
     switch (shape) {
-      case RowShape::kPreference:
-        return preference();
-      case RowShape::kAlpaca:
-        take_answered();
-        break;
+      case RowShape::kPreference: return preference();
+      case RowShape::kAlpaca: take_answered(); break;
       case RowShape::kPair: {
         const char* const list = prompt_list();
         made_["prompt"] = said_under(list != nullptr ? list : "prompt");
         made_["completion"] = said_under("completion");
         break;
       }
-      case RowShape::kMessages:
-        made_["messages"] = *take("messages");
-        break;
-      case RowShape::kShareGpt:
-        made_["messages"] = *take("conversations");
-        break;
+      case RowShape::kMessages: made_["messages"] = *take("messages"); break;
+      case RowShape::kShareGpt: made_["messages"] = *take("conversations"); break;
       case RowShape::kText:
-      case RowShape::kClip:
-        made_["text"] = said_under("text");
-        break;
+      case RowShape::kClip: made_["text"] = said_under("text"); break;
     }
     return {.shape = shape, .example = std::move(made_), .used = std::move(used_)};
   }

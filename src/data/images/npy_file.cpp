@@ -208,28 +208,17 @@ float half_of(const unsigned char* bytes) {
 NumberReader reader_of(NpyNumber number) {
   switch (number) {
     case NpyNumber::kBool:
-    case NpyNumber::kUnsigned8:
-      return value_of<std::uint8_t>;
-    case NpyNumber::kInteger8:
-      return value_of<std::int8_t>;
-    case NpyNumber::kUnsigned16:
-      return value_of<std::uint16_t>;
-    case NpyNumber::kInteger16:
-      return value_of<std::int16_t>;
-    case NpyNumber::kUnsigned32:
-      return value_of<std::uint32_t>;
-    case NpyNumber::kInteger32:
-      return value_of<std::int32_t>;
-    case NpyNumber::kUnsigned64:
-      return value_of<std::uint64_t>;
-    case NpyNumber::kInteger64:
-      return value_of<std::int64_t>;
-    case NpyNumber::kFloat16:
-      return half_of;
-    case NpyNumber::kFloat64:
-      return value_of<double>;
-    case NpyNumber::kFloat32:
-      break;
+    case NpyNumber::kUnsigned8: return value_of<std::uint8_t>;
+    case NpyNumber::kInteger8: return value_of<std::int8_t>;
+    case NpyNumber::kUnsigned16: return value_of<std::uint16_t>;
+    case NpyNumber::kInteger16: return value_of<std::int16_t>;
+    case NpyNumber::kUnsigned32: return value_of<std::uint32_t>;
+    case NpyNumber::kInteger32: return value_of<std::int32_t>;
+    case NpyNumber::kUnsigned64: return value_of<std::uint64_t>;
+    case NpyNumber::kInteger64: return value_of<std::int64_t>;
+    case NpyNumber::kFloat16: return half_of;
+    case NpyNumber::kFloat64: return value_of<double>;
+    case NpyNumber::kFloat32: break;
   }
   return value_of<float>;
 }
@@ -297,20 +286,16 @@ std::size_t bytes_of(NpyNumber number) {
   switch (number) {
     case NpyNumber::kBool:
     case NpyNumber::kUnsigned8:
-    case NpyNumber::kInteger8:
-      return 1;
+    case NpyNumber::kInteger8: return 1;
     case NpyNumber::kUnsigned16:
     case NpyNumber::kInteger16:
-    case NpyNumber::kFloat16:
-      return 2;
+    case NpyNumber::kFloat16: return 2;
     case NpyNumber::kUnsigned64:
     case NpyNumber::kInteger64:
-    case NpyNumber::kFloat64:
-      return 8;
+    case NpyNumber::kFloat64: return 8;
     case NpyNumber::kUnsigned32:
     case NpyNumber::kInteger32:
-    case NpyNumber::kFloat32:
-      break;
+    case NpyNumber::kFloat32: break;
   }
   return 4;
 }

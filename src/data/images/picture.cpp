@@ -60,8 +60,7 @@ Kernel kernel_of(PictureFilter filter) {
                 return sinc(a) * (0.54 + 0.46 * std::cos(std::numbers::pi * a));
               }};
     case PictureFilter::kNearest:
-    case PictureFilter::kBilinear:
-      break;
+    case PictureFilter::kBilinear: break;
   }
   return {1, [](double x) { return std::max(0.0, 1 - std::abs(x)); }};
 }

@@ -52,16 +52,12 @@ std::string problem_of(const SchemaElement& element) {
 
 ParquetNode::Type type_of(ParquetType type) {
   switch (type) {
-    case ParquetType::kBoolean:
-      return ParquetNode::Type::kBoolean;
+    case ParquetType::kBoolean: return ParquetNode::Type::kBoolean;
     case ParquetType::kInt32:
-    case ParquetType::kInt64:
-      return ParquetNode::Type::kInteger;
+    case ParquetType::kInt64: return ParquetNode::Type::kInteger;
     case ParquetType::kFloat:
-    case ParquetType::kDouble:
-      return ParquetNode::Type::kReal;
-    default:
-      return ParquetNode::Type::kText;
+    case ParquetType::kDouble: return ParquetNode::Type::kReal;
+    default: return ParquetNode::Type::kText;
   }
 }
 

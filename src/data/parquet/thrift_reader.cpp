@@ -46,26 +46,15 @@ void ThriftReader::skip(int type, int depth) {
   };
   switch (type) {
     case kTrue:
-    case kFalse:
-      return;
-    case kByte:
-      take(1);
-      return;
+    case kFalse: return;
+    case kByte: take(1); return;
     case kI16:
     case kI32:
-    case kI64:
-      read_varint();
-      return;
-    case kDouble:
-      take(8);
-      return;
-    case kBinary:
-      read_text();
-      return;
+    case kI64: read_varint(); return;
+    case kDouble: take(8); return;
+    case kBinary: read_text(); return;
     case kList:
-    case kSet:
-      read_list(skip_element);
-      return;
+    case kSet: read_list(skip_element); return;
     case kMap: {
       const std::uint64_t size = read_varint();
       if (size == 0) return;
@@ -82,8 +71,7 @@ void ThriftReader::skip(int type, int depth) {
         return true;
       });
       return;
-    default:
-      throw DataError(concat("its metadata have a field of the unknown type ", type));
+    default: throw DataError(concat("its metadata have a field of the unknown type ", type));
   }
 }
 

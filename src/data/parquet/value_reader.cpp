@@ -50,14 +50,10 @@ T read_as(const char* bytes) {
 
 ParquetValue number_at(const char* bytes, const ParquetColumn& column) {
   switch (column.type) {
-    case ParquetType::kInt32:
-      return as_integer(read_as<std::int32_t>(bytes), column);
-    case ParquetType::kInt64:
-      return as_integer(read_as<std::int64_t>(bytes), column);
-    case ParquetType::kFloat:
-      return double{read_as<float>(bytes)};
-    default:
-      return read_as<double>(bytes);
+    case ParquetType::kInt32: return as_integer(read_as<std::int32_t>(bytes), column);
+    case ParquetType::kInt64: return as_integer(read_as<std::int64_t>(bytes), column);
+    case ParquetType::kFloat: return double{read_as<float>(bytes)};
+    default: return read_as<double>(bytes);
   }
 }
 

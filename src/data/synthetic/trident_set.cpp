@@ -122,17 +122,10 @@ void write_events(const EventRow& row, const Truth& truth, double noise, const R
   for (std::size_t n = 0; n < row.said.size(); ++n) {
     std::int64_t event = 0;
     switch (n % 4) {
-      case 0:
-        event = truth.motion * 2 + truth.swing;
-        break;
-      case 1:
-        event = truth.region * 2 + truth.plume_kind;
-        break;
-      case 2:
-        event = (truth.cooling * 2 + truth.brightness) * 2 + truth.swing;
-        break;
-      default:
-        event = row.said[n - 3];
+      case 0: event = truth.motion * 2 + truth.swing; break;
+      case 1: event = truth.region * 2 + truth.plume_kind; break;
+      case 2: event = (truth.cooling * 2 + truth.brightness) * 2 + truth.swing; break;
+      default: event = row.said[n - 3];
     }
     row.before[n] = before;
     before = row.said[n] =

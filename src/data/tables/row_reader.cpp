@@ -1,6 +1,5 @@
 #include "src/data/tables/row_reader.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <set>
 

@@ -14,18 +14,12 @@ using StepKind = PreTokenizerStep::Kind;
 
 BpeWords words_of(WordPattern pattern) {
   switch (pattern) {
-    case WordPattern::kGpt2:
-      return BpeWords::kGpt2;
-    case WordPattern::kLlama3:
-      return BpeWords::kLlama3;
-    case WordPattern::kQwen2:
-      return BpeWords::kQwen2;
-    case WordPattern::kQwen35:
-      return BpeWords::kQwen35;
-    case WordPattern::kTekken:
-      return BpeWords::kTekken;
-    case WordPattern::kGpt4o:
-      return BpeWords::kGpt4o;
+    case WordPattern::kGpt2: return BpeWords::kGpt2;
+    case WordPattern::kLlama3: return BpeWords::kLlama3;
+    case WordPattern::kQwen2: return BpeWords::kQwen2;
+    case WordPattern::kQwen35: return BpeWords::kQwen35;
+    case WordPattern::kTekken: return BpeWords::kTekken;
+    case WordPattern::kGpt4o: return BpeWords::kGpt4o;
   }
   return BpeWords::kOther;
 }

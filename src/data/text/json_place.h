@@ -2,7 +2,6 @@
 
 #include <boost/json.hpp>
 #include <cstdint>
-#include <filesystem>
 #include <initializer_list>
 #include <optional>
 #include <ranges>

@@ -103,9 +103,7 @@ std::string TextPipeline::normalized(std::string_view text, PiecePlace place) co
   std::string result(text);
   for (const NormalizerStep& step : normalizers_) {
     switch (step.kind) {
-      case NormalizerStep::Kind::kNfc:
-        result = to_nfc(result);
-        break;
+      case NormalizerStep::Kind::kNfc: result = to_nfc(result); break;
       case NormalizerStep::Kind::kPrepend:
         if (!result.empty() && place.begins()) result.insert(0, step.content);
         break;

@@ -13,12 +13,9 @@ namespace hybrid_trainer {
 
 const char* name_of(TokenizerKind kind) {
   switch (kind) {
-    case TokenizerKind::kBytes:
-      return "bytes";
-    case TokenizerKind::kCharacters:
-      return "characters";
-    case TokenizerKind::kBpe:
-      return "bpe";
+    case TokenizerKind::kBytes: return "bytes";
+    case TokenizerKind::kCharacters: return "characters";
+    case TokenizerKind::kBpe: return "bpe";
   }
   return "";
 }

@@ -222,6 +222,27 @@ json::array merges_of_lines(const std::string& text) {
   return merges;
 }
 
+constexpr const char *kTokenizerFile = "tokenizer.json", *kWordFile = "vocab.json",
+                     *kMergeFile = "merges.txt";
+
+/// GPT-2's files. A token "<|endoftext|>" is special.
+std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
+  if (!folder.contains(kWordFile) || !folder.contains(kMergeFile))
+    throw MissingInput(absent_tokenizer(folder.path()));
+  const TokenizerSettings settings = read_tokenizer_settings(folder);
+  json::object tokens = read_json_object(folder, kWordFile);
+  std::optional<std::int64_t> end_of_text;
+  if (const json::value* id = tokens.if_contains(kEndOfText); id != nullptr && id->is_int64())
+    end_of_text = id->get_int64();
+  const json::value root =
+      gpt2_pipeline(std::move(tokens), merges_of_lines(folder.text(kMergeFile, kLargestFile)),
+                    end_of_text, settings.adds_prefix_space.value_or(false));
+  TokenizerFiles files = read_tokenizer_files(folder);
+  files[kTokenizerFile] = file_text(root);
+  return tokenizer_of_json(root, concat((folder.path() / kWordFile).string(), " and ", kMergeFile),
+                           settings, std::move(files));
+}
+
 }  // namespace
 
 ListedToken listed_token(const JsonPlace& place) {
@@ -299,31 +320,6 @@ std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model) {
   files["tokenizer.json"] = file_text(root);
   return tokenizer_of_json(root, "the trained tokenizer", {}, std::move(files));
 }
-
-namespace {
-
-constexpr const char *kTokenizerFile = "tokenizer.json", *kWordFile = "vocab.json",
-                     *kMergeFile = "merges.txt";
-
-/// GPT-2's files. A token "<|endoftext|>" is special.
-std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
-  if (!folder.contains(kWordFile) || !folder.contains(kMergeFile))
-    throw MissingInput(absent_tokenizer(folder.path()));
-  const TokenizerSettings settings = read_tokenizer_settings(folder);
-  json::object tokens = read_json_object(folder, kWordFile);
-  std::optional<std::int64_t> end_of_text;
-  if (const json::value* id = tokens.if_contains(kEndOfText); id != nullptr && id->is_int64())
-    end_of_text = id->get_int64();
-  const json::value root =
-      gpt2_pipeline(std::move(tokens), merges_of_lines(folder.text(kMergeFile, kLargestFile)),
-                    end_of_text, settings.adds_prefix_space.value_or(false));
-  TokenizerFiles files = read_tokenizer_files(folder);
-  files[kTokenizerFile] = file_text(root);
-  return tokenizer_of_json(root, concat((folder.path() / kWordFile).string(), " and ", kMergeFile),
-                           settings, std::move(files));
-}
-
-}  // namespace
 
 std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& given) {
   const std::string name = !given.empty()                    ? given

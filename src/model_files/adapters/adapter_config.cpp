@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
@@ -19,6 +17,8 @@
 #include "hybrid_trainer/core/error.h"
 
 namespace hybrid_trainer {
+
+namespace json = boost::json;
 
 namespace {
 
@@ -39,87 +39,6 @@ void visit_ends(const std::string& name, const Visit& visit) {
     if (begin++ == name.npos) return;
   }
 }
-
-}  // namespace
-
-struct ModulePattern::Compiled {
-  explicit Compiled(const std::string& pattern) : regex(in_perl(pattern), boost::regex::perl) {}
-  boost::regex regex;
-};
-
-ModulePattern::ModulePattern(const std::string& pattern) : text_(pattern.substr(0, 60)) {
-  if (pattern.size() > kLongestPattern)
-    throw DataError(concat("the pattern ", text_, "… has ", pattern.size(), " characters; at most ",
-                           kLongestPattern, " are read"));
-  try {
-    compiled_ = std::make_shared<const Compiled>(pattern);
-  } catch (const std::runtime_error& error) {
-    throw DataError(concat("the pattern ", text_, " cannot be read: ", error.what()));
-  }
-}
-
-std::optional<std::string> ModulePattern::first_group(const std::string& name) const {
-  try {
-    const std::list<char> letters(name.begin(), name.end());
-    boost::match_results<std::list<char>::const_iterator> match;
-    if (!boost::regex_match(letters.begin(), letters.end(), match, compiled_->regex)) return {};
-    return match.size() > 1 ? match[1].str() : "";
-  } catch (const std::runtime_error&) {
-    throw DataError(concat("the pattern ", text_,
-                           " takes too long to match; write it without "
-                           "repetitions within repetitions"));
-  }
-}
-
-std::int64_t leading_number(std::string_view text) {
-  std::int32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc::result_out_of_range ? INT32_MAX : number;
-}
-
-std::string ModuleNames::name_of(const std::string& module) const {
-  std::string found;
-  visit_ends(module, [&](const std::string& end) {
-    if (names.contains(end)) found = end;
-    return false;
-  });
-  return found;
-}
-
-bool ModuleNames::include(const std::string& module) const {
-  return pattern ? pattern->matches(module) : !name_of(module).empty();
-}
-
-void ModuleNumbers::add(const std::string& pattern, double number) {
-  const Numbered numbered{plain_.size() + patterns_.size(), number};
-  if (pattern.find_first_not_of(
-          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == pattern.npos) {
-    plain_.emplace(pattern, numbered);
-    return;
-  }
-  if (patterns_.size() == kMostPatterns)
-    throw DataError(concat("has more than ", kMostPatterns, " patterns"));
-  patterns_.emplace_back(concat("(.*\\.)?(", pattern, ")"), numbered);
-}
-
-double ModuleNumbers::of(const std::string& module, double otherwise) const {
-  const Numbered none{std::numeric_limits<std::size_t>::max(), otherwise};
-  Numbered first = none;
-  const auto take = [&](const Numbered& found) {
-    if (found.place < first.place) first = found;
-  };
-  visit_ends(module, [&](const std::string& end) {
-    if (const auto found = plain_.find(end); found != plain_.end()) take(found->second);
-    return false;
-  });
-  for (const auto& [pattern, numbered] : patterns_) {
-    if (numbered.place < first.place && pattern.matches(module)) take(numbered);
-  }
-  return first.number;
-}
-
-namespace json = boost::json;
-namespace {
 
 /// Ways to begin that leave the base as it is.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
@@ -312,6 +231,82 @@ constexpr std::pair<std::string_view, std::string_view> kViTModules[] = {
 constexpr std::string_view kViTLayers = "vit.encoder.layer.", kViTLayersOf5 = "vit.layers.";
 
 }  // namespace
+
+struct ModulePattern::Compiled {
+  explicit Compiled(const std::string& pattern) : regex(in_perl(pattern), boost::regex::perl) {}
+  boost::regex regex;
+};
+
+ModulePattern::ModulePattern(const std::string& pattern) : text_(pattern.substr(0, 60)) {
+  if (pattern.size() > kLongestPattern)
+    throw DataError(concat("the pattern ", text_, "… has ", pattern.size(), " characters; at most ",
+                           kLongestPattern, " are read"));
+  try {
+    compiled_ = std::make_shared<const Compiled>(pattern);
+  } catch (const std::runtime_error& error) {
+    throw DataError(concat("the pattern ", text_, " cannot be read: ", error.what()));
+  }
+}
+
+std::optional<std::string> ModulePattern::first_group(const std::string& name) const {
+  try {
+    const std::list<char> letters(name.begin(), name.end());
+    boost::match_results<std::list<char>::const_iterator> match;
+    if (!boost::regex_match(letters.begin(), letters.end(), match, compiled_->regex)) return {};
+    return match.size() > 1 ? match[1].str() : "";
+  } catch (const std::runtime_error&) {
+    throw DataError(concat("the pattern ", text_,
+                           " takes too long to match; write it without "
+                           "repetitions within repetitions"));
+  }
+}
+
+std::int64_t leading_number(std::string_view text) {
+  std::int32_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc::result_out_of_range ? INT32_MAX : number;
+}
+
+std::string ModuleNames::name_of(const std::string& module) const {
+  std::string found;
+  visit_ends(module, [&](const std::string& end) {
+    if (names.contains(end)) found = end;
+    return false;
+  });
+  return found;
+}
+
+bool ModuleNames::include(const std::string& module) const {
+  return pattern ? pattern->matches(module) : !name_of(module).empty();
+}
+
+void ModuleNumbers::add(const std::string& pattern, double number) {
+  const Numbered numbered{plain_.size() + patterns_.size(), number};
+  if (pattern.find_first_not_of(
+          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") == pattern.npos) {
+    plain_.emplace(pattern, numbered);
+    return;
+  }
+  if (patterns_.size() == kMostPatterns)
+    throw DataError(concat("has more than ", kMostPatterns, " patterns"));
+  patterns_.emplace_back(concat("(.*\\.)?(", pattern, ")"), numbered);
+}
+
+double ModuleNumbers::of(const std::string& module, double otherwise) const {
+  const Numbered none{std::numeric_limits<std::size_t>::max(), otherwise};
+  Numbered first = none;
+  const auto take = [&](const Numbered& found) {
+    if (found.place < first.place) first = found;
+  };
+  visit_ends(module, [&](const std::string& end) {
+    if (const auto found = plain_.find(end); found != plain_.end()) take(found->second);
+    return false;
+  });
+  for (const auto& [pattern, numbered] : patterns_) {
+    if (numbered.place < first.place && pattern.matches(module)) take(numbered);
+  }
+  return first.number;
+}
 
 std::string vit_name_of_5(const std::string& name) {
   if (!name.starts_with(kViTLayers)) return name;

@@ -1,9 +1,6 @@
 #include "src/model_files/adapters/adapter_contents.h"
 
-#include <algorithm>
 #include <cmath>
-#include <string_view>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/lora.h"
@@ -12,6 +9,8 @@
 #include "src/model_files/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -44,51 +43,6 @@ AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t ex
   if (tensor.is_fused) tensor.module = name_among_adapters(part.name);
   return tensor;
 }
-
-}  // namespace
-
-std::int64_t expert_of(const std::string& module) {
-  constexpr std::string_view kExperts = ".experts.";
-  const std::size_t at = module.rfind(kExperts);
-  if (at == std::string::npos) return -1;
-  return leading_number(std::string_view(module).substr(at + kExperts.size()));
-}
-
-std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts) {
-  using Matrix = AdapterTensor::Matrix;
-  std::vector<AdapterTensor> tensors;
-  model.visit_linears([&](Linear& linear) {
-    LowRankAdapter* const adapter = linear.adapter();
-    if (adapter == nullptr) return;
-    const std::int64_t rank = adapter->spec().rank;
-    std::int64_t a_row = 0, b_row = 0;
-    for (const AdapterPart& part : adapter->parts()) {
-      const AdapterTensor of_part = tensor_of(linear, part, experts);
-      const std::string stem = concat(kAdapterPrefix, of_part.module, ".lora_");
-      const auto add = [&](const char* end, Matrix matrix, Parameter& parameter,
-                           std::int64_t first_row, std::int64_t rows) {
-        AdapterTensor tensor = of_part;
-        tensor.name = stem + end;
-        tensor.matrix = matrix;
-        tensor.parameter = &parameter;
-        tensor.first_row = first_row;
-        tensor.rows = rows;
-        if (matrix != Matrix::kA) tensor.order = part.order;
-        tensors.push_back(std::move(tensor));
-      };
-      add("A.weight", Matrix::kA, adapter->a(), a_row, rank);
-      add("B.weight", Matrix::kB, adapter->b(), b_row, part.rows);
-      if (adapter->decomposes())
-        add("magnitude_vector", Matrix::kMagnitudes, *adapter->magnitude(), b_row, part.rows);
-      a_row += rank;
-      b_row += part.rows;
-    }
-  });
-  return tensors;
-}
-
-namespace fs = std::filesystem;
-namespace {
 
 constexpr const char* kMagnitudes = ".lora_magnitude_vector";
 constexpr const char* kPickled = "adapter_model.bin";
@@ -151,7 +105,74 @@ Tensor transposed(const Tensor& matrix, const Stream& host) {
   return turned;
 }
 
+constexpr const char* kExperts = ".experts";
+constexpr const char* kFirst = ".experts.base_layer";
+constexpr const char* kGraniteFirst = ".block_sparse_moe.input_linear";
+constexpr const char* kGraniteLast = ".block_sparse_moe.output_linear";
+
+/// The layer that a module of an expert is of: "model.layers.0".
+std::string layer_of(const std::string& module) {
+  const std::size_t layers = module.find("layers.");
+  return module.substr(0, module.find('.', module.find('.', layers) + 1));
+}
+
+bool is_b(const AdapterTensor& tensor) { return tensor.matrix == AdapterTensor::Matrix::kB; }
+
+/// Copies one expert's columns of B, (rows, r), from or to those of all, (outputs, r·E).
+void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTensor& tensor,
+                  RowsTo side) {
+  const std::int64_t rank = of_expert.size(1);
+  for (std::int64_t row = 0; row < tensor.rows; ++row) {
+    for (std::int64_t r = 0; r < rank; ++r) {
+      float& there = all.data<float>()[(tensor.first_row + row) * all.size(1) + r * tensor.experts +
+                                       tensor.expert];
+      float& here = of_expert.data<float>()[row * rank + r];
+      (side == RowsTo::kFile ? there : here) = side == RowsTo::kFile ? here : there;
+    }
+  }
+}
+
 }  // namespace
+
+std::int64_t expert_of(const std::string& module) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t at = module.rfind(kExperts);
+  if (at == std::string::npos) return -1;
+  return leading_number(std::string_view(module).substr(at + kExperts.size()));
+}
+
+std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts) {
+  using Matrix = AdapterTensor::Matrix;
+  std::vector<AdapterTensor> tensors;
+  model.visit_linears([&](Linear& linear) {
+    LowRankAdapter* const adapter = linear.adapter();
+    if (adapter == nullptr) return;
+    const std::int64_t rank = adapter->spec().rank;
+    std::int64_t a_row = 0, b_row = 0;
+    for (const AdapterPart& part : adapter->parts()) {
+      const AdapterTensor of_part = tensor_of(linear, part, experts);
+      const std::string stem = concat(kAdapterPrefix, of_part.module, ".lora_");
+      const auto add = [&](const char* end, Matrix matrix, Parameter& parameter,
+                           std::int64_t first_row, std::int64_t rows) {
+        AdapterTensor tensor = of_part;
+        tensor.name = stem + end;
+        tensor.matrix = matrix;
+        tensor.parameter = &parameter;
+        tensor.first_row = first_row;
+        tensor.rows = rows;
+        if (matrix != Matrix::kA) tensor.order = part.order;
+        tensors.push_back(std::move(tensor));
+      };
+      add("A.weight", Matrix::kA, adapter->a(), a_row, rank);
+      add("B.weight", Matrix::kB, adapter->b(), b_row, part.rows);
+      if (adapter->decomposes())
+        add("magnitude_vector", Matrix::kMagnitudes, *adapter->magnitude(), b_row, part.rows);
+      a_row += rank;
+      b_row += part.rows;
+    }
+  });
+  return tensors;
+}
 
 AdapterContents::AdapterContents(const fs::path& folder)
     : config_(read_adapter_config_file(folder / kAdapterConfig)), file_(tensors_in(folder)) {
@@ -349,37 +370,6 @@ void AdapterContents::add_product(const std::string& module, const Tensor& value
   const std::int64_t lengths = turned ? columns : rows;
   set_lengths(values, load(concat(kAdapterPrefix, module, kMagnitudes), {lengths}, host), turned);
 }
-
-namespace {
-
-constexpr const char* kExperts = ".experts";
-constexpr const char* kFirst = ".experts.base_layer";
-constexpr const char* kGraniteFirst = ".block_sparse_moe.input_linear";
-constexpr const char* kGraniteLast = ".block_sparse_moe.output_linear";
-
-/// The layer that a module of an expert is of: "model.layers.0".
-std::string layer_of(const std::string& module) {
-  const std::size_t layers = module.find("layers.");
-  return module.substr(0, module.find('.', module.find('.', layers) + 1));
-}
-
-bool is_b(const AdapterTensor& tensor) { return tensor.matrix == AdapterTensor::Matrix::kB; }
-
-/// Copies one expert's columns of B, (rows, r), from or to those of all, (outputs, r·E).
-void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTensor& tensor,
-                  RowsTo side) {
-  const std::int64_t rank = of_expert.size(1);
-  for (std::int64_t row = 0; row < tensor.rows; ++row) {
-    for (std::int64_t r = 0; r < rank; ++r) {
-      float& there = all.data<float>()[(tensor.first_row + row) * all.size(1) + r * tensor.experts +
-                                       tensor.expert];
-      float& here = of_expert.data<float>()[row * rank + r];
-      (side == RowsTo::kFile ? there : here) = side == RowsTo::kFile ? here : there;
-    }
-  }
-}
-
-}  // namespace
 
 bool is_fused(const std::string& module, const AdapterConfig& config) {
   if (module.ends_with(kGraniteFirst) || module.ends_with(kGraniteLast))

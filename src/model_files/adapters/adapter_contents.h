@@ -1,11 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <map>
-#include <set>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/models/language_model.h"
 #include "src/files/safetensors.h"
 #include "src/model_files/adapters/adapter_config.h"

@@ -1,11 +1,7 @@
 #include "src/model_files/adapters/adapter_files.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <map>
-#include <set>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -1,7 +1,5 @@
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -1,6 +1,5 @@
 #include <boost/json.hpp>
 #include <cmath>
-#include <string_view>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"

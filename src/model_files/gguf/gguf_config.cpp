@@ -1,5 +1,4 @@
 #include <charconv>
-#include <set>
 #include <type_traits>
 
 #include "hybrid_trainer/core/error.h"

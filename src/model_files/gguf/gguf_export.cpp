@@ -1,6 +1,5 @@
 #include "src/model_files/gguf/gguf_export.h"
 
-#include <algorithm>
 #include <array>
 
 #include "hybrid_trainer/core/error.h"

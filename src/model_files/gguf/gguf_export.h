@@ -1,11 +1,7 @@
 #pragma once
 
-#include <filesystem>
 #include <functional>
-#include <map>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/language_model.h"

@@ -1,10 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <filesystem>
-#include <functional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/models/language_model.h"
 #include "src/gguf/gguf_file.h"

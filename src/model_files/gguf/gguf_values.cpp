@@ -17,6 +17,8 @@ namespace hybrid_trainer {
 
 namespace {
 
+namespace json = boost::json;
+
 [[noreturn]] void refuse(const std::string& key, const std::string& value, const char* why) {
   throw DataError(concat("model.", key, "=", value, " has no place in a GGUF file: ", why,
                          "; export a Hugging Face folder instead"));
@@ -84,95 +86,18 @@ void add_gemma_values(const ModelConfig& model, const std::string& name,
     values.push_back(gguf_number(name + ".final_logit_softcapping", model.logit_cap));
 }
 
-}  // namespace
-
-std::string gguf_architecture(const ModelConfig& model) {
-  const GgufArchitecture* found = gguf_architecture_of_family(model.family);
-  if (found == nullptr) {
-    throw DataError(concat("models of the family ", model.family, " are not written as GGUF here; ",
-                           "want one of ", gguf_families_text(),
-                           ", or export a Hugging Face folder"));
-  }
-  if (model.attention_pattern.is_on())
-    refuse("attention_pattern", "on", "llama.cpp lets attention see all tokens before");
-  if (model.rotary_share != 1 && model.family != "gpt2")
-    refuse("rotary_share", concat(model.rotary_share), "llama.cpp turns whole heads");
-  if (model.family == "qwen3" && model.attention_bias)
-    refuse("attention_bias", "true", "llama.cpp's Qwen3 has no biases");
-  check_scaling(model.rope_scaling);
-  if (found->is_gemma) check_gemma(model);
-  return std::string(found->name);
-}
-
-std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::string& file) {
-  const std::string name = gguf_architecture(model);
-  const bool is_gpt2 = model.family == "gpt2";
-  std::vector<GgufPair> values{
-      gguf_count(name + ".block_count", model.layers),
-      gguf_count(name + ".context_length", model.context),
-      gguf_count(name + ".embedding_length", model.width),
-      gguf_count(name + ".feed_forward_length",
-                 model.inner_width > 0 ? model.inner_width : 4 * model.width),
-      gguf_count(name + ".attention.head_count", model.heads),
-      gguf_count(name + ".attention.head_count_kv", key_heads(model)),
-      gguf_number(
-          name + (is_gpt2 ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon"),
-          model.norm_epsilon),
-      gguf_count(name + ".vocab_size", model.vocabulary)};
-  if (is_gpt2) return values;
-  values.push_back(gguf_count(name + ".attention.key_length", head_size(model)));
-  values.push_back(gguf_count(name + ".attention.value_length", head_size(model)));
-  add_rotary_values(model, name, values);
-  if (gguf_architecture_of_family(model.family)->is_gemma) {
-    add_gemma_values(model, name, values);
-  } else if (model.window > 0 && model.window < model.context) {
-    warn(file,
-         concat("llama.cpp knows no window of this architecture (model.window is ", model.window,
-                "): from there on it sees more than the model was trained for"));
-  }
-  return values;
-}
-
-GgufName name_of_tensor(const ModelConfig& model, const std::string& in_folder) {
-  return gguf_name(*gguf_architecture_of_family(model.family), model.heads, key_heads(model),
-                   in_folder);
-}
-
-std::vector<float> rotary_divisors(const ModelConfig& model) {
-  const RotaryScaling scaling = model.rope_scaling.resolved(model.context);
-  if (scaling.type != "llama3") return {};
-  return llama3_divisors({.head_size = head_size(model),
-                          .theta = model.rope_theta,
-                          .factor = scaling.factor,
-                          .low_frequency = scaling.low_frequency,
-                          .high_frequency = scaling.high_frequency,
-                          .original_context = scaling.original_context});
-}
-
-namespace {
-
-namespace json = boost::json;
-
 /// llama.cpp's name of how words are found. Throws DataError where it has none.
 std::string pre_tokenizer_of(const BpeDescription& bpe) {
   switch (bpe.words) {
-    case BpeWords::kGpt2:
-      return "gpt-2";
-    case BpeWords::kLlama3:
-      return bpe.ignores_merges ? "llama-bpe" : "smaug-bpe";
-    case BpeWords::kQwen2:
-      return "qwen2";
-    case BpeWords::kTekken:
-      return "tekken";
-    case BpeWords::kGpt4o:
-      return "gpt-4o";
-    case BpeWords::kGpt2Digits:
-      return "smollm";
-    case BpeWords::kWholeText:
-      return "default";
+    case BpeWords::kGpt2: return "gpt-2";
+    case BpeWords::kLlama3: return bpe.ignores_merges ? "llama-bpe" : "smaug-bpe";
+    case BpeWords::kQwen2: return "qwen2";
+    case BpeWords::kTekken: return "tekken";
+    case BpeWords::kGpt4o: return "gpt-4o";
+    case BpeWords::kGpt2Digits: return "smollm";
+    case BpeWords::kWholeText: return "default";
     case BpeWords::kQwen35:
-    case BpeWords::kOther:
-      break;
+    case BpeWords::kOther: break;
   }
   throw DataError(concat("llama.cpp has no name for this tokenizer's words, so a GGUF file cannot ",
                          "hold it; its pre_tokenizer is ", bpe.steps.substr(0, 300),
@@ -182,18 +107,12 @@ std::string pre_tokenizer_of(const BpeDescription& bpe) {
 /// ggml's numbers of what a token is for.
 std::int64_t use_number(TokenUse use) {
   switch (use) {
-    case TokenUse::kText:
-      return 1;
-    case TokenUse::kUnknown:
-      return 2;
-    case TokenUse::kSpecial:
-      return 3;
-    case TokenUse::kAdded:
-      return 4;
-    case TokenUse::kByte:
-      return 6;
-    case TokenUse::kNone:
-      break;
+    case TokenUse::kText: return 1;
+    case TokenUse::kUnknown: return 2;
+    case TokenUse::kSpecial: return 3;
+    case TokenUse::kAdded: return 4;
+    case TokenUse::kByte: return 6;
+    case TokenUse::kNone: break;
   }
   return 5;
 }
@@ -345,6 +264,69 @@ void add_chat_templates(const Tokenizer& tokenizer, std::vector<GgufPair>& value
 }
 
 }  // namespace
+
+std::string gguf_architecture(const ModelConfig& model) {
+  const GgufArchitecture* found = gguf_architecture_of_family(model.family);
+  if (found == nullptr) {
+    throw DataError(concat("models of the family ", model.family, " are not written as GGUF here; ",
+                           "want one of ", gguf_families_text(),
+                           ", or export a Hugging Face folder"));
+  }
+  if (model.attention_pattern.is_on())
+    refuse("attention_pattern", "on", "llama.cpp lets attention see all tokens before");
+  if (model.rotary_share != 1 && model.family != "gpt2")
+    refuse("rotary_share", concat(model.rotary_share), "llama.cpp turns whole heads");
+  if (model.family == "qwen3" && model.attention_bias)
+    refuse("attention_bias", "true", "llama.cpp's Qwen3 has no biases");
+  check_scaling(model.rope_scaling);
+  if (found->is_gemma) check_gemma(model);
+  return std::string(found->name);
+}
+
+std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::string& file) {
+  const std::string name = gguf_architecture(model);
+  const bool is_gpt2 = model.family == "gpt2";
+  std::vector<GgufPair> values{
+      gguf_count(name + ".block_count", model.layers),
+      gguf_count(name + ".context_length", model.context),
+      gguf_count(name + ".embedding_length", model.width),
+      gguf_count(name + ".feed_forward_length",
+                 model.inner_width > 0 ? model.inner_width : 4 * model.width),
+      gguf_count(name + ".attention.head_count", model.heads),
+      gguf_count(name + ".attention.head_count_kv", key_heads(model)),
+      gguf_number(
+          name + (is_gpt2 ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon"),
+          model.norm_epsilon),
+      gguf_count(name + ".vocab_size", model.vocabulary)};
+  if (is_gpt2) return values;
+  values.push_back(gguf_count(name + ".attention.key_length", head_size(model)));
+  values.push_back(gguf_count(name + ".attention.value_length", head_size(model)));
+  add_rotary_values(model, name, values);
+  if (gguf_architecture_of_family(model.family)->is_gemma) {
+    add_gemma_values(model, name, values);
+  } else if (model.window > 0 && model.window < model.context) {
+    warn(file,
+         concat("llama.cpp knows no window of this architecture (model.window is ", model.window,
+                "): from there on it sees more than the model was trained for"));
+  }
+  return values;
+}
+
+GgufName name_of_tensor(const ModelConfig& model, const std::string& in_folder) {
+  return gguf_name(*gguf_architecture_of_family(model.family), model.heads, key_heads(model),
+                   in_folder);
+}
+
+std::vector<float> rotary_divisors(const ModelConfig& model) {
+  const RotaryScaling scaling = model.rope_scaling.resolved(model.context);
+  if (scaling.type != "llama3") return {};
+  return llama3_divisors({.head_size = head_size(model),
+                          .theta = model.rope_theta,
+                          .factor = scaling.factor,
+                          .low_frequency = scaling.low_frequency,
+                          .high_frequency = scaling.high_frequency,
+                          .original_context = scaling.original_context});
+}
 
 GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& token_ids,
                                std::int64_t rows) {

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/model_config.h"
 #include "src/gguf/gguf_names.h"

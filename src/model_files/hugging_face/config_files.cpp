@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <map>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
@@ -141,6 +139,62 @@ void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text
   for (const auto& [key, value] : ids.get_object()) config[key] = value;
 }
 
+const ModelFamily& family_of(const json::object& config, const std::string& name,
+                             const ModelRegistry& registry) {
+  const json::value* type = config.if_contains("model_type");
+  std::string known;
+  for (const ModelFamily& family : registry) {
+    for (const std::string& wanted :
+         {family.hugging_face.model_type, family.hugging_face.outer.model_type}) {
+      if (wanted.empty()) continue;
+      if (type != nullptr && *type == json::value(wanted)) return family;
+      known += concat(known.empty() ? "" : " or ", "\"", wanted, "\"");
+    }
+  }
+  const std::string got = type == nullptr ? "model_type is missing"
+                                          : "model_type: got " + json_line(*type).substr(0, 60);
+  throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
+}
+
+/// The keys of the text model alone. Sizes out of range are a problem before lists of layers are made.
+void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
+  reader.know("quantization_config");
+  for (const auto& member : layout.members) read_member(reader, model, member);
+  std::vector<std::string> out_of_range;
+  collect_range_problems(model, "", out_of_range);
+  for (const std::string& problem : out_of_range) reader.problem(problem);
+  if (!out_of_range.empty()) return;
+  for (const auto& group : layout.groups) group.read(reader, model);
+  for (const std::string& key : layout.inert) reader.know(key);
+  for (const Fixed& key : layout.fixed) reader.expect(key);
+  for (const Fixed& key : written_keys(layout, model)) reader.know(key.key);
+  reader.sort_unread();
+}
+
+/// The keys around those of a text model, which tell of images and of a tied head.
+void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::object& text_config,
+                     const HuggingFaceLayout& layout) {
+  ConfigReader inner(text_config, "text_config.");
+  inner.expect({"model_type", {layout.model_type}});
+  read_keys(inner, model, layout);
+  reader.add(inner);
+  for (const char* key : {"quantization_config", "vision_config"}) reader.know(key);
+  reader.read(model.tied_head, "tie_word_embeddings", model.tied_head ? 1 : 0);
+  reader.sort_unread();
+}
+
+/// 1 and 1.0 are the same.
+bool is_same(const json::value& a, const json::value& b) {
+  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
+  return a == b;
+}
+
+/// Keys that describe the exported file, not its base.
+bool is_of_export(const std::string& key) {
+  return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
+         key == "quantization_config" || key.ends_with("_token_id");
+}
+
 }  // namespace
 
 json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
@@ -198,54 +252,6 @@ std::string hugging_face_special_tokens_text(const std::string& end_of_text) {
   return pretty_json(tokens);
 }
 
-namespace {
-
-const ModelFamily& family_of(const json::object& config, const std::string& name,
-                             const ModelRegistry& registry) {
-  const json::value* type = config.if_contains("model_type");
-  std::string known;
-  for (const ModelFamily& family : registry) {
-    for (const std::string& wanted :
-         {family.hugging_face.model_type, family.hugging_face.outer.model_type}) {
-      if (wanted.empty()) continue;
-      if (type != nullptr && *type == json::value(wanted)) return family;
-      known += concat(known.empty() ? "" : " or ", "\"", wanted, "\"");
-    }
-  }
-  const std::string got = type == nullptr ? "model_type is missing"
-                                          : "model_type: got " + json_line(*type).substr(0, 60);
-  throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
-}
-
-/// The keys of the text model alone. Sizes out of range are a problem before lists of layers are made.
-void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
-  reader.know("quantization_config");
-  for (const auto& member : layout.members) read_member(reader, model, member);
-  std::vector<std::string> out_of_range;
-  collect_range_problems(model, "", out_of_range);
-  for (const std::string& problem : out_of_range) reader.problem(problem);
-  if (!out_of_range.empty()) return;
-  for (const auto& group : layout.groups) group.read(reader, model);
-  for (const std::string& key : layout.inert) reader.know(key);
-  for (const Fixed& key : layout.fixed) reader.expect(key);
-  for (const Fixed& key : written_keys(layout, model)) reader.know(key.key);
-  reader.sort_unread();
-}
-
-/// The keys around those of a text model, which tell of images and of a tied head.
-void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::object& text_config,
-                     const HuggingFaceLayout& layout) {
-  ConfigReader inner(text_config, "text_config.");
-  inner.expect({"model_type", {layout.model_type}});
-  read_keys(inner, model, layout);
-  reader.add(inner);
-  for (const char* key : {"quantization_config", "vision_config"}) reader.know(key);
-  reader.read(model.tied_head, "tie_word_embeddings", model.tied_head ? 1 : 0);
-  reader.sort_unread();
-}
-
-}  // namespace
-
 json::object parse_python_object(const std::string& text, const std::string& name) {
   json::value value = parse_json_text(with_named_floats(text), name);
   if (!value.is_object()) throw DataError(concat(name, ": want a JSON object"));
@@ -295,22 +301,6 @@ ModelConfig parse_hugging_face_config(const std::string& text, const std::string
   warn_of_unknown_keys(name, read.unknown);
   return read.model;
 }
-
-namespace {
-
-/// 1 and 1.0 are the same.
-bool is_same(const json::value& a, const json::value& b) {
-  if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
-  return a == b;
-}
-
-/// Keys that describe the exported file, not its base.
-bool is_of_export(const std::string& key) {
-  return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
-         key == "quantization_config" || key.ends_with("_token_id");
-}
-
-}  // namespace
 
 json::object config_over_base(json::object ours, const json::object& base, const std::string& name,
                               const std::function<json::object(const ModelConfig&)>& written,

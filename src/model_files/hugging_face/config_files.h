@@ -1,12 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <filesystem>
-#include <functional>
-#include <optional>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/models/model_family.h"
 #include "src/files/folder_files.h"

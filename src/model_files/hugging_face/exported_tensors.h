@@ -1,10 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <filesystem>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/models/model_family.h"

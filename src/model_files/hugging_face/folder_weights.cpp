@@ -1,12 +1,7 @@
 #include "src/model_files/hugging_face/folder_weights.h"
 
-#include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <optional>
-#include <set>
-#include <string_view>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"
@@ -97,6 +92,66 @@ std::string other_weights(const fs::path& folder) {
   return found.empty() ? "" : *found.begin();
 }
 
+/// The modules of an expert: whether each is the last one, and of the first ones which.
+struct ExpertModule {
+  std::string_view name;
+  bool is_last;
+  std::int64_t place;
+};
+
+constexpr ExpertModule kModules[] = {{"gate_proj.weight", false, 0}, {"up_proj.weight", false, 1},
+                                     {"down_proj.weight", true, 0},  {"w1.weight", false, 0},
+                                     {"w3.weight", false, 1},        {"w2.weight", true, 0}};
+
+/// Whole tensors that have another name.
+constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
+    {".block_sparse_moe.gate.weight", ".mlp.gate.weight"},
+    {".block_sparse_moe.router.layer.weight", ".block_sparse_moe.router.weight"},
+    {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
+    {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"}};
+
+/// With what follows a place in the name in the place of another end.
+std::optional<std::string> with_end(const std::string& name, std::string_view end,
+                                    std::string_view other) {
+  if (!name.ends_with(end)) return {};
+  return name.substr(0, name.size() - end.size()) + std::string(other);
+}
+
+/// The tensor of all experts that holds "….mlp.experts.3.gate_proj.weight".
+std::optional<FileTensor> among_all(const FileTensor& tensor, std::int64_t experts) {
+  constexpr std::string_view kExperts = ".experts.";
+  const std::size_t at = tensor.name.find(kExperts);
+  if (at == std::string::npos || tensor.parts > 1) return {};
+  const std::size_t number = at + kExperts.size(), dot = tensor.name.find('.', number);
+  if (dot == std::string::npos) return {};
+  const std::int64_t expert = leading_number(std::string_view(tensor.name).substr(number));
+  for (const ExpertModule& module : kModules) {
+    if (tensor.name.substr(dot + 1) != module.name) continue;
+    FileTensor all = tensor;
+    std::string before = tensor.name.substr(0, at);
+    if (const auto mixtral = with_end(before, ".block_sparse_moe", ".mlp")) before = *mixtral;
+    all.name = concat(before, kExperts, module.is_last ? "down_proj" : "gate_up_proj");
+    all.part = module.is_last ? expert : 2 * expert + module.place;
+    all.parts = module.is_last ? experts : 2 * experts;
+    return all;
+  }
+  return {};
+}
+
+/// What is no number would spread over the model, or be rounded to something that looks like one.
+void check_finite(const Tensor& values, const std::string& file, const std::string& name) {
+  const float* const begin = values.data<float>();
+  const auto bad = values.elements() - std::count_if(begin, begin + values.elements(),
+                                                     [](float x) { return std::isfinite(x); });
+  if (bad == 0) return;
+  throw DataError(concat(file, ": of the ", values.elements(), " numbers of ", name, " ", bad,
+                         bad == 1 ? " is" : " are",
+                         " NaN or infinite; copy the folder anew, or train the model again from a "
+                         "checkpoint before that"));
+}
+
+std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed ? 0 : 1]; }
+
 }  // namespace
 
 HuggingFaceWeights::HuggingFaceWeights(const fs::path& folder) {
@@ -147,56 +202,6 @@ const SafetensorsFile& HuggingFaceWeights::file_of(const std::string& name) cons
       nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
-namespace {
-
-/// The modules of an expert: whether each is the last one, and of the first ones which.
-struct ExpertModule {
-  std::string_view name;
-  bool is_last;
-  std::int64_t place;
-};
-
-constexpr ExpertModule kModules[] = {{"gate_proj.weight", false, 0}, {"up_proj.weight", false, 1},
-                                     {"down_proj.weight", true, 0},  {"w1.weight", false, 0},
-                                     {"w3.weight", false, 1},        {"w2.weight", true, 0}};
-
-/// Whole tensors that have another name.
-constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
-    {".block_sparse_moe.gate.weight", ".mlp.gate.weight"},
-    {".block_sparse_moe.router.layer.weight", ".block_sparse_moe.router.weight"},
-    {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
-    {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"}};
-
-/// With what follows a place in the name in the place of another end.
-std::optional<std::string> with_end(const std::string& name, std::string_view end,
-                                    std::string_view other) {
-  if (!name.ends_with(end)) return {};
-  return name.substr(0, name.size() - end.size()) + std::string(other);
-}
-
-/// The tensor of all experts that holds "….mlp.experts.3.gate_proj.weight".
-std::optional<FileTensor> among_all(const FileTensor& tensor, std::int64_t experts) {
-  constexpr std::string_view kExperts = ".experts.";
-  const std::size_t at = tensor.name.find(kExperts);
-  if (at == std::string::npos || tensor.parts > 1) return {};
-  const std::size_t number = at + kExperts.size(), dot = tensor.name.find('.', number);
-  if (dot == std::string::npos) return {};
-  const std::int64_t expert = leading_number(std::string_view(tensor.name).substr(number));
-  for (const ExpertModule& module : kModules) {
-    if (tensor.name.substr(dot + 1) != module.name) continue;
-    FileTensor all = tensor;
-    std::string before = tensor.name.substr(0, at);
-    if (const auto mixtral = with_end(before, ".block_sparse_moe", ".mlp")) before = *mixtral;
-    all.name = concat(before, kExperts, module.is_last ? "down_proj" : "gate_up_proj");
-    all.part = module.is_last ? expert : 2 * expert + module.place;
-    all.parts = module.is_last ? experts : 2 * experts;
-    return all;
-  }
-  return {};
-}
-
-}  // namespace
-
 FileTensor as_held_by_version_5(const FileTensor& tensor, std::int64_t experts,
                                 const std::function<bool(const std::string& name)>& contains) {
   if (contains(tensor.name)) return tensor;
@@ -210,24 +215,6 @@ FileTensor as_held_by_version_5(const FileTensor& tensor, std::int64_t experts,
   }
   return tensor;
 }
-
-namespace {
-
-/// What is no number would spread over the model, or be rounded to something that looks like one.
-void check_finite(const Tensor& values, const std::string& file, const std::string& name) {
-  const float* const begin = values.data<float>();
-  const auto bad = values.elements() - std::count_if(begin, begin + values.elements(),
-                                                     [](float x) { return std::isfinite(x); });
-  if (bad == 0) return;
-  throw DataError(concat(file, ": of the ", values.elements(), " numbers of ", name, " ", bad,
-                         bad == 1 ? " is" : " are",
-                         " NaN or infinite; copy the folder anew, or train the model again from a "
-                         "checkpoint before that"));
-}
-
-std::int64_t columns(const FileTensor& part) { return part.shape[part.transposed ? 0 : 1]; }
-
-}  // namespace
 
 std::vector<std::string> OpenFolder::keys_of(const FileTensor& part) const {
   const bool is_packed = quantization == kMicroScalingForm;

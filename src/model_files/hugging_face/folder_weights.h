@@ -2,10 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
-#include <functional>
-#include <map>
 #include <string>
-#include <vector>
 
 #include "hybrid_trainer/models/language_model.h"
 #include "hybrid_trainer/models/model_family.h"

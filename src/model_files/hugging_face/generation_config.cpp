@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
@@ -44,61 +43,6 @@ std::vector<std::int32_t> end_tokens_of(const json::object& object, const std::s
 std::vector<std::int32_t> end_tokens_of(const FolderFiles& folder, const char* name) {
   return end_tokens_of(python_object_in(folder, name), (folder.path() / name).string());
 }
-
-}  // namespace
-
-std::string token_ids_in(const ModelFolder& folder) {
-  const FolderFiles& files = folder.files();
-  if (!folder.is_gguf() && !files.contains(kModelConfig)) return "";
-  const json::object config =
-      folder.is_gguf() ? gguf_config(folder.gguf()) : python_object_in(files, kModelConfig);
-  json::object ids;
-  for (const char* key : {"bos_token_id", kEnd, "pad_token_id", "decoder_start_token_id",
-                          "forced_bos_token_id", "forced_eos_token_id"})
-    if (const json::value* value = config.if_contains(key)) ids[key] = *value;
-  if (folder.is_gguf() || files.contains(kGenerationConfig)) return json::serialize(ids);
-  for (const auto& [key, value] : config)
-    if (changes_writing(std::string(key)) && !value.is_null()) ids[key] = value;
-  return json::serialize(ids);
-}
-
-std::vector<std::int32_t> end_token_ids_in(const ModelFolder& folder) {
-  if (folder.is_gguf()) return generation_end_tokens_in(folder);
-  std::set<std::int32_t> all;
-  for (const char* name : {kGenerationConfig, kModelConfig})
-    for (const std::int32_t id : end_tokens_of(folder.files(), name)) all.insert(id);
-  return {all.begin(), all.end()};
-}
-
-std::vector<std::int32_t> generation_end_tokens_in(const ModelFolder& folder) {
-  if (folder.is_gguf()) {
-    std::vector<std::int32_t> ends;
-    for (const std::int64_t id : read_gguf_special_tokens(folder.gguf()).ends)
-      ends.push_back(narrow<std::int32_t>(id, "a token's id"));
-    return ends;
-  }
-  std::vector<std::int32_t> tokens = end_tokens_of(folder.files(), kGenerationConfig);
-  return tokens.empty() ? end_tokens_of(folder.files(), kModelConfig) : tokens;
-}
-
-std::string with_end_tokens(const std::string& text, std::span<const std::int32_t> more) {
-  const json::value value = parse_json_text(text, "generation_config.json");
-  if (!value.is_object()) throw DataError("generation_config.json: want a JSON object");
-  json::object object = value.get_object();
-  std::vector<std::int32_t> tokens = end_tokens_of(object, "generation_config.json");
-  const std::size_t before = tokens.size();
-  for (const std::int32_t id : more)
-    if (std::ranges::find(tokens, id) == tokens.end()) tokens.push_back(id);
-  if (tokens.size() == before) return text;
-  if (tokens.size() == 1) {
-    object[kEnd] = tokens.front();
-  } else {
-    object[kEnd] = json::array(tokens.begin(), tokens.end());
-  }
-  return pretty_json(object);
-}
-
-namespace {
 
 constexpr std::int64_t kMostBeams = 64;
 
@@ -246,7 +190,71 @@ GenerationKeys keys_of_gguf(const std::vector<ModelFolder>& models) {
   return keys;
 }
 
+void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
+                     const std::string& folder) {
+  const auto id = tokenizer.end_of_text();
+  const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
+  tokenizer.save(folder);
+  const TokenizerFiles& files = tokenizer.files();
+  if (files.contains("tokenizer_config.json") || !files.contains("merges.txt")) return;
+  replace_file(
+      folder + "/tokenizer_config.json",
+      hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));
+  replace_file(folder + "/special_tokens_map.json", hugging_face_special_tokens_text(end_of_text));
+}
+
 }  // namespace
+
+std::string token_ids_in(const ModelFolder& folder) {
+  const FolderFiles& files = folder.files();
+  if (!folder.is_gguf() && !files.contains(kModelConfig)) return "";
+  const json::object config =
+      folder.is_gguf() ? gguf_config(folder.gguf()) : python_object_in(files, kModelConfig);
+  json::object ids;
+  for (const char* key : {"bos_token_id", kEnd, "pad_token_id", "decoder_start_token_id",
+                          "forced_bos_token_id", "forced_eos_token_id"})
+    if (const json::value* value = config.if_contains(key)) ids[key] = *value;
+  if (folder.is_gguf() || files.contains(kGenerationConfig)) return json::serialize(ids);
+  for (const auto& [key, value] : config)
+    if (changes_writing(std::string(key)) && !value.is_null()) ids[key] = value;
+  return json::serialize(ids);
+}
+
+std::vector<std::int32_t> end_token_ids_in(const ModelFolder& folder) {
+  if (folder.is_gguf()) return generation_end_tokens_in(folder);
+  std::set<std::int32_t> all;
+  for (const char* name : {kGenerationConfig, kModelConfig})
+    for (const std::int32_t id : end_tokens_of(folder.files(), name)) all.insert(id);
+  return {all.begin(), all.end()};
+}
+
+std::vector<std::int32_t> generation_end_tokens_in(const ModelFolder& folder) {
+  if (folder.is_gguf()) {
+    std::vector<std::int32_t> ends;
+    for (const std::int64_t id : read_gguf_special_tokens(folder.gguf()).ends)
+      ends.push_back(narrow<std::int32_t>(id, "a token's id"));
+    return ends;
+  }
+  std::vector<std::int32_t> tokens = end_tokens_of(folder.files(), kGenerationConfig);
+  return tokens.empty() ? end_tokens_of(folder.files(), kModelConfig) : tokens;
+}
+
+std::string with_end_tokens(const std::string& text, std::span<const std::int32_t> more) {
+  const json::value value = parse_json_text(text, "generation_config.json");
+  if (!value.is_object()) throw DataError("generation_config.json: want a JSON object");
+  json::object object = value.get_object();
+  std::vector<std::int32_t> tokens = end_tokens_of(object, "generation_config.json");
+  const std::size_t before = tokens.size();
+  for (const std::int32_t id : more)
+    if (std::ranges::find(tokens, id) == tokens.end()) tokens.push_back(id);
+  if (tokens.size() == before) return text;
+  if (tokens.size() == 1) {
+    object[kEnd] = tokens.front();
+  } else {
+    object[kEnd] = json::array(tokens.begin(), tokens.end());
+  }
+  return pretty_json(object);
+}
 
 std::int64_t GenerationKeys::longest(std::int64_t begun, std::int64_t context) const {
   if (most_new > 0) return std::min(begun + std::min(most_new, context), context);
@@ -304,23 +312,6 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
       sort_unread_keys(reader.object(), ForeignFile::kGenerationConfig, unused).problems;
   return keys;
 }
-
-namespace {
-
-void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
-                     const std::string& folder) {
-  const auto id = tokenizer.end_of_text();
-  const std::string end_of_text(id ? tokenizer.token_bytes(*id) : "");
-  tokenizer.save(folder);
-  const TokenizerFiles& files = tokenizer.files();
-  if (files.contains("tokenizer_config.json") || !files.contains("merges.txt")) return;
-  replace_file(
-      folder + "/tokenizer_config.json",
-      hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));
-  replace_file(folder + "/special_tokens_map.json", hugging_face_special_tokens_text(end_of_text));
-}
-
-}  // namespace
 
 void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model) {
   if (tokenizer == nullptr || tokenizer->least_table() <= model.vocabulary) return;

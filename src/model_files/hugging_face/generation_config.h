@@ -1,13 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <filesystem>
-#include <optional>
-#include <span>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/generation/sampling.h"

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <boost/json.hpp>
-#include <filesystem>
-#include <map>
-#include <set>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
@@ -255,47 +252,6 @@ void read_weights(const ModelFolder& opened, Network& network, const ModelConfig
   });
 }
 
-}  // namespace
-
-void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& registry) {
-  const ModelFamily& family = find_family(model.family, registry);
-  if (family.hugging_face.model_type.empty())
-    throw DataError(
-        concat("transformers has no ", family.title, " models, so there is no folder to ",
-               "export to; `hybrid eval` and `train --resume` take the run's own folder"));
-  if (model.experts.bias_rate > 0)
-    throw DataError(concat("model.experts.bias_rate: got ", model.experts.bias_rate, ", and the ",
-                           "folders of ", model.family, " have no place for the biases that ",
-                           "choose experts; train with model.experts.balance_loss to export"));
-  hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
-}
-
-void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
-                         const fs::path& folder, const Stream& stream,
-                         const ModelRegistry& registry, DType dtype, const std::string& token_ids,
-                         const ModelFolder& origin, const fs::path& base_config) {
-  const ModelConfig model = resolved_model_config(given, registry);
-  check_tokenizer_fits(tokenizer, model);
-  check_hugging_face_export(model, registry);
-  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
-  const OriginFolder taken_over(origin, layout);
-  if (!layout.tells_windows && model.window > 0)
-    warn(folder.string(), concat("config.json has no key for model.window=", model.window,
-                                 ": whoever reads it lets attention see all tokens before"));
-  if (model.attention_pattern.is_on())
-    warn(folder.string(),
-         "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
-         "all tokens before");
-  if (const std::string misread = layout.misread ? layout.misread(model) : ""; !misread.empty())
-    warn(folder.string(), misread);
-  OutputFolder output(folder, OutputFolder::Existing::kRefuse);
-  write_files(network, model, taken_over, tokenizer, dtype, token_ids, output.create().string(),
-              stream, base_config, registry);
-  output.commit();
-}
-
-namespace {
-
 /// Whether the files hold a head of its own although config.json ties it to the token table: as what
 /// was merged of adapters that trained either of them. transformers 5 opens it so, too.
 bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
@@ -353,6 +309,43 @@ ModelConfig parsed_config(const ModelFolder& folder, const ModelRegistry& regist
 }
 
 }  // namespace
+
+void check_hugging_face_export(const ModelConfig& model, const ModelRegistry& registry) {
+  const ModelFamily& family = find_family(model.family, registry);
+  if (family.hugging_face.model_type.empty())
+    throw DataError(
+        concat("transformers has no ", family.title, " models, so there is no folder to ",
+               "export to; `hybrid eval` and `train --resume` take the run's own folder"));
+  if (model.experts.bias_rate > 0)
+    throw DataError(concat("model.experts.bias_rate: got ", model.experts.bias_rate, ", and the ",
+                           "folders of ", model.family, " have no place for the biases that ",
+                           "choose experts; train with model.experts.balance_loss to export"));
+  hugging_face_config(resolved_model_config(model, registry), family.hugging_face, {}, DType::kF32);
+}
+
+void export_hugging_face(Network& network, const ModelConfig& given, const Tokenizer* tokenizer,
+                         const fs::path& folder, const Stream& stream,
+                         const ModelRegistry& registry, DType dtype, const std::string& token_ids,
+                         const ModelFolder& origin, const fs::path& base_config) {
+  const ModelConfig model = resolved_model_config(given, registry);
+  check_tokenizer_fits(tokenizer, model);
+  check_hugging_face_export(model, registry);
+  const HuggingFaceLayout& layout = find_family(model.family, registry).hugging_face;
+  const OriginFolder taken_over(origin, layout);
+  if (!layout.tells_windows && model.window > 0)
+    warn(folder.string(), concat("config.json has no key for model.window=", model.window,
+                                 ": whoever reads it lets attention see all tokens before"));
+  if (model.attention_pattern.is_on())
+    warn(folder.string(),
+         "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
+         "all tokens before");
+  if (const std::string misread = layout.misread ? layout.misread(model) : ""; !misread.empty())
+    warn(folder.string(), misread);
+  OutputFolder output(folder, OutputFolder::Existing::kRefuse);
+  write_files(network, model, taken_over, tokenizer, dtype, token_ids, output.create().string(),
+              stream, base_config, registry);
+  output.commit();
+}
 
 DType dtype_of_hugging_face_weights(const ModelFolder& folder) {
   if (folder.is_gguf()) return is_all_bf16(folder.gguf()) ? DType::kBF16 : DType::kF32;

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <functional>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/folder_weights.h"

@@ -13,6 +13,8 @@
 
 namespace hybrid_trainer {
 
+namespace json = boost::json;
+
 namespace {
 
 using kernels::kMicroScalingBlock, kernels::MicroScalingTensors;
@@ -49,42 +51,6 @@ void check_exponents(const HuggingFaceWeights& weights, const std::string& name,
                          largest == 255 ? "means NaN" : "makes numbers infinite", "; want at most ",
                          int{kernels::kMostMicroScalingExponent}, "; copy the folder anew"));
 }
-
-}  // namespace
-
-std::vector<std::string> micro_scaling_keys(const HuggingFaceWeights& weights,
-                                            const std::string& name) {
-  const std::string codes = codes_name(name), exponents = exponents_name(name);
-  if (!weights.contains(codes) && !weights.contains(exponents)) return {};
-  return {codes, exponents};
-}
-
-MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights, const std::string& name,
-                                       const FileTensor& part, std::int64_t columns,
-                                       const Stream& home) {
-  const std::int64_t rows = part.rows(), blocks = columns / kMicroScalingBlock;
-  if (columns % kMicroScalingBlock != 0)
-    throw DataError(concat(weights.path(), ": ", name, " has ", columns, " columns in mxfp4, want ",
-                           "a multiple of ", kMicroScalingBlock));
-  const MicroScalingTensors tensors = MicroScalingTensors::empty(rows, columns, home);
-  read_part(weights, codes_name(name), part, {rows, blocks, kMicroScalingBlock / 2}, tensors.codes,
-            home);
-  read_part(weights, exponents_name(name), part, {rows, blocks}, tensors.exponents, home);
-  check_exponents(weights, exponents_name(name), tensors.exponents, home);
-  return tensors;
-}
-
-std::vector<NamedTensor> micro_scaling_tensors(const std::string& name, std::int64_t rows,
-                                               const MicroScalingTensors& from,
-                                               const Stream& stream) {
-  const std::int64_t blocks = from.exponents.elements() / rows;
-  return {{codes_name(name),
-           wait_for_host(from.codes, stream).view({rows, blocks, kMicroScalingBlock / 2})},
-          {exponents_name(name), wait_for_host(from.exponents, stream).view({rows, blocks})}};
-}
-
-namespace json = boost::json;
-namespace {
 
 using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType,
     kernels::MicroScalingTensors;
@@ -249,7 +215,80 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t,
   to.push_back({format_name(name), host_tensor(&kRows, 1, DType::kU8)});
 }
 
+using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
+    kernels::MicroScalingTensors;
+
+constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
+
+/// Each block's magnitude, made as dequantize_four_bit makes it.
+Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
+  const Tensor scales = wait_for_host(from.scales, host);
+  if (!from.levels.defined()) return scales;
+  const Tensor levels = wait_for_host(from.levels, host),
+               all = Tensor::empty({levels.elements()}, DType::kF32, MemoryKind::kWorkspace, host);
+  for (std::int64_t i = 0; i < all.elements(); ++i) {
+    const float product = kernels::kFourBitLevels[levels.data<std::uint8_t>()[i]] *
+                          scales.data<float>()[i / kernels::kFourBitLevelBlock];
+    all.data<float>()[i] = product + from.offset;
+  }
+  return all;
+}
+
+/// A flat tensor's rows in the other order.
+Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, RowsTo side,
+                  const Stream& home) {
+  const Stream host(MemoryPool::create("host"));
+  const Tensor matrix = wait_for_host(flat, home).view({rows, flat.elements() / rows});
+  const Tensor moved = reordered(matrix, order, side);
+  const Tensor to = Tensor::empty(flat.shape(), flat.dtype(), MemoryKind::kParameters, home);
+  if (!home.device().simulated) wait_for_copy(to, moved.view(flat.shape()), home);
+  return to;
+}
+
+constexpr std::size_t kMostQuantizationBytes = 1 << 20;
+
+bool is_true(const json::object& object, const char* key) {
+  const json::value* value = object.if_contains(key);
+  return value != nullptr && value->is_bool() && value->get_bool();
+}
+
+std::string four_bit_form(const json::object& asked) {
+  const json::value* type = asked.if_contains("bnb_4bit_quant_type");
+  return type != nullptr && *type == "nf4" ? "nf4" : "fp4";  // fp4 is the library's default
+}
+
 }  // namespace
+
+std::vector<std::string> micro_scaling_keys(const HuggingFaceWeights& weights,
+                                            const std::string& name) {
+  const std::string codes = codes_name(name), exponents = exponents_name(name);
+  if (!weights.contains(codes) && !weights.contains(exponents)) return {};
+  return {codes, exponents};
+}
+
+MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights, const std::string& name,
+                                       const FileTensor& part, std::int64_t columns,
+                                       const Stream& home) {
+  const std::int64_t rows = part.rows(), blocks = columns / kMicroScalingBlock;
+  if (columns % kMicroScalingBlock != 0)
+    throw DataError(concat(weights.path(), ": ", name, " has ", columns, " columns in mxfp4, want ",
+                           "a multiple of ", kMicroScalingBlock));
+  const MicroScalingTensors tensors = MicroScalingTensors::empty(rows, columns, home);
+  read_part(weights, codes_name(name), part, {rows, blocks, kMicroScalingBlock / 2}, tensors.codes,
+            home);
+  read_part(weights, exponents_name(name), part, {rows, blocks}, tensors.exponents, home);
+  check_exponents(weights, exponents_name(name), tensors.exponents, home);
+  return tensors;
+}
+
+std::vector<NamedTensor> micro_scaling_tensors(const std::string& name, std::int64_t rows,
+                                               const MicroScalingTensors& from,
+                                               const Stream& stream) {
+  const std::int64_t blocks = from.exponents.elements() / rows;
+  return {{codes_name(name),
+           wait_for_host(from.codes, stream).view({rows, blocks, kMicroScalingBlock / 2})},
+          {exponents_name(name), wait_for_host(from.exponents, stream).view({rows, blocks})}};
+}
 
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form) {
@@ -295,40 +334,6 @@ std::string form_of(const QuantizedRows& part) {
   return four_bit->type == FourBitType::kNormal ? "nf4" : "fp4";
 }
 
-namespace {
-
-using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
-    kernels::MicroScalingTensors;
-
-constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
-
-/// Each block's magnitude, made as dequantize_four_bit makes it.
-Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
-  const Tensor scales = wait_for_host(from.scales, host);
-  if (!from.levels.defined()) return scales;
-  const Tensor levels = wait_for_host(from.levels, host),
-               all = Tensor::empty({levels.elements()}, DType::kF32, MemoryKind::kWorkspace, host);
-  for (std::int64_t i = 0; i < all.elements(); ++i) {
-    const float product = kernels::kFourBitLevels[levels.data<std::uint8_t>()[i]] *
-                          scales.data<float>()[i / kernels::kFourBitLevelBlock];
-    all.data<float>()[i] = product + from.offset;
-  }
-  return all;
-}
-
-/// A flat tensor's rows in the other order.
-Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, RowsTo side,
-                  const Stream& home) {
-  const Stream host(MemoryPool::create("host"));
-  const Tensor matrix = wait_for_host(flat, home).view({rows, flat.elements() / rows});
-  const Tensor moved = reordered(matrix, order, side);
-  const Tensor to = Tensor::empty(flat.shape(), flat.dtype(), MemoryKind::kParameters, home);
-  if (!home.device().simulated) wait_for_copy(to, moved.view(flat.shape()), home);
-  return to;
-}
-
-}  // namespace
-
 QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const RowGroups& order,
                         RowsTo side, const std::string& name, const Stream& home) {
   if (order.are_alike()) return from;
@@ -356,22 +361,6 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
                                     .offset = 0,
                                     .type = four.type}};
 }
-
-namespace {
-
-constexpr std::size_t kMostQuantizationBytes = 1 << 20;
-
-bool is_true(const json::object& object, const char* key) {
-  const json::value* value = object.if_contains(key);
-  return value != nullptr && value->is_bool() && value->get_bool();
-}
-
-std::string four_bit_form(const json::object& asked) {
-  const json::value* type = asked.if_contains("bnb_4bit_quant_type");
-  return type != nullptr && *type == "nf4" ? "nf4" : "fp4";  // fp4 is the library's default
-}
-
-}  // namespace
 
 std::string parse_quantization_config(const json::object& config, const std::string& name) {
   const json::value* value = config.if_contains("quantization_config");

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/models/language_model.h"
 #include "memory/quantization.h"

@@ -1,11 +1,7 @@
 #include "src/model_files/hugging_face/upcycling.h"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
-#include <set>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <filesystem>
-
 #include "hybrid_trainer/core/dtype.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/model_folder.h"

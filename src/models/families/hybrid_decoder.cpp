@@ -157,23 +157,16 @@ const std::string& letters_of(const HybridDecoder& kind, const ModelConfig& conf
 BranchMaker mixer_of(char letter, const HybridDecoder& kind, const ModelConfig& config,
                      const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm) {
   switch (letter) {
-    case 'a':
-      return branch_of<Attention>(attention_of(kind, config, rotary, norm, 0));
+    case 'a': return branch_of<Attention>(attention_of(kind, config, rotary, norm, 0));
     case 'c':
       return branch_of<Attention>(
           attention_of(kind, config, rotary, norm, config.state_space.taps));
-    case 'm':
-      return branch_of<StateSpaceMixer>(state_space_of(kind, config));
-    case 'd':
-      return branch_of<DeltaRuleMixer>(delta_rule_of(kind, config));
-    case 'h':
-      return branch_of<HydraMixer>(state_space_of(kind, config));
-    case 't':
-      return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, 0));
-    case 'p':
-      return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, config.context));
-    default:
-      return branch_of<ResolventMixer>(resolvent_of(kind, config));  // 'b'
+    case 'm': return branch_of<StateSpaceMixer>(state_space_of(kind, config));
+    case 'd': return branch_of<DeltaRuleMixer>(delta_rule_of(kind, config));
+    case 'h': return branch_of<HydraMixer>(state_space_of(kind, config));
+    case 't': return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, 0));
+    case 'p': return branch_of<SemiseparableMixer>(semiseparable_of(kind, config, config.context));
+    default: return branch_of<ResolventMixer>(resolvent_of(kind, config));  // 'b'
   }
 }
 

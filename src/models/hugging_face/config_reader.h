@@ -1,10 +1,7 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "hybrid_trainer/models/model_family.h"

@@ -1,7 +1,6 @@
 #include "src/run/speech/clips.h"
 
 #include <algorithm>
-#include <memory>
 #include <span>
 #include <string_view>
 
@@ -104,6 +103,23 @@ void append_text(const std::string& given, const SpeechPrompt& prompt, ControlTe
                              "; write what is said alone, and the language under \"language\""));
 }
 
+constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
+
+/// Throws DataError, with the row and the way out, if its clip cannot be read.
+void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
+  const auto refuse = [&](const Error& error) {
+    throw DataError(concat("the clip of row ", row.line, " could be read before: ", error.what(),
+                           "; put the file back, and go on with --resume"));
+  };
+  try {
+    features.write(*row.clip, to);
+  } catch (const DataError& error) {
+    refuse(error);
+  } catch (const MissingInput& error) {
+    refuse(error);
+  }
+}
+
 }  // namespace
 
 ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
@@ -146,27 +162,6 @@ ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleF
   }
   return examples;
 }
-
-namespace {
-
-constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
-
-/// Throws DataError, with the row and the way out, if its clip cannot be read.
-void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
-  const auto refuse = [&](const Error& error) {
-    throw DataError(concat("the clip of row ", row.line, " could be read before: ", error.what(),
-                           "; put the file back, and go on with --resume"));
-  };
-  try {
-    features.write(*row.clip, to);
-  } catch (const DataError& error) {
-    refuse(error);
-  } catch (const MissingInput& error) {
-    refuse(error);
-  }
-}
-
-}  // namespace
 
 ClipExamples::ClipExamples(std::vector<ExampleRow> rows, const PackedRows::Settings& layout,
                            const Settings& settings)

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <sstream>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"

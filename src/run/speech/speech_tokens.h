@@ -1,12 +1,6 @@
 #pragma once
 
-#include <cstdint>
 #include <limits>
-#include <optional>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/model_files/hugging_face/generation_config.h"

@@ -30,42 +30,6 @@ double log_sum(std::span<const float> scores) {
   return static_cast<double>(most) + std::log(sum);
 }
 
-}  // namespace
-
-void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t> written,
-                           const SpeechTokens& tokens) {
-  const std::int64_t first = tokens.first_time();
-  const std::int64_t all = std::min<std::int64_t>(std::ssize(scores), tokens.times_end);
-  const auto forbid_words = [&](std::int64_t end) {  // added words follow the timestamps
-    forbid(scores, 0, end);
-    forbid(scores, all, std::ssize(scores));
-  };
-  const auto is_time = [&](std::size_t back) {
-    return tokens.is_time(written[written.size() - back]);
-  };
-  forbid(scores, tokens.no_timestamps, tokens.no_timestamps + 1);
-  const bool last = !written.empty() && is_time(1);
-  const bool before = written.size() < 2 || is_time(2);
-  if (last && before) forbid(scores, first, all);
-  if (last && !before) forbid_words(tokens.end);
-  const auto latest = std::ranges::find_if(written.rbegin(), written.rend(),
-                                           [&](std::int32_t id) { return tokens.is_time(id); });
-  if (latest != written.rend()) forbid(scores, first, *latest + (last && !before ? 0 : 1));
-  if (written.empty()) {
-    forbid_words(first);
-    if (tokens.latest_first_time)
-      forbid(scores, first + std::int64_t{*tokens.latest_first_time} + 1, all);
-  }
-  if (first >= all) return;
-  const auto begin = static_cast<std::size_t>(first), end = static_cast<std::size_t>(all);
-  const double time = log_sum(scores.subspan(begin, end - begin));
-  float text = *std::ranges::max_element(scores.first(begin));
-  for (const float score : scores.subspan(end)) text = std::max(text, score);
-  if (time > static_cast<double>(text)) forbid_words(first);
-}
-
-namespace {
-
 constexpr std::int64_t kFramesPerStep = 2;  // of a timestamp
 
 double seconds_of(std::int64_t frames) { return static_cast<double>(frames) / 100; }
@@ -206,7 +170,51 @@ std::string trimmed(const std::string& text) {
   return first == text.npos ? "" : text.substr(first, last - first + 1);
 }
 
+/// As the row's tokens begin.
+SpeechPrompt prompt_of(const ExampleRow& clip, const SpeechTokens& tokens) {
+  SpeechPrompt prompt;
+  std::size_t next = 1;
+  if (tokens.is_multilingual()) {
+    prompt.language = tokens.code_of(clip.tokens.at(next++));
+    prompt.translates = clip.tokens.at(next++) == tokens.translate;
+  }
+  prompt.timestamps = clip.tokens.at(next) != tokens.no_timestamps;
+  return prompt;
+}
+
 }  // namespace
+
+void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t> written,
+                           const SpeechTokens& tokens) {
+  const std::int64_t first = tokens.first_time();
+  const std::int64_t all = std::min<std::int64_t>(std::ssize(scores), tokens.times_end);
+  const auto forbid_words = [&](std::int64_t end) {  // added words follow the timestamps
+    forbid(scores, 0, end);
+    forbid(scores, all, std::ssize(scores));
+  };
+  const auto is_time = [&](std::size_t back) {
+    return tokens.is_time(written[written.size() - back]);
+  };
+  forbid(scores, tokens.no_timestamps, tokens.no_timestamps + 1);
+  const bool last = !written.empty() && is_time(1);
+  const bool before = written.size() < 2 || is_time(2);
+  if (last && before) forbid(scores, first, all);
+  if (last && !before) forbid_words(tokens.end);
+  const auto latest = std::ranges::find_if(written.rbegin(), written.rend(),
+                                           [&](std::int32_t id) { return tokens.is_time(id); });
+  if (latest != written.rend()) forbid(scores, first, *latest + (last && !before ? 0 : 1));
+  if (written.empty()) {
+    forbid_words(first);
+    if (tokens.latest_first_time)
+      forbid(scores, first + std::int64_t{*tokens.latest_first_time} + 1, all);
+  }
+  if (first >= all) return;
+  const auto begin = static_cast<std::size_t>(first), end = static_cast<std::size_t>(all);
+  const double time = log_sum(scores.subspan(begin, end - begin));
+  float text = *std::ranges::max_element(scores.first(begin));
+  for (const float score : scores.subspan(end)) text = std::max(text, score);
+  if (time > static_cast<double>(text)) forbid_words(first);
+}
 
 Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
                       const HeardClip& clip, const TranscriptionSettings& settings,
@@ -236,22 +244,6 @@ Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const Sp
   transcript.text = trimmed(tokens.text_of(tokenizer, transcript.tokens));
   return transcript;
 }
-
-namespace {
-
-/// As the row's tokens begin.
-SpeechPrompt prompt_of(const ExampleRow& clip, const SpeechTokens& tokens) {
-  SpeechPrompt prompt;
-  std::size_t next = 1;
-  if (tokens.is_multilingual()) {
-    prompt.language = tokens.code_of(clip.tokens.at(next++));
-    prompt.translates = clip.tokens.at(next++) == tokens.translate;
-  }
-  prompt.timestamps = clip.tokens.at(next) != tokens.no_timestamps;
-  return prompt;
-}
-
-}  // namespace
 
 std::string said_in(const ExampleRow& clip, const Tokenizer& tokenizer,
                     const SpeechTokens& tokens) {

@@ -1,10 +1,5 @@
 #pragma once
 
-#include <optional>
-#include <span>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/models/language_model.h"
 #include "src/data/audio/word_errors.h"
 #include "src/data/examples/example_rows.h"

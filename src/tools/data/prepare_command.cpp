@@ -1,6 +1,5 @@
 #include <unistd.h>
 #include <cstdio>
-#include <optional>
 
 #include "src/core/messages.h"
 #include "src/data/text/prepare.h"

@@ -1,11 +1,5 @@
-#include <algorithm>
 #include <boost/json.hpp>
-#include <cstdint>
-#include <ctime>
-#include <filesystem>
 #include <iostream>
-#include <optional>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"

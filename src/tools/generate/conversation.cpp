@@ -1,7 +1,6 @@
 #include "src/tools/generate/conversation.h"
 
 #include <algorithm>
-#include <ctime>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"

@@ -16,27 +16,6 @@ namespace {
 
 constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
 
-}  // namespace
-
-std::vector<std::string> prompt_lines(const std::string& file) {
-  std::vector<std::string> lines;
-  const std::string text = read_text(file, kMostPromptBytes);
-  for (std::string_view rest = text; !rest.empty();) {
-    const std::string_view line = rest.substr(0, rest.find('\n'));
-    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
-    if (valid_utf8_bytes(line, 0) != line.size())
-      throw DataError(concat(file, ", line ", lines.size() + 1,
-                             ": it is not UTF-8; a file of Windows becomes so with: iconv -f ",
-                             "WINDOWS-1252 -t UTF-8 ", shell_path(file), " > ",
-                             shell_path(file + ".utf8")));
-    lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
-  }
-  if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));
-  return lines;
-}
-
-namespace {
-
 struct Prompts {
   std::vector<std::string> lines;
   std::vector<std::vector<std::int32_t>> tokens;  // that the model sees
@@ -135,6 +114,23 @@ void continue_together(const PromptFile& file, const WritingModel& model, const 
 }
 
 }  // namespace
+
+std::vector<std::string> prompt_lines(const std::string& file) {
+  std::vector<std::string> lines;
+  const std::string text = read_text(file, kMostPromptBytes);
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(line.size() + 1, rest.size()));
+    if (valid_utf8_bytes(line, 0) != line.size())
+      throw DataError(concat(file, ", line ", lines.size() + 1,
+                             ": it is not UTF-8; a file of Windows becomes so with: iconv -f ",
+                             "WINDOWS-1252 -t UTF-8 ", shell_path(file), " > ",
+                             shell_path(file + ".utf8")));
+    lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+  }
+  if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));
+  return lines;
+}
 
 void print_now(std::string_view piece) {
   std::cout << piece << std::flush;

@@ -1,9 +1,5 @@
 #pragma once
 
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "hybrid_trainer/data/tokenizer.h"
 #include "src/generation/text_batch.h"
 #include "src/tools/open_model.h"

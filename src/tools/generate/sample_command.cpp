@@ -1,7 +1,6 @@
 #include <unistd.h>
 #include <boost/json.hpp>
 #include <iostream>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"

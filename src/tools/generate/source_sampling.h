@@ -1,10 +1,5 @@
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/core/stream.h"
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/generation/text_generation.h"

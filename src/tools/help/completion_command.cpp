@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <iostream>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <iostream>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"

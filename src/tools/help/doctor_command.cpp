@@ -3,11 +3,8 @@
 #include <boost/json/object.hpp>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <set>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"

@@ -1,9 +1,6 @@
 #include <algorithm>
 #include <cctype>
-#include <filesystem>
 #include <iostream>
-#include <sstream>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/messages.h"

@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cmath>
-#include <cstdint>
 #include <ctime>
-#include <filesystem>
 #include <iostream>
-#include <string>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"

@@ -3,10 +3,6 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <boost/json/value.hpp>
-#include <filesystem>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"

@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"

@@ -56,6 +56,102 @@ void print_times(const RankStepTime& time, const MemorySize& rate) {
       brief(time.sending).c_str(), rate.text().c_str());
 }
 
+/// 0.5, or the text where it is no number.
+json::value value_of(const std::string& text) {
+  boost::system::error_code problem;
+  json::value value = json::parse(text, problem);
+  return problem ? json::value(text) : value;
+}
+
+void print_budget(const char* name, std::size_t bytes, const std::optional<std::size_t>& budget,
+                  const char* whose) {
+  const std::string of = budget ? concat(" of ", units::bytes(*budget), whose) : "";
+  std::printf("%-18s%s%s\n", name, units::bytes(bytes).c_str(), of.c_str());
+}
+
+std::size_t bytes_of(const Placement& placement, const MemoryNeed& need) {
+  std::size_t bytes = 0;
+  for (const MemoryKind kind : placement.kinds)
+    bytes += need.by_kind(placement.place)[static_cast<std::size_t>(kind)];
+  return bytes;
+}
+
+json::array placements_of(const MemoryPlan& plan) {
+  json::array all;
+  for (const Placement& one : placements(plan.config)) {
+    all.push_back(json::object{{"what", one.what},
+                               {"place", one.place},
+                               {"bits", one.bits},
+                               {"bytes", bytes_of(one, plan.need)}});
+  }
+  return all;
+}
+
+void print_placements(const MemoryPlan& plan) {
+  std::printf("%-18s%12s%12s%12s\n", "between its uses", "lies in", "bits", "bytes");
+  for (const Placement& one : placements(plan.config)) {
+    std::printf("  %-16s%12s%12s%12s\n", one.what.c_str(),
+                one.place == "file" ? "a file" : one.place.c_str(),
+                one.bits == 0 ? "as in file" : std::to_string(one.bits).c_str(),
+                units::bytes(bytes_of(one, plan.need)).c_str());
+  }
+}
+
+/// The columns of the table of parts, and what each adds up.
+const std::vector<std::pair<const char*, std::vector<MemoryKind>>>& part_columns() {
+  static const std::vector<std::pair<const char*, std::vector<MemoryKind>>> columns{
+      {"weights", {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
+      {"gradients", {MemoryKind::kGradients}},
+      {"optimizer", {MemoryKind::kOptimizerState}},
+      {"activations", {MemoryKind::kActivations, MemoryKind::kLogits, MemoryKind::kWorkspace}}};
+  return columns;
+}
+
+std::size_t bytes_of(const PartMemory& part, const std::vector<MemoryKind>& kinds) {
+  std::size_t bytes = 0;
+  for (const MemoryKind kind : kinds) bytes += part.of(kind);
+  return bytes;
+}
+
+void print_parts(const std::vector<PartMemory>& parts) {
+  if (parts.empty()) return;
+  std::printf("%-18s", "on the device, of");
+  for (const auto& [name, kinds] : part_columns()) std::printf("%12s", name);
+  std::printf("\n");
+  for (const PartMemory& part : parts) {
+    std::printf("  %-16s", part.part.empty() ? "no part" : part.part.c_str());
+    for (const auto& [name, kinds] : part_columns()) {
+      const std::size_t bytes = bytes_of(part, kinds);  // frozen parts have weights alone
+      std::printf("%12s", bytes == 0 ? "-" : units::bytes(bytes).c_str());
+    }
+    std::printf("\n");
+  }
+}
+
+json::object parts_of(const std::vector<PartMemory>& parts) {
+  json::object all;
+  for (const PartMemory& part : parts) {
+    json::object& columns = all[part.part].emplace_object();
+    for (const auto& [name, kinds] : part_columns())
+      columns[concat(name, "_bytes")] = bytes_of(part, kinds);
+  }
+  return all;
+}
+
+std::string seconds_text(double seconds) {
+  return seconds < 10 ? units::fixed(seconds, 2) + " s" : units::duration(seconds);
+}
+
+/// "2 micro-batches of 4 x 512 tokens".
+std::string step_text(const HybridTrainerConfig& config) {
+  const std::int64_t parts = config.gradient_accumulation.micro_batches;
+  const std::string size =
+      find_family(config.model.family).is_of_language
+          ? concat(config.data.batch_size, " x ", config.data.sequence_length, " tokens")
+          : concat(config.data.batch_size, " examples");
+  return parts == 1 ? size : concat(parts, " micro-batches of ", size);
+}
+
 }  // namespace
 
 void print_device_memory(const char* name, std::size_t bytes,
@@ -154,106 +250,6 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
   }
   return static_cast<int>(fits ? ExitCode::kSuccess : ExitCode::kMemory);
 }
-
-namespace {
-
-/// 0.5, or the text where it is no number.
-json::value value_of(const std::string& text) {
-  boost::system::error_code problem;
-  json::value value = json::parse(text, problem);
-  return problem ? json::value(text) : value;
-}
-
-void print_budget(const char* name, std::size_t bytes, const std::optional<std::size_t>& budget,
-                  const char* whose) {
-  const std::string of = budget ? concat(" of ", units::bytes(*budget), whose) : "";
-  std::printf("%-18s%s%s\n", name, units::bytes(bytes).c_str(), of.c_str());
-}
-
-std::size_t bytes_of(const Placement& placement, const MemoryNeed& need) {
-  std::size_t bytes = 0;
-  for (const MemoryKind kind : placement.kinds)
-    bytes += need.by_kind(placement.place)[static_cast<std::size_t>(kind)];
-  return bytes;
-}
-
-json::array placements_of(const MemoryPlan& plan) {
-  json::array all;
-  for (const Placement& one : placements(plan.config)) {
-    all.push_back(json::object{{"what", one.what},
-                               {"place", one.place},
-                               {"bits", one.bits},
-                               {"bytes", bytes_of(one, plan.need)}});
-  }
-  return all;
-}
-
-void print_placements(const MemoryPlan& plan) {
-  std::printf("%-18s%12s%12s%12s\n", "between its uses", "lies in", "bits", "bytes");
-  for (const Placement& one : placements(plan.config)) {
-    std::printf("  %-16s%12s%12s%12s\n", one.what.c_str(),
-                one.place == "file" ? "a file" : one.place.c_str(),
-                one.bits == 0 ? "as in file" : std::to_string(one.bits).c_str(),
-                units::bytes(bytes_of(one, plan.need)).c_str());
-  }
-}
-
-/// The columns of the table of parts, and what each adds up.
-const std::vector<std::pair<const char*, std::vector<MemoryKind>>>& part_columns() {
-  static const std::vector<std::pair<const char*, std::vector<MemoryKind>>> columns{
-      {"weights", {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
-      {"gradients", {MemoryKind::kGradients}},
-      {"optimizer", {MemoryKind::kOptimizerState}},
-      {"activations", {MemoryKind::kActivations, MemoryKind::kLogits, MemoryKind::kWorkspace}}};
-  return columns;
-}
-
-std::size_t bytes_of(const PartMemory& part, const std::vector<MemoryKind>& kinds) {
-  std::size_t bytes = 0;
-  for (const MemoryKind kind : kinds) bytes += part.of(kind);
-  return bytes;
-}
-
-void print_parts(const std::vector<PartMemory>& parts) {
-  if (parts.empty()) return;
-  std::printf("%-18s", "on the device, of");
-  for (const auto& [name, kinds] : part_columns()) std::printf("%12s", name);
-  std::printf("\n");
-  for (const PartMemory& part : parts) {
-    std::printf("  %-16s", part.part.empty() ? "no part" : part.part.c_str());
-    for (const auto& [name, kinds] : part_columns()) {
-      const std::size_t bytes = bytes_of(part, kinds);  // frozen parts have weights alone
-      std::printf("%12s", bytes == 0 ? "-" : units::bytes(bytes).c_str());
-    }
-    std::printf("\n");
-  }
-}
-
-json::object parts_of(const std::vector<PartMemory>& parts) {
-  json::object all;
-  for (const PartMemory& part : parts) {
-    json::object& columns = all[part.part].emplace_object();
-    for (const auto& [name, kinds] : part_columns())
-      columns[concat(name, "_bytes")] = bytes_of(part, kinds);
-  }
-  return all;
-}
-
-std::string seconds_text(double seconds) {
-  return seconds < 10 ? units::fixed(seconds, 2) + " s" : units::duration(seconds);
-}
-
-/// "2 micro-batches of 4 x 512 tokens".
-std::string step_text(const HybridTrainerConfig& config) {
-  const std::int64_t parts = config.gradient_accumulation.micro_batches;
-  const std::string size =
-      find_family(config.model.family).is_of_language
-          ? concat(config.data.batch_size, " x ", config.data.sequence_length, " tokens")
-          : concat(config.data.batch_size, " examples");
-  return parts == 1 ? size : concat(parts, " micro-batches of ", size);
-}
-
-}  // namespace
 
 std::string as_json(const PlanAnswer& answer) {
   const MemoryPlan& plan = answer.plan;

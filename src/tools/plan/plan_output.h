@@ -1,9 +1,6 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "hybrid_trainer/trainer/memory_plan.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"

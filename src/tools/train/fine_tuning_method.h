@@ -1,7 +1,5 @@
 #pragma once
 
-#include <filesystem>
-#include <string>
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"

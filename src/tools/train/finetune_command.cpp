@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"

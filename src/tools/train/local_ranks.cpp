@@ -6,11 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <boost/asio.hpp>
-#include <chrono>
 #include <filesystem>
 #include <optional>
 #include <random>
-#include <utility>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/interruption.h"

@@ -1,7 +1,5 @@
 #include "src/tools/train/starting_options.h"
 
-#include <filesystem>
-
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/files/run_directory.h"
 #include "src/core/messages.h"
@@ -13,6 +11,8 @@
 namespace hybrid_trainer {
 
 namespace {
+
+namespace fs = std::filesystem;
 
 /// Whether both folders tell of one shape of model, as far as they can be read.
 bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
@@ -41,6 +41,24 @@ void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
   }
 }
 
+/// `before`: empty where the run began without one.
+void check_began_with(const ResumedOptions& given, const std::string& option,
+                      const std::string& folder, const fs::path& before) {
+  if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
+  throw UsageError(concat(given.command, ": ", option, ": got ", folder, ", but the run began ",
+                          before.empty() ? "without one" : "with " + before.string(), "; leave ",
+                          option, " out to go on with the run, or begin another one"));
+}
+
+void check_is_there(const ResumedOptions& given, const char* option, const std::string& asked,
+                    const fs::path& before) {
+  if ((!asked.empty() && asked != before) || before.empty() || fs::exists(before)) return;
+  throw MissingInput(concat(before.string(),
+                            ": is not there, and the run is trained on it; put it ",
+                            "back, or say where it is now: ", given.command, " --resume --run ",
+                            shell_path(given.run), " ", option, " NEW_PLACE"));
+}
+
 }  // namespace
 
 void take_adapter(TrainingRunSettings& settings, const std::string& folder,
@@ -67,30 +85,6 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
   settings.config.lora = lora;
   settings.adapter = folder;
 }
-
-namespace {
-
-namespace fs = std::filesystem;
-
-/// `before`: empty where the run began without one.
-void check_began_with(const ResumedOptions& given, const std::string& option,
-                      const std::string& folder, const fs::path& before) {
-  if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
-  throw UsageError(concat(given.command, ": ", option, ": got ", folder, ", but the run began ",
-                          before.empty() ? "without one" : "with " + before.string(), "; leave ",
-                          option, " out to go on with the run, or begin another one"));
-}
-
-void check_is_there(const ResumedOptions& given, const char* option, const std::string& asked,
-                    const fs::path& before) {
-  if ((!asked.empty() && asked != before) || before.empty() || fs::exists(before)) return;
-  throw MissingInput(concat(before.string(),
-                            ": is not there, and the run is trained on it; put it ",
-                            "back, or say where it is now: ", given.command, " --resume --run ",
-                            shell_path(given.run), " ", option, " NEW_PLACE"));
-}
-
-}  // namespace
 
 void check_resumed_options(const ResumedOptions& given, const HybridTrainerConfig& config) {
   const RunData before = data_of_run({given.run});

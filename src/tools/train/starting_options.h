@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/model_files/model_folder.h"

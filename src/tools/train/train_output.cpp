@@ -3,7 +3,6 @@
 #include <unistd.h>
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
 #include "hybrid_trainer/core/error.h"

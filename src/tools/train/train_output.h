@@ -1,8 +1,5 @@
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "hybrid_trainer/run/training_run.h"
 #include "src/tools/command_line.h"
 

@@ -6,10 +6,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <string>
 #include <thread>
 
 #include "hybrid_trainer/core/error.h"

@@ -1,7 +1,6 @@
 #include <unistd.h>
 #include <cstdint>
 #include <iostream>
-#include <optional>
 
 #include "hybrid_trainer/core/error.h"
 #include "src/files/escaped_text.h"

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <optional>
-#include <string>
-
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "kernels/backend/machine.h"
 

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <string>
-#include <vector>
 
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/observability/run_summary.h"

@@ -1,12 +1,7 @@
 #include "hybrid_trainer/trainer/memory_plan.h"
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <string>
 #include <tuple>
-#include <vector>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
@@ -354,6 +349,34 @@ MemoryPlan Planner::plan(const StepRates& rates) {
   return plan;
 }
 
+std::string map_of(const std::vector<std::string>& parts, std::int64_t on_device,
+                   std::int64_t on_host) {
+  if (on_device == std::ssize(parts)) return "*=device";
+  std::string text;
+  const auto begin = parts.begin();
+  std::for_each(begin, begin + on_device, [&](const auto& part) { text += part + "=device,"; });
+  const bool to_file = on_device + on_host < std::ssize(parts);
+  if (to_file)
+    std::for_each(begin + on_device, begin + on_device + on_host,
+                  [&](const auto& part) { text += part + "=host,"; });
+  return text + (to_file ? "*=file" : "*=host");
+}
+
+/// The largest number up to `most` that fits, where fewer fit if more do; 0 if none does.
+template <class Fits>
+std::int64_t largest(std::int64_t most, const Fits& fits) {
+  std::int64_t least = 0;
+  while (least < most) {
+    const std::int64_t middle = (least + most + 1) / 2;
+    if (fits(middle)) {
+      least = middle;
+    } else {
+      most = middle - 1;
+    }
+  }
+  return least;
+}
+
 }  // namespace
 
 std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device) {
@@ -392,38 +415,6 @@ bool could_go_in_segments(const HybridTrainerConfig& config, const ModelRegistry
   return config.memory.segment_length == 0 &&
          make_network(config.model, 0, nowhere, registry)->goes_in_segments();
 }
-
-namespace {
-
-std::string map_of(const std::vector<std::string>& parts, std::int64_t on_device,
-                   std::int64_t on_host) {
-  if (on_device == std::ssize(parts)) return "*=device";
-  std::string text;
-  const auto begin = parts.begin();
-  std::for_each(begin, begin + on_device, [&](const auto& part) { text += part + "=device,"; });
-  const bool to_file = on_device + on_host < std::ssize(parts);
-  if (to_file)
-    std::for_each(begin + on_device, begin + on_device + on_host,
-                  [&](const auto& part) { text += part + "=host,"; });
-  return text + (to_file ? "*=file" : "*=host");
-}
-
-/// The largest number up to `most` that fits, where fewer fit if more do; 0 if none does.
-template <class Fits>
-std::int64_t largest(std::int64_t most, const Fits& fits) {
-  std::int64_t least = 0;
-  while (least < most) {
-    const std::int64_t middle = (least + most + 1) / 2;
-    if (fits(middle)) {
-      least = middle;
-    } else {
-      most = middle - 1;
-    }
-  }
-  return least;
-}
-
-}  // namespace
 
 HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device device,
                                     const MemoryBudgets& budgets, const ModelRegistry& registry) {

@@ -31,6 +31,19 @@ constexpr double kRounding = 1.5;
 /// Share of a block's activations that element by element operations give.
 constexpr double kRebuiltElementwise = 0.4;
 
+/// Backward has two products for each of forward.
+constexpr double kForwardShare = 1.0 / 3;
+
+double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::size_t last) {
+  double elements = 0;
+  for (std::size_t i = first; i < last; ++i)
+    elements += static_cast<double>(weights[i]->elements());
+  return elements * static_cast<double>(size_of(DType::kF32));
+}
+
+/// Of one after the other, what the link needs beyond the time that there is.
+double beyond(double sending, double time) { return std::max(0.0, sending - time); }
+
 }  // namespace
 
 StepCost::StepCost(const HybridTrainerConfig& config, Device device, const MemoryNeed& as_given,
@@ -141,23 +154,6 @@ double StepCost::seconds(const HybridTrainerConfig& config) const {
   return products(config) + update_seconds(config) + accumulation / rates_.copy_bytes_per_second +
          placements(config);
 }
-
-namespace {
-
-/// Backward has two products for each of forward.
-constexpr double kForwardShare = 1.0 / 3;
-
-double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::size_t last) {
-  double elements = 0;
-  for (std::size_t i = first; i < last; ++i)
-    elements += static_cast<double>(weights[i]->elements());
-  return elements * static_cast<double>(size_of(DType::kF32));
-}
-
-/// Of one after the other, what the link needs beyond the time that there is.
-double beyond(double sending, double time) { return std::max(0.0, sending - time); }
-
-}  // namespace
 
 RankStepTime estimate_rank_step(const HybridTrainerConfig& config, Device device, int ranks,
                                 const StepTransfer& transfer, const StepRates& rates,

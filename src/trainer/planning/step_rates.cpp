@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/config/phase_precision.h"

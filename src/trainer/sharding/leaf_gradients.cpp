@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <utility>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"

@@ -1,11 +1,7 @@
 #pragma once
 
-#include <deque>
-#include <optional>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "hybrid_trainer/nn/gradient_sink.h"
 #include "phases/engine.h"

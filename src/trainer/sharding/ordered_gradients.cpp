@@ -1,4 +1,3 @@
-#include <utility>
 
 #include "hybrid_trainer/nn/parameter.h"
 #include "src/trainer/sharding/leaf_gradients.h"

@@ -17,6 +17,9 @@ Communicator& through_link(Communicator& ranks, const DistributedConfig& config,
                        .latency = std::chrono::microseconds(config.imitated_latency_microseconds)});
 }
 
+constexpr double kFading = 0.9;
+constexpr double kDiffers = 1.1;  // less is a machine's noise
+
 }  // namespace
 
 RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config, Device device) {
@@ -27,13 +30,6 @@ RankLinks::RankLinks(Communicator& ranks, const DistributedConfig& config, Devic
     beside_ = std::make_unique<BackgroundCommunicator>(link, config.overlap);
   }
 }
-
-namespace {
-
-constexpr double kFading = 0.9;
-constexpr double kDiffers = 1.1;  // less is a machine's noise
-
-}  // namespace
 
 void RankPace::add(const std::vector<double>& seconds) {
   if (std::ranges::any_of(seconds, [](double one) { return one <= 0; })) return;

@@ -1,5 +1,4 @@
 #include <numeric>
-#include <utility>
 
 #include "src/trainer/sharding/leaf_gradients.h"
 

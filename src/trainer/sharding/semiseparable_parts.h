@@ -1,7 +1,5 @@
 #pragma once
 
-#include <vector>
-
 #include "hybrid_trainer/kernels/semiseparable.h"
 #include "src/distributed/communicator.h"
 

@@ -3,11 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <memory>
-#include <numeric>
-#include <optional>
 #include <utility>
-#include <vector>
 
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/reductions.h"
@@ -97,49 +93,6 @@ bool are_about_equal(const std::vector<std::int64_t>& before,
   }
   return 4 * (longest - kernels::kDotChunk) * static_cast<std::int64_t>(before.size()) <= 5 * sum;
 }
-
-}  // namespace
-
-std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes) {
-  const std::int64_t enough = bytes / static_cast<std::int64_t>(size_of(DType::kF32));
-  std::vector<WeightGroup> groups;
-  std::int64_t elements = enough;  // of the group that was begun last
-  for (std::size_t i = weights.size(); i-- > 0;) {
-    if (elements >= enough) {
-      groups.push_back({i, i + 1});
-      elements = 0;
-    }
-    groups.back().first = i;
-    elements += weights[i]->elements();
-  }
-  return groups;
-}
-
-std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
-                              const DistributedConfig& config) {
-  const std::int64_t elements = elements_of({0, weights.size()}, weights);
-  return config.bucket_bytes_for(elements * static_cast<std::int64_t>(size_of(DType::kF32)));
-}
-
-std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
-                                    const std::vector<Parameter*>& weights,
-                                    const std::vector<std::int64_t>& units, int ranks) {
-  std::vector<WeightGroup> cut;
-  std::vector<std::int64_t> parts(static_cast<std::size_t>(ranks));  // elements so far, by rank
-  std::optional<std::size_t> last;  // weight of a group that is not about equal by itself
-  for (const WeightGroup& group : groups) {
-    WeightGroup whole{group.first, last.value_or(group.last)};
-    std::vector<std::int64_t> with_this = cut_group(whole, weights, units, parts);
-    last = whole.last;
-    if (!are_about_equal(parts, with_this) && &group != &groups.back()) continue;
-    parts = std::move(with_this);
-    cut.push_back(std::move(whole));
-    last.reset();
-  }
-  return cut;
-}
-
-namespace {
 
 Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
   return whole.view({whole.elements()}).rows(part.first, part.last).view(shape);
@@ -237,6 +190,45 @@ Shape shape_of_part(const Parameter& weight, const Shard& part) {
 }
 
 }  // namespace
+
+std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes) {
+  const std::int64_t enough = bytes / static_cast<std::int64_t>(size_of(DType::kF32));
+  std::vector<WeightGroup> groups;
+  std::int64_t elements = enough;  // of the group that was begun last
+  for (std::size_t i = weights.size(); i-- > 0;) {
+    if (elements >= enough) {
+      groups.push_back({i, i + 1});
+      elements = 0;
+    }
+    groups.back().first = i;
+    elements += weights[i]->elements();
+  }
+  return groups;
+}
+
+std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
+                              const DistributedConfig& config) {
+  const std::int64_t elements = elements_of({0, weights.size()}, weights);
+  return config.bucket_bytes_for(elements * static_cast<std::int64_t>(size_of(DType::kF32)));
+}
+
+std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
+                                    const std::vector<Parameter*>& weights,
+                                    const std::vector<std::int64_t>& units, int ranks) {
+  std::vector<WeightGroup> cut;
+  std::vector<std::int64_t> parts(static_cast<std::size_t>(ranks));  // elements so far, by rank
+  std::optional<std::size_t> last;  // weight of a group that is not about equal by itself
+  for (const WeightGroup& group : groups) {
+    WeightGroup whole{group.first, last.value_or(group.last)};
+    std::vector<std::int64_t> with_this = cut_group(whole, weights, units, parts);
+    last = whole.last;
+    if (!are_about_equal(parts, with_this) && &group != &groups.back()) continue;
+    parts = std::move(with_this);
+    cut.push_back(std::move(whole));
+    last.reset();
+  }
+  return cut;
+}
 
 WeightParts::WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
                          Communicator& ranks, const WeightSharing& sharing, const Stream& stream)

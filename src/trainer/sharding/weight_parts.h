@@ -4,7 +4,6 @@
 #include <deque>
 #include <exception>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "hybrid_trainer/distributed/distributed_config.h"

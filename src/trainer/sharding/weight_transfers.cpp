@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "hybrid_trainer/core/tensor.h"

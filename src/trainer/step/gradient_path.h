@@ -1,8 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "hybrid_trainer/optim/speculative_optimizer.h"

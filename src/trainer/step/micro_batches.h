@@ -1,10 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <optional>
-#include <unordered_map>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/batch.h"

@@ -43,6 +43,23 @@ void visit_loss_scale(Scale& value, Scale& growth_steps, Scale& finite_steps, Sc
   visit("precision.fp16.overflows", overflows);
 }
 
+constexpr const char* kHasFp16 = "precision.fp16.loss_scale";
+constexpr const char* kHasFp8 = "precision.fp8.next";
+
+/// The larger of all ranks' numbers, each.
+void include_other_ranks(std::vector<float>& largest, Communicator& ranks) {
+  const std::string_view own(reinterpret_cast<const char*>(largest.data()),
+                             largest.size() * sizeof(float));
+  for (const std::string& others : ranks.host_gather(own)) {
+    require(others.size() == own.size(), "ranks have the same weights");
+    for (std::size_t i = 0; i < largest.size(); ++i) {
+      float other = 0;
+      std::memcpy(&other, others.data() + i * sizeof(float), sizeof(float));
+      largest[i] = std::max(largest[i], other);
+    }
+  }
+}
+
 }  // namespace
 
 bool LossScale::halve() {
@@ -72,27 +89,6 @@ void LossScale::load(const State& state) {
   if (value_ < 1 || value_ > kLargest)
     throw DataError(concat("precision.fp16.loss_scale: got ", value_, ", want 1 to ", kLargest));
 }
-
-namespace {
-
-constexpr const char* kHasFp16 = "precision.fp16.loss_scale";
-constexpr const char* kHasFp8 = "precision.fp8.next";
-
-/// The larger of all ranks' numbers, each.
-void include_other_ranks(std::vector<float>& largest, Communicator& ranks) {
-  const std::string_view own(reinterpret_cast<const char*>(largest.data()),
-                             largest.size() * sizeof(float));
-  for (const std::string& others : ranks.host_gather(own)) {
-    require(others.size() == own.size(), "ranks have the same weights");
-    for (std::size_t i = 0; i < largest.size(); ++i) {
-      float other = 0;
-      std::memcpy(&other, others.data() + i * sizeof(float), sizeof(float));
-      largest[i] = std::max(largest[i], other);
-    }
-  }
-}
-
-}  // namespace
 
 StepScales::StepScales(LossModel& model, const HybridTrainerConfig& config, Communicator* ranks,
                        const Stream& stream, const Stream& host)

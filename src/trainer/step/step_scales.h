@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/config/training_config.h"

@@ -1,8 +1,6 @@
 #include "src/trainer/step/training_step.h"
 
 #include <algorithm>
-#include <memory>
-#include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/error.h"

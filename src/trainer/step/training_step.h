@@ -1,9 +1,5 @@
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <vector>
-
 #include "phases/engine.h"
 #include "src/trainer/sharding/leaf_gradients.h"
 #include "src/trainer/step/gradient_path.h"

@@ -2,7 +2,6 @@
 #include <cmath>
 #include <iterator>
 #include <numeric>
-#include <unordered_set>
 
 #include "hybrid_trainer/optim/optimizer.h"
 #include "src/distributed/single_communicator.h"

@@ -154,12 +154,9 @@ nccl::Result ncclCommAbort(ncclComm* rank) {
 
 const char* ncclGetErrorString(nccl::Result result) {
   switch (result) {
-    case nccl::kInvalidUsage:
-      return "invalid usage";
-    case nccl::kRemoteError:
-      return "remote process exited or there was a network error";
-    default:
-      return "unhandled error";
+    case nccl::kInvalidUsage: return "invalid usage";
+    case nccl::kRemoteError: return "remote process exited or there was a network error";
+    default: return "unhandled error";
   }
 }
 
