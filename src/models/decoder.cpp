@@ -4,10 +4,9 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "src/models/decode_pass.h"
+#include "src/models/decode_recording.h"
 
 namespace hybrid_trainer {
 
@@ -18,22 +17,6 @@ FirstDeviations usual_deviations(const ModelConfig& config) {
   return {.embedding = config.initializer_range.value_or(kUsual),
           .matrix = matrix,
           .projection = matrix / std::sqrt(2.0 * static_cast<double>(config.layers))};
-}
-
-std::vector<std::unique_ptr<ResidualBlock>> make_blocks(const DecoderSpec& spec,
-                                                        std::int64_t layers, const Stream& stream) {
-  std::vector<std::unique_ptr<ResidualBlock>> blocks;
-  std::uint64_t site = 1;  // of dropout; 0 is the embedding's
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, i));
-    require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
-    const std::string index = concat(".", i);
-    blocks.push_back(
-        std::make_unique<ResidualBlock>(ModuleName("h" + index, spec.files.layers + index),
-                                        spec.residual, kind->second, site, stream));
-    site += kind->second.size();
-  }
-  return blocks;
 }
 
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
@@ -82,12 +65,87 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary) {
 
 namespace {
 
-std::unique_ptr<Norm> norm_if(bool exists, const ModuleName& name, const DecoderSpec& spec,
-                              std::int64_t width, const Stream& stream) {
-  return exists ? make_norm(name, width, spec.residual.norm, stream) : nullptr;
+BlockStack::Spec decoder_blocks(const DecoderSpec& spec, std::int64_t layers) {
+  BlockStack::Spec blocks{
+      .name = ModuleName("h", spec.files.layers),
+      .layers = layers,
+      .layer =
+          [&spec](std::int64_t block) {
+            const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, block));
+            require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
+            return kind->second;
+          },
+      .residual = spec.residual,
+      .drops_input = true};
+  if (spec.final_norm) blocks.final_norm = ModuleName("ln_f", spec.files.final_norm);
+  return blocks;
+}
+
+/// Whether the branches that keep anything can do what `can` asks for.
+bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState::*can)() const) {
+  return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
+    return std::ranges::all_of(
+        block, [&](const auto& state) { return state == nullptr || ((*state).*can)(); });
+  });
+}
+
+/// Calls visit(state) for each branch that keeps anything.
+template <class Visit>
+void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visit) {
+  for (ResidualBlock::State& block : blocks)
+    for (const auto& state : block)
+      if (state) visit(*state);
+}
+
+/// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.
+Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
+                 const Stream& stream) {
+  const std::int64_t rows = std::ssize(texts) * time;
+  const Stream host(MemoryPool::create("host"));
+  const Tensor places = Tensor::empty({2, rows}, DType::kI32, MemoryKind::kData, host);
+  auto* const to = places.data<std::int32_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t text = texts[static_cast<std::size_t>(row / time)];
+    const std::int64_t position = state.position(text) + row % time;
+    require(position > 0 && position < state.room().tokens,
+            "decoder: tokens follow texts that have begun, within the state's room");
+    to[row] = static_cast<std::int32_t>(text);
+    to[rows + row] = static_cast<std::int32_t>(position);
+  }
+  return wait_for_device(places, stream);
 }
 
 }  // namespace
+
+/// What each branch of the blocks keeps of texts.
+class Decoder::States final : public DecodeState {
+ public:
+  using DecodeState::DecodeState;
+  bool can_rewind() const override { return all_can(blocks, &BranchState::can_rewind); }
+  bool can_keep() const override { return all_can(blocks, &BranchState::can_keep); }
+  bool can_record() const { return all_can(blocks, &BranchState::can_record); }
+  std::vector<ResidualBlock::State> blocks;
+  DecodeRecording recording;
+
+ private:
+  void grow_caches(std::int64_t tokens, const Stream& stream) override {
+    const MemoryLabel label("keys and values");
+    recording.drop();
+    for_each_state(blocks, [&](BranchState& state) { state.grow(tokens, stream); });
+  }
+  void keep_states(std::int64_t text, const Stream& stream) override {
+    const MemoryLabel label("states of recurrences");
+    for_each_state(blocks, [&](BranchState& state) { state.keep(text, stream); });
+  }
+  void return_states(std::int64_t text, const Stream& stream) override {
+    for_each_state(blocks, [&](BranchState& state) { state.go_back(text, stream); });
+  }
+  void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
+                     const Stream& stream) override {
+    const MemoryLabel label("keys and values");
+    for_each_state(blocks, [&](BranchState& state) { state.branch(parents, tokens, stream); });
+  }
+};
 
 Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
                  const Stream& stream)
@@ -100,11 +158,10 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                   .scales_tokens_alone = spec.scales_tokens_alone,
                   .first_position = spec.first_position},
                  stream),
-      blocks_(make_blocks(spec, config.layers, stream)),
-      embedding_norm_(norm_if(spec.embedding_norm, {"ln_e", spec.files.embedding_norm}, spec,
-                              config.width, stream)),
-      final_norm_(
-          norm_if(spec.final_norm, {"ln_f", spec.files.final_norm}, spec, config.width, stream)),
+      blocks_(decoder_blocks(spec, config.layers), stream),
+      embedding_norm_(spec.embedding_norm ? make_norm({"ln_e", spec.files.embedding_norm},
+                                                      config.width, spec.residual.norm, stream)
+                                          : nullptr),
       own_head_(spec.tied_head ? std::optional<Parameter>()
                                : Parameter("lm_head.weight", embedding_.tokens().shape(),
                                            Role::kHead, stream)),
@@ -153,8 +210,8 @@ double Decoder::recomputed_flops_of(const Shape& targets, double share) {
 }
 
 std::vector<std::string> Decoder::parts() const {
-  std::vector<std::string> parts{"w*e.*"};
-  for (const std::string& block : blocks_.names()) parts.push_back(block + ".*");
+  std::vector<std::string> parts = blocks_.patterns();
+  parts.insert(parts.begin(), "w*e.*");
   if (own_head_) parts.emplace_back("lm_head.*");
   return parts;
 }
@@ -172,10 +229,7 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
   const MemoryLabel label("embedding");  // blocks name what they allocate themselves
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
-  drop(x, tape.pass(), stream);
-  x = blocks_.forward(std::move(x), tape, stream);
-  const MemoryLabel norm_label("ln_f");
-  return final_norm_ ? final_norm_->forward(x, tape, stream) : x;
+  return blocks_.forward(std::move(x), tape, stream);
 }
 
 bool Decoder::goes_in_segments() const {
@@ -237,24 +291,15 @@ void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, con
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
   Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
-  if (final_norm_) dx = final_norm_->backward(dx, tape, stream);
   dx = blocks_.backward(std::move(dx), tape, stream);
-  drop(dx, tape.pass(), stream);
   if (embedding_norm_) dx = embedding_norm_->backward(dx, tape, stream);
   embedding_.backward(dx, tokens, tape.pass(), stream);
-}
-
-/// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.
-void Decoder::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
-  if (config_.dropout == 0 || !pass.training) return;
-  apply_dropout(x, static_cast<float>(config_.dropout), pass, 0, stream);
 }
 
 void Decoder::visit_parameters(const ParameterVisitor& visit) {
   embedding_.visit_parameters(visit);
   if (embedding_norm_) embedding_norm_->visit_parameters(visit);
   blocks_.visit_parameters(visit);
-  if (final_norm_) final_norm_->visit_parameters(visit);
   if (own_head_) visit(*own_head_);
   if (head_bias_) visit(*head_bias_);
 }
@@ -274,7 +319,7 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dty
   require(room.texts > 0 && room.tokens > 0 && room.tokens <= config_.context,
           "decoder: room for texts beyond the context");
   const MemoryLabel label("keys and values");
-  auto state = std::make_unique<BlockStates>(room);
+  auto state = std::make_unique<States>(room);
   state->blocks = blocks_.make_states(room, dtype, stream);
   return state;
 }
@@ -282,8 +327,47 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dty
 Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                             DecodeState& state, std::int64_t last, const Pass& pass,
                             const Stream& stream) {
-  DecodePass next({embedding_, embedding_norm_.get(), blocks_, final_norm_.get(), head_}, *this);
-  return next.next_logits(tokens, texts, dynamic_cast<BlockStates&>(state), last, pass, stream);
+  auto& states = dynamic_cast<States&>(state);
+  const std::int64_t batch = tokens.size(0), time = tokens.size(1);
+  require(std::ssize(texts) == batch && (batch == 1 || time == 1),
+          "decoder: of several texts one token each may follow");
+  require(last >= 1 && last <= time, "decoder: logits are of tokens that are given");
+  Tensor logits;
+  if (batch == 1 && states.position(texts.front()) == 0) {
+    logits = decode(tokens, {.begun = texts.front()}, states, last, pass, stream);
+  } else {
+    // Positions and texts are on the device, so that it can be recorded.
+    const Tensor places = places_of(texts, time, states, stream);
+    const Batch following({{"tokens", tokens},
+                           {"texts", places.rows(0, 1).view(tokens.shape())},
+                           {"positions", places.rows(1, 2).view(tokens.shape())}},
+                          time);
+    const bool is_many = batch == 1 && time > kMostSingly;
+    const auto enqueue = [&](const Batch& next, const Stream& on) {
+      Pass step = pass;
+      step.positions = next.at("positions");
+      DecodeTexts where{.each = next.at("texts").view({next.tokens()})};
+      if (is_many) where.alone = texts.front();
+      return decode(next.at("tokens"), where, states, last, step, on);
+    };
+    logits = is_many || !states.can_record()
+                 ? enqueue(following, stream)
+                 : states.recording.run(*this, last, following, enqueue, stream);
+  }
+  for (const std::int64_t text : texts) states.advance(time, text);
+  return logits;
+}
+
+/// Lets tokens go through the layers behind the texts that the states keep.
+Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
+                       std::int64_t last, const Pass& pass, const Stream& stream) {
+  const std::int64_t batch = tokens.size(0), rows = tokens.elements();
+  ForwardOnlyTape tape(pass);
+  Tensor x = embedding_.forward(tokens, pass, stream);
+  if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
+  x = blocks_.decode(std::move(x), texts, states.blocks, pass, stream);
+  const Tensor wanted = x.as_rows().rows(batch > 1 ? 0 : rows - last, rows);
+  return head_.logits(blocks_.normed(wanted, tape, stream), stream);
 }
 
 std::int64_t Decoder::parameter_count() {

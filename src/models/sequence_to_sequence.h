@@ -13,16 +13,23 @@
 
 namespace hybrid_trainer {
 
-/// What a sequence-to-sequence model reads its source with, before its decoder writes.
+/// What a sequence-to-sequence model reads its source with, before its decoder writes: residual blocks,
+/// "encoder.h.0" and so on, alike. Those who derive from it say what makes the blocks' input of a source.
 class SourceEncoder {
  public:
+  struct Spec {
+    EncoderConfig sizes;  // resolved
+    ResidualSpec residual;
+    LayerSpec layer;
+    std::optional<ModuleName> final_norm{};
+  };
+
   virtual ~SourceEncoder() = default;
   /// (B, S, C) in the pass's dtype, from the batch's tensors of the source.
-  virtual Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
+  Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream);
   /// Of the last forward, of this batch and on this tape; dy: the gradient of its result, which may be
   /// overwritten.
-  virtual void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape,
-                        const Stream& stream) = 0;
+  void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
   /// Tokens of each source that the decoder may read, (B) i32; undefined: all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
   /// Whether backward has anything to do. Adapters of the decoder alone leave the encoder as it is.
@@ -35,48 +42,32 @@ class SourceEncoder {
   virtual std::vector<NamedTensor> empty_sources(std::int64_t count,
                                                  const Stream& stream) const = 0;
   /// Draws the first weights from the seed.
-  virtual void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                          const Stream& stream) = 0;
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+    initialize_begin(deviations, seed, stream);
+    blocks_.initialize(deviations, seed, stream);
+  }
   /// Rows of its result for one source.
-  virtual std::int64_t places() const = 0;
+  std::int64_t places() const { return sizes_.source_places(); }
   /// Of one source.
-  virtual TokenFlops flops() const = 0;
-  virtual double recomputed_flops(double share) const = 0;
+  TokenFlops flops() const {
+    return flops_of_begin() + blocks_.flops(places()) * static_cast<double>(places());
+  }
+  double recomputed_flops(double share) const {
+    return blocks_.recomputed_flops(places(), share) * static_cast<double>(places());
+  }
   /// Its own, not the decoder's token table, which it may read.
-  virtual void visit_parameters(const ParameterVisitor& visit) = 0;
+  void visit_parameters(const ParameterVisitor& visit) {
+    visit_parameters_of_begin(visit);
+    blocks_.visit_parameters(visit);
+  }
   /// The linear maps that may get adapters.
-  virtual void visit_linears(const LinearVisitor& visit) = 0;
+  void visit_linears(const LinearVisitor& visit) { blocks_.visit_linears(visit); }
   /// See LanguageModel::parts.
-  virtual std::vector<std::string> parts() const = 0;
-};
-
-/// An encoder of residual blocks, "encoder.h.0" and so on, alike. Those who derive from it say what
-/// makes the blocks' input of a source.
-class BlockEncoder : public SourceEncoder {
- public:
-  struct Spec {
-    EncoderConfig sizes;  // resolved
-    ResidualSpec residual;
-    LayerSpec layer;
-  };
-
-  Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream) final;
-  void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape,
-                const Stream& stream) final;
-  std::int64_t places() const final { return sizes_.source_places(); }
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) final;
-  TokenFlops flops() const final;
-  double recomputed_flops(double share) const final;
-  void visit_parameters(const ParameterVisitor& visit) final;
-  void visit_linears(const LinearVisitor& visit) final { blocks_.visit_linears(visit); }
-  std::vector<std::string> parts() const final;
+  std::vector<std::string> parts() const;
 
  protected:
-  BlockEncoder(const Spec& spec, const Stream& stream);
+  SourceEncoder(const Spec& spec, const Stream& stream);
   const EncoderConfig& sizes() const { return sizes_; }
-  /// Behind the blocks; there is none at first.
-  void set_final_norm(std::unique_ptr<Norm> norm) { final_norm_ = std::move(norm); }
 
  private:
   /// The places' positions, where blocks read them.
@@ -90,12 +81,9 @@ class BlockEncoder : public SourceEncoder {
   virtual TokenFlops flops_of_begin() const { return {}; }
   virtual void visit_parameters_of_begin(const ParameterVisitor& visit) = 0;
   virtual std::vector<std::string> parts_of_begin() const = 0;
-  void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
 
   EncoderConfig sizes_;
-  float dropout_;
   BlockStack blocks_;
-  std::unique_ptr<Norm> final_norm_;  // or null
 };
 
 /// Makes an encoder, which may read the decoder's token table.

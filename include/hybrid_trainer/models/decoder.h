@@ -47,10 +47,6 @@ inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
   return pattern[static_cast<std::size_t>(layer) % pattern.size()];
 }
 
-/// "h.0" and so on, each of the kind that the pattern gives it. Throws OutOfMemory.
-std::vector<std::unique_ptr<ResidualBlock>> make_blocks(const DecoderSpec& spec,
-                                                        std::int64_t layers, const Stream& stream);
-
 /// Problems of the pattern that a config's `key` gives: letters of no kind, or more letters than
 /// layers, some of which would be of none. `kinds` tells people what the `letters` mean.
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
@@ -101,6 +97,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   const std::shared_ptr<Parameter>& tokens() const { return embedding_.shared_tokens(); }
 
  private:
+  class States;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   /// Segments of a batch's sequences; 1: they go through whole.
@@ -112,14 +109,15 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   void backward_from_losses(const Batch& batch, ActivationTape& tape,
                             const Stream& stream) override;
   Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
-  void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  Tensor decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
+                std::int64_t last, const Pass& pass, const Stream& stream);
   void read_documents(const Pass& pass, const Stream& stream);
   ModelConfig config_;
   std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;
   BlockStack blocks_;
-  std::unique_ptr<Norm> embedding_norm_, final_norm_;  // or null
-  std::optional<Parameter> own_head_;                  // of an untied head
+  std::unique_ptr<Norm> embedding_norm_;  // or null
+  std::optional<Parameter> own_head_;     // of an untied head
   std::optional<Parameter> head_bias_;
   LanguageHead head_;
   PreferenceLoss preference_;

@@ -109,6 +109,9 @@ struct TokenFlops {
   TokenFlops operator+(const TokenFlops& more) const {
     return {forward + more.forward, backward + more.backward, attended + more.attended};
   }
+  TokenFlops operator*(double count) const {
+    return {count * forward, count * backward, count * attended};
+  }
 };
 
 /// Consecutive rows of a matrix.

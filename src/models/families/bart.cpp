@@ -13,7 +13,7 @@ namespace {
 /// residual branches. Its batches have "source_tokens" (B, S) i32, "source_positions" (B, S) i32, which
 /// are 0 where a source begins and again where its padding does, and "source_lengths" (B) i32, without
 /// padding. No token sees padding.
-class TextEncoder final : public BlockEncoder {
+class TextEncoder final : public SourceEncoder {
  public:
   /// `embedding`: with the decoder's token table.
   TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream);
@@ -46,7 +46,7 @@ class TextEncoder final : public BlockEncoder {
 };
 
 TextEncoder::TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream)
-    : BlockEncoder(spec, stream),
+    : SourceEncoder(spec, stream),
       embedding_(embedding, stream),
       embedding_norm_(make_norm({"encoder.ln_e", "encoder.layernorm_embedding"},
                                 spec.residual.width, spec.residual.norm, stream)) {
