@@ -276,15 +276,7 @@ bool Attention::goes_in_segments() const {
 }
 
 TokenFlops Attention::flops(std::int64_t time) const {
-  const double products = 4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner());
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = products, .backward = 2 * products, .attended = products};
-}
-
-KeptNumbers Attention::kept() const {
-  const auto product = static_cast<double>(first_.weight().shape()[0]),
-             attended = static_cast<double>(inner());
-  return {product + attended, product + attended, product + attended, product};
+  return flops_with(4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner()), 2);
 }
 
 /// The gradient of what the heads attended to, from that of the branch, with gates between.

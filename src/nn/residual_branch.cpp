@@ -37,9 +37,6 @@ Tensor ResidualBranch::decode(const Tensor& x, const Tensor& residual, const Dec
   return forward(x, residual, tape, stream);
 }
 
-TwoProductBranch::TwoProductBranch(Linear first, Linear projection)
-    : first_(std::move(first)), projection_(std::move(projection)) {}
-
 void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,
                                  std::vector<std::int64_t> rows) {
   if (files.first.empty()) return;
@@ -61,8 +58,12 @@ void TwoProductBranch::initialize(const FirstDeviations& deviations, std::uint64
   initialize_normal(projection_.weight(), deviations.projection, seed, stream);
 }
 
-TokenFlops TwoProductBranch::flops(std::int64_t) const {
-  return first_.flops() + projection_.flops();
+KeptNumbers TwoProductBranch::kept() const {
+  KeptNumbers numbers;
+  numbers.fill(static_cast<double>(first_.weight().shape()[0]));
+  for (std::size_t level = 0; level < static_cast<std::size_t>(recomputed_); ++level)
+    numbers[level] += static_cast<double>(projection_.weight().shape()[1]);
+  return numbers;
 }
 
 void TwoProductBranch::visit_parameters(const ParameterVisitor& visit) {

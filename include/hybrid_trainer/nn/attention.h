@@ -189,7 +189,6 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:

@@ -18,6 +18,9 @@ inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   return values * (kChunk + 4 * state) + static_cast<double>(scan.groups) * kChunk * state;
 }
 
+/// FLOPs of a scan's backward over those of its forward: two gradients of each product, and states again.
+inline constexpr double kScanBackward = 2.6;
+
 /// A mixer that goes over the tokens by a recurrence: y = residual + c_proj(norm(scan(conv(p)), z)),
 /// where p, the gate z and what else the scan reads are columns of c_in(x). A text's state has one
 /// size whatever its length. What the scan makes is kept for backward, or computed again (Rebuild::
@@ -38,8 +41,7 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
                   const Stream& stream) override;
   bool goes_in_segments() const override { return true; }
   bool carries_state() const final { return true; }
-  TokenFlops flops(std::int64_t time) const final;
-  KeptNumbers kept() const final;
+  TokenFlops flops(std::int64_t) const final { return flops_with(scan_flops(), kScanBackward); }
   void visit_parameters(const ParameterVisitor& visit) override;
 
  protected:
@@ -223,8 +225,10 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
   /// Throws Error: later tokens would change what was said.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
+  /// A pivot takes a quotient and a product of complex numbers; the adjoint some more.
+  TokenFlops flops(std::int64_t) const override {
+    return flops_with(40 * static_cast<double>(potentials_), 2.5);
+  }
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
@@ -270,7 +274,6 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:

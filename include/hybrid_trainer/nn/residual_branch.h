@@ -116,20 +116,31 @@ struct ProductFiles {
   std::vector<RowGroups> orders{};
 };
 
-/// A branch that begins and ends with a product: y = residual + projection(f(first(x))).
+/// A branch that begins and ends with a product: y = residual + projection(f(first(x))). Of what lies
+/// between, it keeps the first product and, unless f is computed again, what the second reads.
 class TwoProductBranch : public ResidualBranch {
  public:
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
+  TokenFlops flops(std::int64_t) const override { return flops_with(0, 0); }
+  KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
 
  protected:
-  TwoProductBranch(Linear first, Linear projection);
+  /// `recomputed`: the first level at which backward computes f again.
+  TwoProductBranch(Linear first, Linear projection, Rebuild recomputed = Rebuild::kAttended)
+      : first_(std::move(first)), projection_(std::move(projection)), recomputed_(recomputed) {}
+  /// With those of f, which kAttended computes again; backward has `backward` times as many.
+  TokenFlops flops_with(double of_f, double backward) const {
+    return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
+  }
   /// `rows`: of the parts, where files.orders do not say it.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
+
+ private:
+  Rebuild recomputed_;
 };
 
 /// Makes a branch of a name.

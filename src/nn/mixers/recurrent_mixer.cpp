@@ -14,19 +14,6 @@ RecurrentMixer::RecurrentMixer(const ModuleName& name, Linear first, Linear proj
       gate_(gate),
       gain_(rms_norm_gain(name / "norm", gain, {norm.epsilon}, stream)) {}
 
-KeptNumbers RecurrentMixer::kept() const {
-  const auto product = static_cast<double>(first_.weight().shape()[0]),
-             scanned = static_cast<double>(inner());
-  return {product + scanned, product + scanned, product + scanned, product};
-}
-
-TokenFlops RecurrentMixer::flops(std::int64_t time) const {
-  constexpr double kBackward = 2.6;  // forwards: two gradients of each product, and states again
-  const double scan = scan_flops();
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = scan, .backward = kBackward * scan, .attended = scan};
-}
-
 Tensor RecurrentMixer::normed(const Tensor& y, const Tensor& product, const Stream& stream) {
   Tensor normal = Tensor::empty_like(y, MemoryKind::kActivations, stream);
   kernels::gated_norm_forward(normal.as_rows(), y.as_rows(), product.as_rows(), gate_,

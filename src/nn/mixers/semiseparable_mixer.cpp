@@ -84,18 +84,10 @@ SemiseparableMixer::SemiseparableMixer(const ModuleName& name, const Spec& spec,
   set_files(name, spec.files, {first_rows(spec)});
 }
 
-KeptNumbers SemiseparableMixer::kept() const {
-  const auto product = static_cast<double>(first_.weight().shape()[0]),
-             values = static_cast<double>(scan_.values());
-  return {product + values, product + values, product + values, product};
-}
-
-TokenFlops SemiseparableMixer::flops(std::int64_t time) const {
-  constexpr double kBackward = 2.6;
+TokenFlops SemiseparableMixer::flops(std::int64_t) const {
   const double all = (taps_.ahead ? 2 : 1) * scan_flops_of(scan_) +
                      2 * static_cast<double>(scan_.values() * taps_.taps());
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = all, .backward = kBackward * all, .attended = all};
+  return flops_with(all, kScanBackward);
 }
 
 SemiseparableMixer::Parts SemiseparableMixer::parts_of(const Tensor& product,
