@@ -41,14 +41,6 @@ void AttentionGate::put_without_gates(const Tensor& dproduct, const Tensor& dqkv
   kernels::copy_columns({to, 2 * columns_}, {from, columns_}, from.size(1) - columns_, stream);
 }
 
-void AttentionSinks::backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-                              const Stream& stream) {
-  GradientContribution dsinks(sinks_, stream);
-  if (!dsinks.wanted()) return;
-  kernels::attention_sinks_backward(dsinks.gradient(), dsinks.next_mode(), dy, y, log_sum_exp,
-                                    acquire(stream), stream);
-}
-
 /// All queries together are one head as wide as they are, and likewise all keys.
 HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads,
                      std::int64_t head_size, const kernels::RmsNormSpec& norm, bool whole,
@@ -259,7 +251,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (spec.gated) gate_.emplace(inner());
-  if (spec.sinks) sinks_.emplace(name / "sinks", heads_.queries, stream);
+  if (spec.sinks) sinks_.emplace(name / "sinks", Shape{heads_.queries}, Role::kVector, stream);
   if (relative_) relative_->join(heads_.queries);
   require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
   if (spec.taps > 0)
@@ -346,6 +338,15 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
   return projection_.product(gate_->apply(y, product, stream), residual, tape.pass(), stream);
 }
 
+void Attention::sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                               const Stream& stream) {
+  if (!sinks_) return;
+  GradientContribution dsinks(*sinks_, stream);
+  if (!dsinks.wanted()) return;
+  kernels::attention_sinks_backward(dsinks.gradient(), dsinks.next_mode(), dy, y, log_sum_exp,
+                                    held_sinks(stream), stream);
+}
+
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   Tensor dattention = gate_ ? Tensor{} : projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
@@ -365,7 +366,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
     kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads, stream);
     if (relative_)
       relative_->backward({dout, out, log_sum_exp, qkv, pass.positions}, heads, stream);
-    if (sinks_) sinks_->backward(dout, out, log_sum_exp, stream);
+    sinks_backward(dout, out, log_sum_exp, stream);
   }
   preparation_.backward(dqkv, preparation_.changes() ? joined(product, pass, stream) : Tensor{},
                         turns, pass, stream);
@@ -421,7 +422,7 @@ void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
   if (convolution_) convolution_->visit_parameters(visit);
   preparation_.visit_parameters(visit);
-  if (sinks_) sinks_->visit_parameters(visit);
+  if (sinks_) visit(*sinks_);
   projection_.visit_parameters(visit);
 }
 

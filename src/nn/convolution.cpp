@@ -168,10 +168,6 @@ TokenFlops Convolution::flops(const Shape& x) const {
   return {product, weight_.trainable() ? 2 * product : product};
 }
 
-double Convolution::kept_numbers(const Shape& x) const {
-  return weight_.trainable() ? static_cast<double>(x.elements()) : 0;
-}
-
 Tensor MeanPooling::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   const Shape shape = kernels::window_outputs(x.shape(), window_, x.size(x.shape().rank() - 1));
   Tensor y = Tensor::empty(shape, x.dtype(), MemoryKind::kActivations, stream);

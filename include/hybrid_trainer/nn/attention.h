@@ -32,21 +32,6 @@ class AttentionGate {
   std::int64_t columns_;
 };
 
-/// One number a head, 0 at first, which takes a part of each softmax's weight from all keys (see
-/// kernels::AttentionSpec).
-class AttentionSinks {
- public:
-  AttentionSinks(const ModuleName& name, std::int64_t heads, const Stream& stream)
-      : sinks_(name, {heads}, Role::kVector, stream) {}
-  Weight acquire(const Stream& stream) const { return sinks_.acquire_master(stream); }
-  /// Contributes their gradient, from what the heads attended to, y, and its gradient.
-  void backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit) { visit(sinks_); }
-
- private:
-  Parameter sinks_;
-};
-
 /// RMS norms of attention's queries and keys, each head by itself: the heads of queries share the gain
 /// "<name>.q_norm.weight" (head_size), those of keys "<name>.k_norm.weight". Or `whole`: over all heads
 /// together, with gains for all of their channels.
@@ -202,8 +187,11 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
   /// The sinks' values; none where there are no sinks.
   Weight held_sinks(const Stream& stream) const {
-    return sinks_ ? sinks_->acquire(stream) : Weight();
+    return sinks_ ? sinks_->acquire_master(stream) : Weight();
   }
+  /// Contributes their gradient, from what the heads attended to, y, and its gradient.
+  void sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                      const Stream& stream);
   /// With the bias of sequences of `time` tokens; as they are where there is none.
   kernels::AttentionSpec biased(std::int64_t time, const Stream& stream) const {
     return relative_ ? heads_.with_bias(relative_->values(time, stream)) : heads_;
@@ -223,7 +211,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   }
   std::int64_t inner() const { return heads_.queries * head_size_; }
   kernels::AttentionSpec heads_;
-  std::optional<AttentionSinks> sinks_;
+  std::optional<Parameter> sinks_;
   std::shared_ptr<RelativeBias> relative_;  // or null
   std::int64_t head_size_;
   HeadPreparation preparation_;

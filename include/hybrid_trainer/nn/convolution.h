@@ -52,8 +52,6 @@ class Convolution final : public Module {
   }
   /// Operations for an input of this shape, padding counted as places.
   TokenFlops flops(const Shape& x) const;
-  /// Numbers that forward keeps of such an input, in the pass's dtype.
-  double kept_numbers(const Shape& x) const;
 
  private:
   void check_input(const Tensor& x) const;

@@ -82,8 +82,6 @@ class GroupNorm final : public Module, public Rebuilder {
   /// y from x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override;
-  /// Numbers that forward keeps of such an input, in the pass's dtype, beside the statistics.
-  double kept_numbers(const Shape& x) const { return static_cast<double>(x.elements()); }
 
  private:
   Tensor normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Stream& stream);

@@ -34,14 +34,6 @@ std::vector<double> PartShares::of_parts(double share) const {
   return shares;
 }
 
-double PartShares::kept_numbers(double share) const {
-  const std::vector<double> shares = of_parts(share);
-  double sum = 0;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    sum += parts_[i].kept - shares[i] * parts_[i].saved();
-  return sum;
-}
-
 namespace {
 
 /// What a part reads, for one example.
@@ -305,7 +297,5 @@ double Plan::recomputed_flops(double share) const {
   }
   return sum;
 }
-
-double Plan::kept_numbers(double share) const { return shares_.kept_numbers(share); }
 
 }  // namespace hybrid_trainer::graph

@@ -20,7 +20,6 @@ class PartShares {
   void clear();
   /// By entry; `share`: of parts without a group.
   std::vector<double> of_parts(double share) const;
-  double kept_numbers(double share) const;
 
  private:
   struct Sizes {
@@ -67,7 +66,6 @@ class Plan {
   /// Of forward and backward of one example.
   double flops() const;
   double recomputed_flops(double share) const;
-  double kept_numbers(double share) const;
 
  private:
   void add(Node node, std::uint64_t seed, const Stream& stream);
