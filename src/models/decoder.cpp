@@ -7,6 +7,7 @@
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/parameter.h"
 #include "src/models/decode_recording.h"
+#include "src/models/sequence_to_sequence.h"
 
 namespace hybrid_trainer {
 
@@ -115,6 +116,23 @@ Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const D
   return wait_for_device(places, stream);
 }
 
+/// A tape whose pass is of a batch's sources, while this lives.
+class SourceTape {
+ public:
+  SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)
+      : tape_(tape), first_token_(tape.pass().first_token) {
+    tape_.set_positions(Tensor());  // those of the batch are of its texts
+    tape_.set_segment(tape.pass().carry, first_token_ / batch.tokens_per_example() * places);
+  }
+  ~SourceTape() { tape_.set_segment(tape_.pass().carry, first_token_); }
+  SourceTape(const SourceTape&) = delete;
+  SourceTape& operator=(const SourceTape&) = delete;
+
+ private:
+  ActivationTape& tape_;
+  std::int64_t first_token_;
+};
+
 }  // namespace
 
 /// What each branch of the blocks keeps of texts.
@@ -170,7 +188,8 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                                                            Role::kVector, stream)
                                 : std::nullopt),
       head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale),
-            head_bias_ ? &*head_bias_ : nullptr) {
+            head_bias_ ? &*head_bias_ : nullptr),
+      source_(spec.source) {
   const Shape table{config.vocabulary, config.width};  // without padding
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
   if (embedding_.has_positions())
@@ -185,7 +204,12 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                                .may_be_missing = true}});
   if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
   initialize(spec.deviations, seed, stream);
+  if (!spec.make_encoder) return;
+  encoder_ = spec.make_encoder(embedding_.shared_tokens());
+  encoder_->initialize(spec.deviations, seed, stream);
 }
+
+Decoder::~Decoder() = default;
 
 void Decoder::initialize(const FirstDeviations& deviations, std::uint64_t seed,
                          const Stream& stream) {
@@ -202,16 +226,26 @@ double Decoder::flops_of(const Shape& targets) {
   const double head = (head_table().trainable() ? 6.0 : 4.0) *
                       static_cast<double>(config_.vocabulary * config_.width);
   const TokenFlops blocks = blocks_.flops(targets[1]);
-  return (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
+  const double texts =
+      (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
+  if (!encoder_) return texts;
+  const TokenFlops source = encoder_->flops();
+  const double backward = encoder_->trains() ? source.backward : 0;
+  return texts + (source.forward + backward) * static_cast<double>(targets[0]);
 }
 
 double Decoder::recomputed_flops_of(const Shape& targets, double share) {
-  return blocks_.recomputed_flops(targets[1], share) * static_cast<double>(targets.elements());
+  const double texts =
+      blocks_.recomputed_flops(targets[1], share) * static_cast<double>(targets.elements());
+  if (!encoder_ || !encoder_->trains()) return texts;
+  return texts + encoder_->recomputed_flops(share) * static_cast<double>(targets[0]);
 }
 
 std::vector<std::string> Decoder::parts() const {
-  std::vector<std::string> parts = blocks_.patterns();
-  parts.insert(parts.begin(), "w*e.*");
+  std::vector<std::string> parts;
+  if (encoder_) parts = encoder_->parts();
+  parts.emplace_back("w*e.*");
+  for (std::string& pattern : blocks_.patterns()) parts.push_back(std::move(pattern));
   if (own_head_) parts.emplace_back("lm_head.*");
   return parts;
 }
@@ -246,8 +280,28 @@ bool Decoder::goes_by_segments(const Batch& batch, const Pass& pass) const {
   return pass.states != nullptr || segments(batch.tokens_per_example(), pass.segment) > 1;
 }
 
+/// Encodes the batch's sources for the layers that attend to them.
+void Decoder::read_source(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  source_->set(encoder_->forward(batch, tape, stream), encoder_->lengths(batch));
+}
+
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
+  if (!encoder_) return text_loss(batch, gradient_scale, tape, stream);
+  {
+    const SourceTape of_sources(tape, batch, encoder_->places());
+    const bool trains = tape.keeps() && encoder_->trains();
+    source_->want_gradient(trains);
+    ForwardOnlyTape passing(tape.pass());
+    read_source(batch, tape.keeps() && !trains ? passing : tape, stream);
+  }
+  const Tensor loss = text_loss(batch, gradient_scale, tape, stream);
+  if (!tape.keeps()) source_->drop();
+  return loss;
+}
+
+Tensor Decoder::text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                          const Stream& stream) {
   tape.set_gradient_scale(gradient_scale);
   if (goes_by_segments(batch, tape.pass()))
     return segmented_.forward(batch, gradient_scale, tape, *this, stream);
@@ -282,8 +336,20 @@ void Decoder::losses(const Tensor& of_rows, const Tensor& x, const Batch& batch,
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  if (goes_by_segments(batch, tape.pass())) return segmented_.backward(batch, tape, *this, stream);
-  backward_from_losses(batch, tape, stream);
+  if (goes_by_segments(batch, tape.pass())) {
+    segmented_.backward(batch, tape, *this, stream);
+  } else {
+    backward_from_losses(batch, tape, stream);
+  }
+  if (encoder_) source_backward(batch, tape, stream);
+}
+
+void Decoder::source_backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  const Tensor gradient = source_->take_gradient();
+  source_->drop();
+  if (!gradient) return;
+  const SourceTape of_sources(tape, batch, encoder_->places());
+  encoder_->backward(batch, gradient, tape, stream);
 }
 
 void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, const Stream& stream) {
@@ -297,6 +363,7 @@ void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, con
 }
 
 void Decoder::visit_parameters(const ParameterVisitor& visit) {
+  if (encoder_) encoder_->visit_parameters(visit);
   embedding_.visit_parameters(visit);
   if (embedding_norm_) embedding_norm_->visit_parameters(visit);
   blocks_.visit_parameters(visit);
@@ -304,7 +371,35 @@ void Decoder::visit_parameters(const ParameterVisitor& visit) {
   if (head_bias_) visit(*head_bias_);
 }
 
+void Decoder::visit_linears(const LinearVisitor& visit) {
+  if (encoder_) encoder_->visit_linears(visit);
+  blocks_.visit_linears(visit);
+}
+
+Batch Decoder::with_sources(Batch batch, const Stream& stream) const {
+  if (!encoder_) return batch;
+  std::vector<NamedTensor> tensors = batch.tensors();
+  for (NamedTensor& source : encoder_->empty_sources(batch.size(), stream))
+    tensors.push_back(std::move(source));
+  Batch whole(std::move(tensors), batch.tokens_per_example());
+  whole.set_targets(batch.targets());
+  return whole;
+}
+
+void Decoder::encode(const Batch& sources, const Pass& pass, const Stream& stream) {
+  if (!encoder_) return;
+  ForwardOnlyTape tape(pass);
+  tape.set_positions(Tensor());
+  read_source(sources, tape, stream);
+}
+
+void Decoder::set_texts_per_source(std::int64_t texts) {
+  if (encoder_) source_->set_texts_per_source(texts);
+}
+
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
+  require(!encoder_ || (source_->values().defined() && source_->values().size(0) == tokens.size(0)),
+          "logits: a sequence-to-sequence model first encodes as many sources as there are texts");
   ForwardOnlyTape tape(pass);
   const Tensor x = hidden_of(tokens, tape, stream);
   return head_.logits(x.view({tokens.elements(), config_.width}), stream);

@@ -15,6 +15,13 @@ namespace hybrid_trainer {
 /// other than the tables larger by √(768/width).
 FirstDeviations usual_deviations(const ModelConfig& config);
 
+class EncoderOutput;
+class SourceEncoder;
+
+/// Makes an encoder, which may read the decoder's token table.
+using EncoderMaker =
+    std::function<std::unique_ptr<SourceEncoder>(const std::shared_ptr<Parameter>& tokens)>;
+
 /// What tells one decoder from another, beside the sizes of its ModelConfig.
 struct DecoderSpec {
   ResidualSpec residual;
@@ -40,6 +47,10 @@ struct DecoderSpec {
     std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
                 embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
+  /// Of a model whose layers attend to a source: what reads that, and what it makes of it, which their
+  /// cross attention reads. All parameters of an encoder have names that begin with "encoder.".
+  EncoderMaker make_encoder{};
+  std::shared_ptr<EncoderOutput> source{};
 };
 
 /// The kind of a layer by a pattern of letters, which is repeated over the layers.
@@ -60,7 +71,8 @@ void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, table of positions unless branches know them, blocks of residual
-/// branches, a final norm and a head over the vocabulary. Parameters bear GPT-2's names,
+/// branches, a final norm and a head over the vocabulary. It may write by what an encoder makes of a
+/// source: then logits and texts that begin follow the sources that were encoded last. Parameters bear GPT-2's names,
 /// "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token table
 /// and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
 class Decoder final : public LanguageModel, private SegmentSteps {
@@ -68,6 +80,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   /// Weights drawn from `seed`. Throws OutOfMemory.
   Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
           const Stream& stream);
+  ~Decoder() override;
 
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override;
@@ -79,7 +92,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
     return batch.find("halves") ? 1 : segments(batch.tokens_per_example(), segment);
   }
   void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override { blocks_.visit_linears(visit); }
+  void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit) override { blocks_.visit_routings(visit); }
   /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
   /// add, as causal attention's products (half of the full square).
@@ -93,8 +106,10 @@ class Decoder final : public LanguageModel, private SegmentSteps {
                      std::int64_t last, const Pass& pass, const Stream& stream) override;
   const ModelConfig& config() const override { return config_; }
   std::int64_t parameter_count() override;
-  /// The token table, which an encoder may read too.
-  const std::shared_ptr<Parameter>& tokens() const { return embedding_.shared_tokens(); }
+  bool reads_sources() const override { return encoder_ != nullptr; }
+  Batch with_sources(Batch batch, const Stream& stream) const override;
+  void encode(const Batch& sources, const Pass& pass, const Stream& stream) override;
+  void set_texts_per_source(std::int64_t texts) override;
 
  private:
   class States;
@@ -103,6 +118,10 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   /// Segments of a batch's sequences; 1: they go through whole.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
   bool goes_by_segments(const Batch& batch, const Pass& pass) const;
+  void read_source(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  void source_backward(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  Tensor text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                   const Stream& stream);
   Tensor hidden(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   void losses(const Tensor& of_rows, const Tensor& x, const Batch& batch, float gradient_scale,
               ActivationTape& tape, const Stream& stream) override;
@@ -122,6 +141,8 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   LanguageHead head_;
   PreferenceLoss preference_;
   SegmentedPass segmented_;
+  std::shared_ptr<EncoderOutput> source_;   // or null
+  std::unique_ptr<SourceEncoder> encoder_;  // or null
 };
 
 /// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.

@@ -59,14 +59,15 @@ std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint
                    .files = {.layers = "decoder.layers",
                              .tokens = "decoder.embed_tokens",
                              .positions = "decoder.embed_positions",
-                             .final_norm = "decoder.layer_norm"}};
-  const auto make_encoder = [&](const std::shared_ptr<Parameter>&) {
+                             .final_norm = "decoder.layer_norm"},
+                   .source = source};
+  spec.make_encoder = [&](const std::shared_ptr<Parameter>&) {
     return std::make_unique<SpeechEncoder>(
         SpeechEncoder::Spec{config.encoder, residual, sequence_encoder_layer(config, kKeyBias),
                             ModuleName("encoder.ln_f", "encoder.layer_norm")},
         stream);
   };
-  return std::make_unique<SequenceToSequence>(config, spec, make_encoder, source, seed, stream);
+  return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
 ModelConfig whisper_resolved(const ModelConfig& given) {
