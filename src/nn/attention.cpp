@@ -68,11 +68,6 @@ void HeadNorms::backward(const Tensor& dqkv, const Tensor& qkv, const Stream& st
   part(keys_, key_heads_);
 }
 
-void HeadNorms::visit_parameters(const ParameterVisitor& visit) {
-  visit(queries_);
-  visit(keys_);
-}
-
 HeadPreparation::HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream)
     : turned_heads_(spec.heads.queries + spec.heads.keys),
       head_size_(spec.head_size),
@@ -109,10 +104,6 @@ void HeadPreparation::backward(const Tensor& dqkv, const Tensor& from,
     kernels::clip_backward(dqkv, dqkv, normed, limit_, stream);
   }
   if (norms_) norms_->backward(dqkv, from, stream);
-}
-
-void HeadPreparation::visit_parameters(const ParameterVisitor& visit) {
-  if (norms_) norms_->visit_parameters(visit);
 }
 
 namespace {

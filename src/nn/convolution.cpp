@@ -122,15 +122,6 @@ void Convolution::write_parameter_gradients(GradientContribution& dweight,
     kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }
 
-Tensor Convolution::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  return backward(dy, true, tape, stream);
-}
-
-void Convolution::backward_parameters(const Tensor& dy, ActivationTape& tape,
-                                      const Stream& stream) {
-  backward(dy, false, tape, stream);
-}
-
 /// Without `wants_input` returns nothing.
 Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape& tape,
                              const Stream& stream) {
@@ -150,11 +141,6 @@ Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape&
       spec_.window, spec_.groups, stream);
   if (pass.products != nullptr) pass.products->round_result(dx, stream);
   return dx;
-}
-
-void Convolution::visit_parameters(const ParameterVisitor& visit) {
-  visit(weight_);
-  if (bias_) visit(*bias_);
 }
 
 void Convolution::initialize(std::uint64_t seed, const Stream& stream) {
@@ -311,12 +297,6 @@ void SpeechStem::add_positions(const Tensor& x, const Pass& pass, const Stream& 
     const Tensor one = x.rows(i, i + 1).view({places_, x.size(2)});
     kernels::add(one, one, positions, stream);
   }
-}
-
-void SpeechStem::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  second_.visit_parameters(visit);
-  visit(positions_);
 }
 
 void SpeechStem::initialize(const FirstDeviations& deviations, std::uint64_t seed,

@@ -103,8 +103,6 @@ void Parameter::leave(const GradientSink& sink) {
   contributed_ = 0;
 }
 
-Tensor Parameter::gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
-
 Tensor Parameter::gradient_to_write(DType writes, const Stream& stream) const {
   const MemoryLabel label(name_);
   Tensor gradient =

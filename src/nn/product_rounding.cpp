@@ -44,8 +44,6 @@ Tensor MagnitudeHistory::current(std::size_t tensor) const {
   return current_.rows(at, at + 1);
 }
 
-void MagnitudeHistory::clear(const Stream& stream) const { fill_zero(current_, stream); }
-
 std::vector<float> MagnitudeHistory::wait_for_current(const Stream& stream) const {
   std::vector<float> largest(tensors_);
   if (stream.device().simulated) return largest;

@@ -117,11 +117,6 @@ ResidualBlock::State ResidualBlock::make_state(TextRoom room, DType dtype,
   return state;
 }
 
-void ResidualBlock::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                               const Stream& stream) {
-  for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
-}
-
 bool ResidualBlock::goes_in_segments() const {
   return std::ranges::all_of(parts_,
                              [](const Part& part) { return part.branch->goes_in_segments(); });
@@ -159,14 +154,6 @@ void ResidualBlock::visit_parameters(const ParameterVisitor& visit) {
     part.branch->visit_parameters(visit);
     if (part.last_norm) part.last_norm->visit_parameters(visit);
   }
-}
-
-void ResidualBlock::visit_linears(const LinearVisitor& visit) {
-  for (const Part& part : parts_) part.branch->visit_linears(visit);
-}
-
-void ResidualBlock::visit_routings(const RoutingVisitor& visit) {
-  for (const Part& part : parts_) part.branch->visit_routings(visit);
 }
 
 Recomputation::Recomputation(std::span<const BlockKept> blocks, double share) {
@@ -254,11 +241,6 @@ std::vector<ResidualBlock::State> BlockStack::make_states(TextRoom room, DType d
   return states;
 }
 
-void BlockStack::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                            const Stream& stream) {
-  for (auto& block : blocks_) block->initialize(deviations, seed, stream);
-}
-
 bool BlockStack::goes_in_segments() const {
   return std::ranges::all_of(blocks_, [](const auto& block) { return block->goes_in_segments(); });
 }
@@ -296,14 +278,6 @@ std::vector<std::string> BlockStack::patterns() const {
 void BlockStack::visit_parameters(const ParameterVisitor& visit) {
   for (auto& block : blocks_) block->visit_parameters(visit);
   if (final_norm_) final_norm_->visit_parameters(visit);
-}
-
-void BlockStack::visit_linears(const LinearVisitor& visit) {
-  for (auto& block : blocks_) block->visit_linears(visit);
-}
-
-void BlockStack::visit_routings(const RoutingVisitor& visit) {
-  for (auto& block : blocks_) block->visit_routings(visit);
 }
 
 }  // namespace hybrid_trainer

@@ -52,28 +52,12 @@ void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,
                            files.transposed);
 }
 
-void TwoProductBranch::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                                  const Stream& stream) {
-  initialize_normal(first_.weight(), deviations.matrix, seed, stream);
-  initialize_normal(projection_.weight(), deviations.projection, seed, stream);
-}
-
 KeptNumbers TwoProductBranch::kept() const {
   KeptNumbers numbers;
   numbers.fill(static_cast<double>(first_.weight().shape()[0]));
   for (std::size_t level = 0; level < static_cast<std::size_t>(recomputed_); ++level)
     numbers[level] += static_cast<double>(projection_.weight().shape()[1]);
   return numbers;
-}
-
-void TwoProductBranch::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  projection_.visit_parameters(visit);
-}
-
-void TwoProductBranch::visit_linears(const LinearVisitor& visit) {
-  visit(first_);
-  visit(projection_);
 }
 
 }  // namespace hybrid_trainer

@@ -43,7 +43,10 @@ class HeadNorms {
   void forward(const Tensor& qkv, const Stream& stream);
   /// Makes of the results' gradient that of `qkv`, which forward was given; in place.
   void backward(const Tensor& dqkv, const Tensor& qkv, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    visit(queries_);
+    visit(keys_);
+  }
 
  private:
   kernels::RmsNormSpec norm_;
@@ -82,7 +85,9 @@ class HeadPreparation {
   /// changes(); in place.
   void backward(const Tensor& dqkv, const Tensor& from, const RotaryTable::Angles& angles,
                 const Pass& pass, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    if (norms_) norms_->visit_parameters(visit);
+  }
 
  private:
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,

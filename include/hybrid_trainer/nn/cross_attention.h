@@ -72,7 +72,9 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   /// Adds the gradient of the source to that of the encoder's output.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Keys and values again, from the encoder's output.
-  Tensor rebuild(const Tensor&, const Pass& pass, const Stream& stream) override;
+  Tensor rebuild(const Tensor& queries, const Pass& pass, const Stream& stream) override {
+    return keys_values(pass_of_source(pass, queries), stream);
+  }
   /// x: (1, T, C) of one text or (B, T, C) of several. `state` keeps the keys and values of all
   /// sources, made when the first text that reads them begins.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
@@ -83,8 +85,16 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
                   const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
   KeptNumbers kept() const override;
-  void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    source_keys_.visit_parameters(visit);
+    projection_.visit_parameters(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) override {
+    visit(first_);
+    visit(source_keys_);
+    visit(projection_);
+  }
 
  private:
   const Tensor& checked_source() const;

@@ -54,7 +54,11 @@ class LowRankAdapter {
   /// Contributes the magnitudes' gradient: z (N, outputs) is what was multiplied, and is overwritten.
   void contribute_magnitudes(const Tensor& z, const Tensor& dy, const RowFactors& rows,
                              const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    visit(a_);
+    visit(b_);
+    if (magnitude_) visit(*magnitude_);
+  }
 
   /// x, of which in training a share is dropped.
   Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream,
@@ -135,7 +139,9 @@ class Linear final : public Module {
  public:
   Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
          const BiasRows& bias = true, Role role = Role::kMatrix);
-  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override {
+    return forward(x, Tensor{}, tape, stream);
+  }
   /// Computes y plus `residual` (shape of y, or undefined).
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream);

@@ -151,7 +151,7 @@ class Parameter {
   /// it enqueued while it was recorded is part of the replay.
   void gradient_was_replayed() { contributed_ = expected_; }
   /// The gradient of this step, f32 but where its sink rounds it; undefined where nothing was written, or it was freed.
-  Tensor gradient() const;
+  Tensor gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
   /// Whether there is memory for it already, which stays throughout the step.
   bool gradient_stays() const { return sink_ != nullptr && sink_->gradient(*this).defined(); }
   /// Whether anything was written to it in this step, wherever that is by now.

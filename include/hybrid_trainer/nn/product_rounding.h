@@ -26,7 +26,7 @@ class MagnitudeHistory {
   Tensor expected(std::size_t tensor) const;
   /// The largest since clear, (1) f32, for kernels to raise.
   Tensor current(std::size_t tensor) const;
-  void clear(const Stream& stream) const;
+  void clear(const Stream& stream) const { fill_zero(current_, stream); }
   /// Those since clear. Blocks.
   std::vector<float> wait_for_current(const Stream& stream) const;
   /// Adds those of an update; the oldest go. Blocks.

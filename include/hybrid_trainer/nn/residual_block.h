@@ -47,15 +47,21 @@ class ResidualBlock final : public Module {
                 const Stream& stream);
   const std::string& name() const { return name_; }  // "h.0"
   State make_state(TextRoom room, DType dtype, const Stream& stream) const;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+    for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
+  }
   /// See ResidualBranch.
   bool goes_in_segments() const;
   bool carries_state() const;
   TokenFlops flops(std::int64_t time) const;
   BlockKept kept() const;
   void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
-  void visit_routings(const RoutingVisitor& visit);
+  void visit_linears(const LinearVisitor& visit) override {
+    for (const Part& part : parts_) part.branch->visit_linears(visit);
+  }
+  void visit_routings(const RoutingVisitor& visit) {
+    for (const Part& part : parts_) part.branch->visit_routings(visit);
+  }
 
  private:
   struct Part {
@@ -123,7 +129,9 @@ class BlockStack {
   Tensor normed(const Tensor& x, ActivationTape& tape, const Stream& stream);
   std::vector<ResidualBlock::State> make_states(TextRoom room, DType dtype,
                                                 const Stream& stream) const;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+    for (auto& block : blocks_) block->initialize(deviations, seed, stream);
+  }
   bool goes_in_segments() const;  // all blocks
   bool carries_state() const;     // any block
   /// Of a token of sequences of `time`.
@@ -133,8 +141,12 @@ class BlockStack {
   std::vector<std::string> patterns() const;
   bool has_final_norm() const { return final_norm_ != nullptr; }
   void visit_parameters(const ParameterVisitor& visit);
-  void visit_routings(const RoutingVisitor& visit);
-  void visit_linears(const LinearVisitor& visit);
+  void visit_routings(const RoutingVisitor& visit) {
+    for (auto& block : blocks_) block->visit_routings(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) {
+    for (auto& block : blocks_) block->visit_linears(visit);
+  }
 
  private:
   Recomputation recomputation(const ActivationTape& tape) const {

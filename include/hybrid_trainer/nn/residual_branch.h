@@ -121,11 +121,20 @@ struct ProductFiles {
 class TwoProductBranch : public ResidualBranch {
  public:
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) override;
+                  const Stream& stream) override {
+    initialize_normal(first_.weight(), deviations.matrix, seed, stream);
+    initialize_normal(projection_.weight(), deviations.projection, seed, stream);
+  }
   TokenFlops flops(std::int64_t) const override { return flops_with(0, 0); }
   KeptNumbers kept() const override;
-  void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    projection_.visit_parameters(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) override {
+    visit(first_);
+    visit(projection_);
+  }
 
  protected:
   /// `recomputed`: the first level at which backward computes f again.

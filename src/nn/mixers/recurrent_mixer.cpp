@@ -29,10 +29,6 @@ Tensor RecurrentMixer::rebuild(const Tensor& source, const Pass& pass, const Str
               {carried->first.scan, carried->last.scan}, pass, stream);
 }
 
-SegmentCarry::Slot* RecurrentMixer::slot(const Pass& pass) const {
-  return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
-}
-
 /// The rows of what the segment ends with, and memory for the state.
 void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
                                const Stream& stream) const {
@@ -157,19 +153,6 @@ std::unique_ptr<BranchState> RecurrentMixer::make_state(TextRoom room, DType dty
                                                         const Stream& stream) const {
   return std::make_unique<RecurrentState>(convolution_.state_shape(room.texts),
                                           scan_state(room.texts), dtype, stream);
-}
-
-void RecurrentMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                                const Stream& stream) {
-  TwoProductBranch::initialize(deviations, seed, stream);
-  convolution_.initialize(seed, stream);
-}
-
-void RecurrentMixer::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  convolution_.visit_parameters(visit);
-  visit(gain_);
-  projection_.visit_parameters(visit);
 }
 
 }  // namespace hybrid_trainer

@@ -74,10 +74,4 @@ Tensor ResolventMixer::decode(const Tensor&, const Tensor&, const DecodeTexts&, 
               "use it in an encoder, as with objective masked");
 }
 
-void ResolventMixer::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  visit(gain_);
-  projection_.visit_parameters(visit);
-}
-
 }  // namespace hybrid_trainer

@@ -108,10 +108,6 @@ SemiseparableMixer::Parts SemiseparableMixer::parts_of(const Tensor& product,
   return {values, {taps.as_rows(), 0}};
 }
 
-kernels::TokenTapsInput SemiseparableMixer::taps_input(const Parts& parts, const Pass& pass) const {
-  return {.x = {parts.values.as_rows(), 0}, .taps = parts.taps, .positions = pass.positions};
-}
-
 Tensor SemiseparableMixer::multiplied(const Parts& parts, const Ends& ends, const Pass& pass,
                                       const Stream& stream) {
   const Tensor& values = parts.values;
@@ -130,10 +126,6 @@ Tensor SemiseparableMixer::multiplied(const Parts& parts, const Ends& ends, cons
   if (taps_.ahead) input.more = scanned(back_);
   kernels::token_taps_forward(input.low, input, taps_, stream);
   return input.low;
-}
-
-Tensor SemiseparableMixer::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  return multiplied(parts_of(source, pass.positions, stream), {}, pass, stream);
 }
 
 Tensor SemiseparableMixer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -254,12 +246,6 @@ void SemiseparableMixer::initialize(const FirstDeviations& deviations, std::uint
   const double rank = static_cast<double>(scan_.state_size);
   initialize_normal(tables_->factors, 1 / std::sqrt(rank), seed, stream);
   initialize_normal(tables_->taps, 0.5, seed, stream);
-}
-
-void SemiseparableMixer::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  if (tables_) visit(tables_->factors), visit(tables_->taps);
-  projection_.visit_parameters(visit);
 }
 
 }  // namespace hybrid_trainer
