@@ -250,10 +250,6 @@ std::vector<std::string> Decoder::parts() const {
   return parts;
 }
 
-void Decoder::read_documents(const Pass& pass, const Stream& stream) {
-  for (const auto& table : rotary_) table->read_documents(pass.positions, stream);
-}
-
 Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
   if (tokens.size(1) > config_.context) {
     throw ShapeMismatch(concat("decoder: a sequence of ", tokens.size(1),
@@ -264,10 +260,6 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
   return blocks_.forward(std::move(x), tape, stream);
-}
-
-bool Decoder::goes_in_segments() const {
-  return !embedding_.has_positions() && blocks_.goes_in_segments();
 }
 
 std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {

@@ -197,11 +197,6 @@ Pass CarriedKeys::joined(const Pass& pass, std::int64_t time, const Stream& stre
   return joined;
 }
 
-std::int64_t CarriedKeys::positions_end(const Pass& pass, std::int64_t time) const {
-  if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
-  return before(pass) + time;
-}
-
 Tensor CarriedKeys::backward(const Tensor& djoined, const Pass& pass, const Stream& stream) const {
   if (pass.carry == nullptr) return djoined;
   SegmentCarry::Slot& carried = slot(pass);
@@ -251,15 +246,6 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
         TokenConvolution::Spec{
             .channels = first_.weight().shape()[0], .taps = spec.taps, .sum = {.silu = false}},
         stream);
-}
-
-bool Attention::goes_in_segments() const {
-  return heads_.window > 0 && !heads_.two_way && !convolution_ && !relative_ &&
-         !heads_.pattern.is_on() && preparation_.is_relative();
-}
-
-TokenFlops Attention::flops(std::int64_t time) const {
-  return flops_with(4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner()), 2);
 }
 
 /// The gradient of what the heads attended to, from that of the branch, with gates between.
@@ -401,12 +387,6 @@ std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
     cache->rows = Tensor::zeros(convolution_->state_shape(room.texts), dtype,
                                 MemoryKind::kActivations, stream);
   return cache;
-}
-
-void Attention::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                           const Stream& stream) {
-  TwoProductBranch::initialize(deviations, seed, stream);
-  if (convolution_) convolution_->initialize(seed, stream);
 }
 
 void Attention::visit_parameters(const ParameterVisitor& visit) {

@@ -248,17 +248,6 @@ Tensor PatchEmbedding::forward(const Tensor& x, ActivationTape& tape, const Stre
   return y.view({x.size(0), tokens(x.shape()), projection_.spec().outputs});
 }
 
-Tensor PatchEmbedding::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Shape windows = projection_.output_shape(tape.take_shape());
-  return projection_.backward(dy.view(windows), tape, stream);
-}
-
-void PatchEmbedding::backward_parameters(const Tensor& dy, ActivationTape& tape,
-                                         const Stream& stream) {
-  const Shape windows = projection_.output_shape(tape.take_shape());
-  projection_.backward_parameters(dy.view(windows), tape, stream);
-}
-
 SpeechStem::SpeechStem(std::int64_t features, std::int64_t places, std::int64_t width,
                        const Stream& stream)
     : features_(features),

@@ -168,17 +168,6 @@ std::unique_ptr<BranchState> CrossAttention::make_state(TextRoom, DType, const S
   return std::make_unique<SourceState>();
 }
 
-void CrossAttention::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                                const Stream& stream) {
-  TwoProductBranch::initialize(deviations, seed, stream);
-  initialize_normal(source_keys_.weight(), deviations.matrix, seed, stream);
-}
-
-double CrossAttention::source_share() const {
-  if (source_length_ == 0 || text_length_ == 0) return 1;
-  return static_cast<double>(source_length_) / static_cast<double>(text_length_);
-}
-
 TokenFlops CrossAttention::flops(std::int64_t time) const {
   const double keys =
       source_length_ > 0 ? static_cast<double>(source_length_) : static_cast<double>(time);

@@ -80,11 +80,6 @@ void Parameter::be_part(std::int64_t first, std::int64_t whole) {
   whole_elements_ = whole;
 }
 
-void Parameter::compute_in(DType dtype, const Stream& stream) {
-  const MemoryLabel label(name_);
-  storage_->compute_in(role_ == Role::kVector ? DType::kF32 : own_dtype_.value_or(dtype), stream);
-}
-
 void Parameter::begin_gradient(GradientSink& sink, std::int64_t micro_batches) {
   sink_ = &sink;
   expected_ = contributors_ * micro_batches;

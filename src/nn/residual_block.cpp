@@ -275,9 +275,4 @@ std::vector<std::string> BlockStack::patterns() const {
   return patterns;
 }
 
-void BlockStack::visit_parameters(const ParameterVisitor& visit) {
-  for (auto& block : blocks_) block->visit_parameters(visit);
-  if (final_norm_) final_norm_->visit_parameters(visit);
-}
-
 }  // namespace hybrid_trainer

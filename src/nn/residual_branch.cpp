@@ -31,12 +31,6 @@ void BranchState::branch(std::span<const std::int64_t>, std::int64_t, const Stre
       "a beam search do; want one beam");
 }
 
-Tensor ResidualBranch::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
-                              BranchState*, const Pass& pass, const Stream& stream) {
-  ForwardOnlyTape tape(pass);
-  return forward(x, residual, tape, stream);
-}
-
 void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,
                                  std::vector<std::int64_t> rows) {
   if (files.first.empty()) return;

@@ -153,11 +153,6 @@ void RowStates::load(const State& state, const Stream& stream) {
     now_[i] = {read(concat("carried.", i, ".rows")), read(concat("carried.", i, ".scan"))};
 }
 
-std::int64_t SegmentedPass::segments(const Batch& batch, const Pass& pass) {
-  const std::int64_t time = batch.tokens_per_example();
-  return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
-}
-
 Batch SegmentedPass::enter(const Batch& batch, std::int64_t index, ActivationTape& tape,
                            const Stream& stream) {
   const std::int64_t time = batch.tokens_per_example(), length = tape.pass().segment,

@@ -86,7 +86,9 @@ class Decoder final : public LanguageModel, private SegmentSteps {
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   PreferenceLoss* preference() override { return &preference_; }
-  bool goes_in_segments() const override;
+  bool goes_in_segments() const override {
+    return !embedding_.has_positions() && blocks_.goes_in_segments();
+  }
   bool carries_state() const override { return blocks_.carries_state(); }
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
     return batch.find("halves") ? 1 : segments(batch.tokens_per_example(), segment);
@@ -130,7 +132,9 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
   Tensor decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
                 std::int64_t last, const Pass& pass, const Stream& stream);
-  void read_documents(const Pass& pass, const Stream& stream);
+  void read_documents(const Pass& pass, const Stream& stream) {
+    for (const auto& table : rotary_) table->read_documents(pass.positions, stream);
+  }
   ModelConfig config_;
   std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;

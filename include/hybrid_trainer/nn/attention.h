@@ -114,7 +114,10 @@ class CarriedKeys {
   /// The pass with the positions of the joined rows, if it has some.
   Pass joined(const Pass& pass, std::int64_t time, const Stream& stream) const;
   /// Positions that rotate the joined rows of `time` tokens are below this.
-  std::int64_t positions_end(const Pass& pass, std::int64_t time) const;
+  std::int64_t positions_end(const Pass& pass, std::int64_t time) const {
+    if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
+    return before(pass) + time;
+  }
   /// Rows x (B, T, columns) behind rows of 0; and the last T rows of such joined ones.
   Tensor behind_zeros(const Tensor& x, const Pass& pass, const Stream& stream) const;
   Tensor own(const Tensor& joined, const Pass& pass, const Stream& stream) const;
@@ -175,10 +178,18 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                                           const Stream& stream) const override;
   /// With a window, beyond which no key is handed over, without a pattern, which counts blocks from a
   /// sequence's begin, and without a relative bias.
-  bool goes_in_segments() const override;
+  bool goes_in_segments() const override {
+    return heads_.window > 0 && !heads_.two_way && !convolution_ && !relative_ &&
+           !heads_.pattern.is_on() && preparation_.is_relative();
+  }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
+                  const Stream& stream) override {
+    TwoProductBranch::initialize(deviations, seed, stream);
+    if (convolution_) convolution_->initialize(seed, stream);
+  }
+  TokenFlops flops(std::int64_t time) const override {
+    return flops_with(4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner()), 2);
+  }
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:

@@ -137,8 +137,14 @@ class PatchEmbedding final : public Module {
 
   PatchEmbedding(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    const Shape windows = projection_.output_shape(tape.take_shape());
+    return projection_.backward(dy.view(windows), tape, stream);
+  }
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    const Shape windows = projection_.output_shape(tape.take_shape());
+    projection_.backward_parameters(dy.view(windows), tape, stream);
+  }
   void visit_parameters(const ParameterVisitor& visit) override {
     projection_.visit_parameters(visit);
   }

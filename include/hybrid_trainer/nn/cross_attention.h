@@ -82,7 +82,10 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) override;
+                  const Stream& stream) override {
+    TwoProductBranch::initialize(deviations, seed, stream);
+    initialize_normal(source_keys_.weight(), deviations.matrix, seed, stream);
+  }
   TokenFlops flops(std::int64_t time) const override;
   KeptNumbers kept() const override;
   void visit_parameters(const ParameterVisitor& visit) override {
@@ -106,7 +109,10 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   }
   void source_backward(const Tensor& dkeys_values, const Pass& of_source, const Stream& stream);
   /// Tokens of a source for each of a text.
-  double source_share() const;
+  double source_share() const {
+    if (source_length_ == 0 || text_length_ == 0) return 1;
+    return static_cast<double>(source_length_) / static_cast<double>(text_length_);
+  }
   double inner() const { return static_cast<double>(heads_.queries * head_size_); }
   double key_numbers() const { return static_cast<double>(2 * heads_.keys * head_size_); }
   std::string name_;

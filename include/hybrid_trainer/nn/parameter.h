@@ -129,7 +129,10 @@ class Parameter {
   /// The same, for the time being: `storage` gets the one before.
   void exchange_storage(std::unique_ptr<WeightStorage>& storage) { storage_.swap(storage); }
   /// In which dtype products read it from now on; vectors stay f32.
-  void compute_in(DType dtype, const Stream& stream);
+  void compute_in(DType dtype, const Stream& stream) {
+    const MemoryLabel label(name_);
+    storage_->compute_in(role_ == Role::kVector ? DType::kF32 : own_dtype_.value_or(dtype), stream);
+  }
   /// From the next call of compute_in on, products read it in this dtype, if any, whatever that says.
   void compute_always_in(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }

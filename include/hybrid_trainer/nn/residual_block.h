@@ -140,7 +140,10 @@ class BlockStack {
   /// Of the names of each block's weights, "h.0.*".
   std::vector<std::string> patterns() const;
   bool has_final_norm() const { return final_norm_ != nullptr; }
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    for (auto& block : blocks_) block->visit_parameters(visit);
+    if (final_norm_) final_norm_->visit_parameters(visit);
+  }
   void visit_routings(const RoutingVisitor& visit) {
     for (auto& block : blocks_) block->visit_routings(visit);
   }

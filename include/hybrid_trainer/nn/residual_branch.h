@@ -82,8 +82,11 @@ class ResidualBranch {
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
   /// Generation: forward of tokens that follow those that `state` has seen of their texts. By
   /// default forward, for a branch that looks at each token alone.
-  virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
-                        BranchState* state, const Pass& pass, const Stream& stream);
+  virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts&, BranchState*,
+                        const Pass& pass, const Stream& stream) {
+    ForwardOnlyTape tape(pass);
+    return forward(x, residual, tape, stream);
+  }
   /// Null for a branch that keeps nothing.
   virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
     return nullptr;

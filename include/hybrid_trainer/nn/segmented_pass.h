@@ -120,7 +120,10 @@ class SegmentedPass {
                 const Stream& stream);
 
  private:
-  static std::int64_t segments(const Batch& batch, const Pass& pass);
+  static std::int64_t segments(const Batch& batch, const Pass& pass) {
+    const std::int64_t time = batch.tokens_per_example();
+    return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
+  }
   /// Whether backward computes segment `index` of `count` again.
   static bool is_again(std::int64_t index, std::int64_t count, const Pass& pass) {
     return index + pass.kept_segments < count;

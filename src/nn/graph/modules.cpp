@@ -21,11 +21,6 @@ Tensor Fragments::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   return dx.view({videos, cut[0] * cut[1] / videos, cut[2], cut[3], cut[4]});
 }
 
-Tensor Fragments::cut(const Tensor& x) const {
-  const Shape whole = x.shape();
-  return x.view({whole[0] * whole[1] / frames_, frames_, whole[2], whole[3], whole[4]});
-}
-
 ModuleSequence::ModuleSequence(const ModuleName& name, const std::vector<ModuleMaker>& makers,
                                const Shape& input, bool adds_input, const Stream& stream)
     : adds_input_(adds_input) {

@@ -32,7 +32,10 @@ class Fragments final : public Module {
   const Shape& example() const { return example_; }
 
  private:
-  Tensor cut(const Tensor& x) const;
+  Tensor cut(const Tensor& x) const {
+    const Shape whole = x.shape();
+    return x.view({whole[0] * whole[1] / frames_, frames_, whole[2], whole[3], whole[4]});
+  }
   std::int64_t frames_;
   std::unique_ptr<Module> module_;
   Shape example_;

@@ -9,16 +9,6 @@
 
 namespace hybrid_trainer::graph {
 
-void PartShares::set_group(const std::vector<std::size_t>& parts, double share) {
-  for (const std::size_t part : parts) parts_[part].group = groups_.size();
-  groups_.push_back(share);
-}
-
-void PartShares::clear() {
-  groups_.resize(1);
-  for (Sizes& part : parts_) part.group = 0;
-}
-
 std::vector<double> PartShares::of_parts(double share) const {
   std::vector<double> wanted(groups_.size()), shares(parts_.size());
   for (const Sizes& part : parts_)
