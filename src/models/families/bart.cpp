@@ -13,7 +13,7 @@ namespace {
 /// residual branches. Its batches have "source_tokens" (B, S) i32, "source_positions" (B, S) i32, which
 /// are 0 where a source begins and again where its padding does, and "source_lengths" (B) i32, without
 /// padding. No token sees padding.
-class TextEncoder final : public BlockEncoder {
+class TextEncoder final : public SourceEncoder {
  public:
   /// `embedding`: with the decoder's token table.
   TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream);
@@ -46,7 +46,7 @@ class TextEncoder final : public BlockEncoder {
 };
 
 TextEncoder::TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream)
-    : BlockEncoder(spec, stream),
+    : SourceEncoder(spec, stream),
       embedding_(embedding, stream),
       embedding_norm_(make_norm({"encoder.ln_e", "encoder.layernorm_embedding"},
                                 spec.residual.width, spec.residual.norm, stream)) {
@@ -99,23 +99,24 @@ std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_
       .width = config.width, .dropout = static_cast<float>(config.dropout), .post_norm = true};
   const EncoderConfig& encoder = config.encoder;
   const auto source = std::make_shared<EncoderOutput>();
-  const DecoderSpec spec{.residual = residual,
-                         .kinds = {{'a', sequence_decoder_layer(config, source, true)}},
-                         .pattern = "a",
-                         .positions = config.context,
-                         .embedding_scale = config.embedding_scale,
-                         .scales_tokens_alone = true,
-                         .first_position = kFirstPosition,
-                         .embedding_norm = true,
-                         .final_norm = false,
-                         .head_bias = true,
-                         .deviations = usual_deviations(config),
-                         .files = {.layers = "decoder.layers",
-                                   .tokens = "shared",
-                                   .positions = "decoder.embed_positions",
-                                   .embedding_norm = "decoder.layernorm_embedding",
-                                   .head_bias = "final_logits_bias"}};
-  const auto make_encoder = [&](const std::shared_ptr<Parameter>& tokens) {
+  DecoderSpec spec{.residual = residual,
+                   .kinds = {{'a', sequence_decoder_layer(config, source, true)}},
+                   .pattern = "a",
+                   .positions = config.context,
+                   .embedding_scale = config.embedding_scale,
+                   .scales_tokens_alone = true,
+                   .first_position = kFirstPosition,
+                   .embedding_norm = true,
+                   .final_norm = false,
+                   .head_bias = true,
+                   .deviations = usual_deviations(config),
+                   .files = {.layers = "decoder.layers",
+                             .tokens = "shared",
+                             .positions = "decoder.embed_positions",
+                             .embedding_norm = "decoder.layernorm_embedding",
+                             .head_bias = "final_logits_bias"},
+                   .source = source};
+  spec.make_encoder = [&](const std::shared_ptr<Parameter>& tokens) {
     const Embedding::Spec embedding{.positions = encoder.context,
                                     .width = config.width,
                                     .factor = config.embedding_scale,
@@ -126,7 +127,7 @@ std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_
     const TextEncoder::Spec blocks{encoder, residual, sequence_encoder_layer(config, true)};
     return std::make_unique<TextEncoder>(blocks, embedding, stream);
   };
-  return std::make_unique<SequenceToSequence>(config, spec, make_encoder, source, seed, stream);
+  return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
 ModelConfig bart_resolved(const ModelConfig& given) {

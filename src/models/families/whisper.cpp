@@ -9,9 +9,11 @@ namespace {
 
 /// Whisper's encoder of sound: its stem, blocks of residual branches, and a norm. Its batches have
 /// "features", (B, 2·context, bands) f32.
-class SpeechEncoder final : public BlockEncoder {
+class SpeechEncoder final : public SourceEncoder {
  public:
-  SpeechEncoder(const Spec& spec, const Stream& stream);
+  SpeechEncoder(const Spec& spec, const Stream& stream)
+      : SourceEncoder(spec, stream),
+        stem_(spec.sizes.features, spec.sizes.context, spec.residual.width, stream) {}
 
   std::vector<NamedTensor> empty_sources(std::int64_t count, const Stream& stream) const override {
     return {{"features", Tensor::zeros({count, 2 * sizes().context, sizes().features}, DType::kF32,
@@ -22,8 +24,10 @@ class SpeechEncoder final : public BlockEncoder {
   Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) override {
     return stem_.forward(batch.at("features"), tape, stream);
   }
-  void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
-                      const Stream& stream) override;
+  void begin_backward(const Batch&, const Tensor& dx, ActivationTape& tape,
+                      const Stream& stream) override {
+    stem_.backward(dx, tape, stream);
+  }
   void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
                         const Stream& stream) override {
     stem_.initialize(deviations, seed, stream);
@@ -37,18 +41,6 @@ class SpeechEncoder final : public BlockEncoder {
   }
   SpeechStem stem_;
 };
-
-SpeechEncoder::SpeechEncoder(const Spec& spec, const Stream& stream)
-    : BlockEncoder(spec, stream),
-      stem_(spec.sizes.features, spec.sizes.context, spec.residual.width, stream) {
-  set_final_norm(make_norm({"encoder.ln_f", "encoder.layer_norm"}, spec.residual.width,
-                           spec.residual.norm, stream));
-}
-
-void SpeechEncoder::begin_backward(const Batch&, const Tensor& dx, ActivationTape& tape,
-                                   const Stream& stream) {
-  stem_.backward(dx, tape, stream);
-}
 
 constexpr std::int64_t kWhisperVocabulary = 51865;
 
@@ -67,13 +59,15 @@ std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint
                    .files = {.layers = "decoder.layers",
                              .tokens = "decoder.embed_tokens",
                              .positions = "decoder.embed_positions",
-                             .final_norm = "decoder.layer_norm"}};
-  const auto make_encoder = [&](const std::shared_ptr<Parameter>&) {
+                             .final_norm = "decoder.layer_norm"},
+                   .source = source};
+  spec.make_encoder = [&](const std::shared_ptr<Parameter>&) {
     return std::make_unique<SpeechEncoder>(
-        SpeechEncoder::Spec{config.encoder, residual, sequence_encoder_layer(config, kKeyBias)},
+        SpeechEncoder::Spec{config.encoder, residual, sequence_encoder_layer(config, kKeyBias),
+                            ModuleName("encoder.ln_f", "encoder.layer_norm")},
         stream);
   };
-  return std::make_unique<SequenceToSequence>(config, spec, make_encoder, source, seed, stream);
+  return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
 ModelConfig whisper_resolved(const ModelConfig& given) {

@@ -14,19 +14,6 @@ RecurrentMixer::RecurrentMixer(const ModuleName& name, Linear first, Linear proj
       gate_(gate),
       gain_(rms_norm_gain(name / "norm", gain, {norm.epsilon}, stream)) {}
 
-KeptNumbers RecurrentMixer::kept() const {
-  const auto product = static_cast<double>(first_.weight().shape()[0]),
-             scanned = static_cast<double>(inner());
-  return {product + scanned, product + scanned, product + scanned, product};
-}
-
-TokenFlops RecurrentMixer::flops(std::int64_t time) const {
-  constexpr double kBackward = 2.6;  // forwards: two gradients of each product, and states again
-  const double scan = scan_flops();
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = scan, .backward = kBackward * scan, .attended = scan};
-}
-
 Tensor RecurrentMixer::normed(const Tensor& y, const Tensor& product, const Stream& stream) {
   Tensor normal = Tensor::empty_like(y, MemoryKind::kActivations, stream);
   kernels::gated_norm_forward(normal.as_rows(), y.as_rows(), product.as_rows(), gate_,
@@ -40,10 +27,6 @@ Tensor RecurrentMixer::rebuild(const Tensor& source, const Pass& pass, const Str
     return scan(convolution_.forward(source, Tensor{}, pass, stream), source, {}, pass, stream);
   return scan(convolution_.forward(source, carried->first.rows, pass, stream), source,
               {carried->first.scan, carried->last.scan}, pass, stream);
-}
-
-SegmentCarry::Slot* RecurrentMixer::slot(const Pass& pass) const {
-  return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
 }
 
 /// The rows of what the segment ends with, and memory for the state.
@@ -170,19 +153,6 @@ std::unique_ptr<BranchState> RecurrentMixer::make_state(TextRoom room, DType dty
                                                         const Stream& stream) const {
   return std::make_unique<RecurrentState>(convolution_.state_shape(room.texts),
                                           scan_state(room.texts), dtype, stream);
-}
-
-void RecurrentMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                                const Stream& stream) {
-  TwoProductBranch::initialize(deviations, seed, stream);
-  convolution_.initialize(seed, stream);
-}
-
-void RecurrentMixer::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  convolution_.visit_parameters(visit);
-  visit(gain_);
-  projection_.visit_parameters(visit);
 }
 
 }  // namespace hybrid_trainer
