@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/distributed/distributed_config.h"
 #include "hybrid_trainer/files/checkpoint_config.h"

@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/data/batch_order.h"
+#include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/data/token_dataset.h"
 
 namespace hybrid_trainer {
@@ -95,19 +96,6 @@ class EvaluationWindows final : public EvaluationBatches {
   std::int64_t rest_;     // length of the last one, 0 where there is none
   Batch memory_;
 };
-
-/// Which tokens of a sequence a model is to tell. Of them four in five stand as the mask token, one in
-/// ten as a random token of the data, and one in ten as they are (Devlin et al. 2019, "BERT").
-struct MaskSettings {
-  double share = 0.15;  // of a sequence's tokens, rounded, and at least one
-  std::int32_t mask_token = 0;
-  std::int32_t words = 0;  // ids of the data: those below
-  std::uint64_t seed = 0;
-};
-
-/// Tokens of a sequence of T that are chosen: always as many, so that all parts of a batch weigh the
-/// same.
-std::int64_t masked_tokens(double share, std::int64_t length);
 
 /// Another source's batches for a model that sees both sides of a token: chosen tokens are their own
 /// targets, all others have none. Which are chosen, and what they become, follows from seed, batch
