@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/error.h"
-#include "src/config/stretches.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "src/core/clock.h"
 #include "src/core/messages.h"
 #include "src/data/examples/example_rows.h"
@@ -51,22 +51,16 @@ class Pretraining final : public LanguageTask {
         validation_(folder_, Split::kValidation, known_vocabulary(settings)),
         checksum_(sampled_checksum(train_) + sampled_checksum(validation_)) {}
 
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    auto windows = std::make_unique<WindowBatches>(
-        train_, BatchSettings{.batch_size = config.effective_batch(),
-                              .sequence_length = config.data.sequence_length,
-                              .shuffle = config.data.shuffle,
-                              .seed = static_cast<std::uint64_t>(config.training.seed),
-                              .stretches = Stretches(config).batches(),
-                              .goes_on = config.data.carry_state});
-    if (!config.masks()) return windows;
-    return std::make_unique<MaskedBatches>(
-        std::move(windows),
-        config.masking(train_.vocabulary_size().value_or(config.data_vocabulary())));
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return std::make_shared<TokenWindows>(
+        train_, TokenWindows::Settings{.sequence_length = config.data.sequence_length,
+                                       .shifts = config.data.shuffle && !config.data.carry_state,
+                                       .seed = static_cast<std::uint64_t>(config.training.seed),
+                                       .masks = config.masking(train_.vocabulary_size())});
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return window_evaluation(validation_, config, config.data.sequence_length, stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    return TokenWindows::to_measure_on(validation_, config.data.sequence_length,
+                                       config.masking(validation_.vocabulary_size()));
   }
 
  private:
@@ -138,13 +132,11 @@ class FineTuning final : public LanguageTask {
         end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
         sequence_length_(settings.config.data.sequence_length) {}
 
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return shuffled_batches(examples(config, data_.train, train_references_), config);
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return examples(config, data_.train, train_references_);
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return std::make_unique<OrderedBatches>(
-        examples(config, data_.validation, validation_references_), config.data.batch_size, stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    return examples(config, data_.validation, validation_references_);
   }
 
  private:

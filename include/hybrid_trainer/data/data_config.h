@@ -17,7 +17,6 @@ struct MaskSettings {
   double share = 0.15;  // of a sequence's tokens, rounded, and at least one
   std::int32_t mask_token = 0;
   std::int32_t words = 0;  // ids of the data: those below
-  std::uint64_t seed = 0;
 };
 
 /// Number of chosen tokens of a sequence of T: always as many, so that all parts of a batch weigh the
