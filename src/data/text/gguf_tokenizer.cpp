@@ -75,13 +75,6 @@ const NamedWords& words_of(const GgufFile& file) {
           : "; take the model's Hugging Face folder instead"));
 }
 
-json::object byte_level(bool makes_words) {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", makes_words}};
-}
-
 json::object sequence(const char* key, json::array steps) {
   return {{"type", "Sequence"}, {key, std::move(steps)}};
 }
@@ -106,11 +99,11 @@ class BytePipeline {
                            {"pattern", json::object{{"Regex", word_expression(words_.pattern)}}},
                            {"behavior", "Isolated"},
                            {"invert", false}},
-              byte_level(false)});
-    if (!words_.digits_apart) return byte_level(true);
+              byte_level(false, false)});
+    if (!words_.digits_apart) return byte_level(false, true);
     return sequence("pretokenizers",
                     json::array{json::object{{"type", "Digits"}, {"individual_digits", true}},
-                                byte_level(true)});
+                                byte_level(false, true)});
   }
 
  private:
@@ -223,13 +216,7 @@ class GgufTokenizer {
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const bool is_special = uses_[id] == TokenType::kControl || uses_[id] == TokenType::kUnknown;
       if (!is_special && uses_[id] != TokenType::kUserDefined) continue;
-      added.push_back(json::object{{"id", static_cast<std::int64_t>(id)},
-                                   {"content", tokens_[id]},
-                                   {"single_word", false},
-                                   {"lstrip", false},
-                                   {"rstrip", false},
-                                   {"normalized", false},
-                                   {"special", is_special}});
+      added.push_back(added_token(static_cast<std::int64_t>(id), tokens_[id], is_special));
     }
     return added;
   }
@@ -255,18 +242,6 @@ class GgufTokenizer {
                         {"pair", json::array()},
                         {"special_tokens", std::move(tokens)}};
   }
-  json::object root(json::value normalizer, json::value pre_tokenizer, json::value post_processor,
-                    json::value decoder, json::object model) const {
-    return {{"version", "1.0"},
-            {"truncation", nullptr},
-            {"padding", nullptr},
-            {"added_tokens", added_tokens()},
-            {"normalizer", std::move(normalizer)},
-            {"pre_tokenizer", std::move(pre_tokenizer)},
-            {"post_processor", std::move(post_processor)},
-            {"decoder", std::move(decoder)},
-            {"model", std::move(model)}};
-  }
   json::object model(json::array merges, bool by_bytes, bool ignores_merges) const {
     const auto* unknown = by_bytes ? nullptr : special_.find("unk");
     return {{"type", "BPE"},
@@ -290,8 +265,13 @@ class GgufTokenizer {
     json::array merges;
     for (const std::string& merge : file_.texts(concat(kPrefix, "merges")))
       merges.emplace_back(merge);
-    return root(pipeline.normalizer(), pipeline.pre_tokenizer(), template_of(words.adds_bos),
-                byte_level(true), model(std::move(merges), true, words.ignores_merges));
+    return TokenizerJson{.added_tokens = added_tokens(),
+                         .normalizer = pipeline.normalizer(),
+                         .pre_tokenizer = pipeline.pre_tokenizer(),
+                         .post_processor = template_of(words.adds_bos),
+                         .decoder = byte_level(false, true),
+                         .model = model(std::move(merges), true, words.ignores_merges)}
+        .root();
   }
 
   json::object by_scores() const {
@@ -308,9 +288,12 @@ class GgufTokenizer {
       decoders.push_back(
           json::object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
-    return root(std::move(normalizer), nullptr, template_of(true),
-                sequence("decoders", std::move(decoders)),
-                model(scored_merges(scores), false, false));
+    return TokenizerJson{.added_tokens = added_tokens(),
+                         .normalizer = std::move(normalizer),
+                         .post_processor = template_of(true),
+                         .decoder = sequence("decoders", std::move(decoders)),
+                         .model = model(scored_merges(scores), false, false)}
+        .root();
   }
 
   json::array scored_merges(const std::vector<double>& scores) const {

@@ -104,6 +104,11 @@ bool JsonPlace::flag() const {
   fail_kind("true or false");
 }
 
+bool JsonPlace::flag(std::string_view key, bool otherwise) const {
+  const auto member = find(key);
+  return member ? member->flag() : otherwise;
+}
+
 std::int64_t JsonPlace::count(std::int64_t most) const {
   const std::int64_t* count = value_->if_int64();
   if (count != nullptr && *count >= 0 && *count <= most) return *count;
