@@ -83,32 +83,22 @@ json::object replace(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", json::object{{"String", from}}}, {"content", to}};
 }
 
-/// The parts of a tokenizer.json of a byte-level BPE.
-class BytePipeline {
- public:
-  explicit BytePipeline(const NamedWords& words) : words_(words) {}
-  json::value normalizer() const {
-    return words_.composes ? json::value(json::object{{"type", "NFC"}}) : json::value();
-  }
-  json::value pre_tokenizer() const {
-    if (words_.pattern != WordPattern::kGpt2)
-      return sequence(
-          "pretokenizers",
-          json::array{
-              json::object{{"type", "Split"},
-                           {"pattern", json::object{{"Regex", word_expression(words_.pattern)}}},
-                           {"behavior", "Isolated"},
-                           {"invert", false}},
-              byte_level(false, false)});
-    if (!words_.digits_apart) return byte_level(false, true);
-    return sequence("pretokenizers",
-                    json::array{json::object{{"type", "Digits"}, {"individual_digits", true}},
-                                byte_level(false, true)});
-  }
-
- private:
-  const NamedWords& words_;
-};
+/// Pre-tokenizer of a byte-level BPE.
+json::object pre_tokenizer_of(const NamedWords& words) {
+  if (words.pattern != WordPattern::kGpt2)
+    return sequence(
+        "pretokenizers",
+        json::array{
+            json::object{{"type", "Split"},
+                         {"pattern", json::object{{"Regex", word_expression(words.pattern)}}},
+                         {"behavior", "Isolated"},
+                         {"invert", false}},
+            byte_level(false, false)});
+  if (!words.digits_apart) return byte_level(false, true);
+  return sequence("pretokenizers",
+                  json::array{json::object{{"type", "Digits"}, {"individual_digits", true}},
+                              byte_level(false, true)});
+}
 
 /// Merges of a tokenizer by scores: of each token all ways to make it of two others, the best token first.
 class ScoredMerges {
@@ -258,25 +248,26 @@ class GgufTokenizer {
 
   json::object by_merges() const {
     const NamedWords& words = words_of(file_);
-    const BytePipeline pipeline(words);
     if (file_.find(concat(kPrefix, "merges")) == nullptr)
       throw DataError(concat(path(), ": ", kPrefix, "merges is missing, and its tokenizer is made ",
                              "of them; convert the model anew"));
     json::array merges;
     for (const std::string& merge : file_.texts(concat(kPrefix, "merges")))
       merges.emplace_back(merge);
-    return TokenizerJson{.added_tokens = added_tokens(),
-                         .normalizer = pipeline.normalizer(),
-                         .pre_tokenizer = pipeline.pre_tokenizer(),
-                         .post_processor = template_of(words.adds_bos),
-                         .decoder = byte_level(false, true),
-                         .model = model(std::move(merges), true, words.ignores_merges)}
+    return TokenizerJson{
+        .added_tokens = added_tokens(),
+        .normalizer = words.composes ? json::value(json::object{{"type", "NFC"}}) : json::value(),
+        .pre_tokenizer = pre_tokenizer_of(words),
+        .post_processor = template_of(words.adds_bos),
+        .decoder = byte_level(false, true),
+        .model = model(std::move(merges), true, words.ignores_merges)}
         .root();
   }
 
   json::object by_scores() const {
     const std::vector<double> scores = file_.numbers(concat(kPrefix, "scores"));
     check_length(scores.size(), "scores");
+    json::object scored = model(scored_merges(scores), false, false);
     const bool adds_blank = flag("add_space_prefix", true);
     json::value normalizer = replace(" ", kWordStart);
     json::array decoders{replace(kWordStart, " "), json::object{{"type", "ByteFallback"}},
@@ -292,7 +283,7 @@ class GgufTokenizer {
                          .normalizer = std::move(normalizer),
                          .post_processor = template_of(true),
                          .decoder = sequence("decoders", std::move(decoders)),
-                         .model = model(scored_merges(scores), false, false)}
+                         .model = std::move(scored)}
         .root();
   }
 
