@@ -1,7 +1,5 @@
 #pragma once
 
-#include <memory>
-#include <optional>
 #include <span>
 
 #include "hybrid_trainer/core/batch.h"

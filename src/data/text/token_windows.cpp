@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
