@@ -19,7 +19,7 @@ bool reaches_multiple(std::int64_t before, std::int64_t count, std::int64_t ever
 /// Epochs that are shorter than this many steps are not each worth a checkpoint.
 constexpr std::int64_t kFewSteps = 10;
 
-CheckpointConfig with_fewer_epochs(CheckpointConfig config, const BatchSource& batches) {
+CheckpointConfig with_fewer_epochs(CheckpointConfig config, const ShuffledBatches& batches) {
   if (config.every_epochs > 0)
     config.every_epochs = std::max(config.every_epochs, batches.epochs_in(kFewSteps));
   return config;
@@ -28,7 +28,7 @@ CheckpointConfig with_fewer_epochs(CheckpointConfig config, const BatchSource& b
 }  // namespace
 
 CheckpointSchedule::CheckpointSchedule(const HybridTrainerConfig& config,
-                                       const BatchSource& batches)
+                                       const ShuffledBatches& batches)
     : config_(with_fewer_epochs(config.checkpoint, batches)),
       counts_minutes_(config.saves_by_time()),
       batches_(batches) {}

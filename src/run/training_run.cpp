@@ -72,8 +72,9 @@ class TrainingRun {
         stream_(make_device_pool(find_device(config_.device, settings.local_rank),
                                  config_.device_budget())),
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
-        loader_(task_->batches(config_), config_.data.prefetch_depth, batches_stream()),
-        evaluation_(task_->evaluation(config_, batches_stream())),
+        loader_(shuffled_batches(task_->training(config_), config_), config_.data.prefetch_depth,
+                batches_stream()),
+        evaluation_(task_->validation(config_), config_.data.batch_size, batches_stream()),
         directory_(ranks_.open(settings, config_, *task_)),
         run_{settings.run.string()},
         saving_(run_.checkpoints(), settings),
@@ -110,7 +111,7 @@ class TrainingRun {
   Stream stream_;
   Stream host_;  // of host memory
   BatchLoader loader_;
-  std::unique_ptr<EvaluationBatches> evaluation_;
+  OrderedBatches evaluation_;
   RunDirectory directory_;  // of this rank
   RunPaths run_;            // of all
   RunSaving saving_;
@@ -175,7 +176,7 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
     const bool went_back_before = config_before_ && config_before_->divergence.rolls_back();
     const bool saves_first = config_.divergence.rolls_back() &&  // what it began with
                              (trainer.steps_done() == 0 || !went_back_before);
-    TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, *evaluation_,
+    TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, evaluation_,
                        saving_, run_.checkpoints(), model, trainer, records, now_});
     const RunEnd end = loop.step_to_end(saves_first);
     const bool finished = end == RunEnd::kFinished;

@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/nn/network.h"
-#include "src/data/dataset.h"
 #include "src/data/synthetic/synthetic_set.h"
 
 namespace hybrid_trainer {

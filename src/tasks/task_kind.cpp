@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "src/core/messages.h"
 #include "src/generation/evaluation.h"
 #include "src/run/language_task.h"
@@ -28,7 +29,7 @@ void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
 
 /// What is measured on; of clips also which.
 struct MeasuredRows {
-  std::unique_ptr<EvaluationBatches> batches;
+  OrderedBatches batches;
   std::vector<ExampleRow> clips{};
 };
 
@@ -84,8 +85,8 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
                : references_of_base(RunPaths{folder}, PackedRows(data.validation, packing),
                                     config.batch_size, stream);
   const bool are_clips = files.heard_seconds > 0;
-  return {std::make_unique<OrderedBatches>(dataset_of_rows(data.validation, packing, run.config),
-                                           config.batch_size, host),
+  return {OrderedBatches(dataset_of_rows(data.validation, packing, run.config), config.batch_size,
+                         host),
           are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
 }
 
@@ -106,8 +107,10 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
-  return {window_evaluation(*shards, run.config,
-                            on.length == 0 ? run.config.data.sequence_length : on.length, host)};
+  const auto windows = TokenWindows::to_measure_on(
+      *shards, on.length == 0 ? run.config.data.sequence_length : on.length,
+      run.config.masking(shards->vocabulary_size()));
+  return {OrderedBatches(windows, run.config.data.batch_size, host)};
 }
 
 /// Six digits.
@@ -171,7 +174,7 @@ Score language_score(const TrainedRun& run, const Measuring& on, DType dtype,
   const GenerationKeys keys = rows.clips.empty() ? GenerationKeys() : generation_keys_of(run);
   keys.require_honored();
   const EvaluationResult result =
-      evaluate(run.model(), *rows.batches, dtype, stream, {}, run.config.memory.segment_length);
+      evaluate(run.model(), rows.batches, dtype, stream, {}, run.config.memory.segment_length);
   if (result.preference) return pairs_score(result, run.config.objective);
   if (rows.clips.empty()) return text_score(result, run.config);
   const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, keys);

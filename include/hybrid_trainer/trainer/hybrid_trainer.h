@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/data/batch_order.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/observability/step_record.h"

@@ -4,7 +4,6 @@
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "src/distributed/ordered_sum.h"
