@@ -370,10 +370,10 @@ std::string parse_quantization_config(const json::object& config, const std::str
   const json::value* method = asked.if_contains("quant_method");
   if (method != nullptr && *method == kMicroScalingForm) return kMicroScalingForm;
   ConfigReader reader(asked, "quantization_config.");
-  reader.expect({"quant_method", {std::string("bitsandbytes")}});
-  reader.expect({"bnb_4bit_quant_storage", {std::string("uint8")}});
-  reader.expect({"bnb_4bit_quant_type", {std::string("nf4"), std::string("fp4")}});
-  reader.expect({"llm_int8_has_fp16_weight", {false}});
+  reader.expect("quant_method", {"bitsandbytes"});
+  reader.expect("bnb_4bit_quant_storage", {"uint8"});
+  reader.expect("bnb_4bit_quant_type", {"nf4", "fp4"});
+  reader.expect("llm_int8_has_fp16_weight", {false});
   for (const char* key :
        {"load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit",
         "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype", "llm_int8_skip_modules",

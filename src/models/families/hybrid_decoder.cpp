@@ -338,18 +338,21 @@ ProductFiles state_space_files(const ModelConfig&) {
   return {.first = {"in_proj"}, .last = "out_proj"};
 }
 
-HuggingFaceLayout with_attention(const char* model_type, const char* architecture) {
+void sizes_with_attention(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers);
+  keys.member("num_attention_heads", model.heads);
+  keys.member("hidden_size", model.width);
+  keys.member("vocab_size", model.vocabulary);
+  keys.member("tie_word_embeddings", model.tied_head, 0);
+  keys.member("attention_bias", model.attention_bias, 0);
+}
+
+HuggingFaceLayout with_attention(const char* model_type, const char* architecture,
+                                 void (*keys)(ConfigKeys& keys, ModelConfig& model)) {
   return {.model_type = model_type,
           .architecture = architecture,
           .prefix = "model.",
-          .members = {{"num_hidden_layers", &ModelConfig::layers},
-                      {"num_attention_heads", &ModelConfig::heads},
-                      {"hidden_size", &ModelConfig::width},
-                      {"vocab_size", &ModelConfig::vocabulary},
-                      {"tie_word_embeddings", &ModelConfig::tied_head, 0},
-                      {"attention_bias", &ModelConfig::attention_bias, 0}},
-          .fixed = {silu_key()},
-          .written = written_of_attention,
+          .keys = keys,
           .tied_head = "embed_tokens.weight",
           .ignored = {".rotary_emb.inv_freq"},
           .has_mixers = true};

@@ -223,59 +223,43 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back("model.rope_scaling.type: dynamic wants a head_size of at least 4");
 }
 
-HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
-  HuggingFaceLayout layout{
-      .model_type = kind.model_type,
-      .architecture = kind.architecture,
-      .prefix = "model.",
-      .members = {{"num_hidden_layers", &ModelConfig::layers},
-                  {"num_attention_heads", &ModelConfig::heads},
-                  {"hidden_size", &ModelConfig::width},
-                  {"vocab_size", &ModelConfig::vocabulary},
-                  {"max_position_embeddings", &ModelConfig::context, kind.file_context},
-                  {"num_key_value_heads", &ModelConfig::key_heads, kind.file_key_heads, true},
-                  {"rms_norm_eps", &ModelConfig::norm_epsilon, kind.file_epsilon},
-                  {"tie_word_embeddings", &ModelConfig::tied_head,
-                   kind.file_tied_head ? 1.0 : 0.0}},
-      .fixed = {},
-      .groups = {rotary_keys({.theta = kind.file_theta,
-                              .windows_have_own = kind.window_rope,
-                              .wants_scaling = kind.file_wants_scaling})},
-      .written = written_of_attention,
-      .tied_head = "embed_tokens.weight",
-      .ignored = {".rotary_emb.inv_freq"},
-      .tells_windows = kind.window_keys != WindowKeys::kNone,
-      .experts_are_parameters = kind.experts_are_parameters};
-  const auto member = [&](const char* key, auto pointer, double missing) {
-    layout.members.push_back({key, pointer, missing});
-  };
-  member("head_dim", &ModelConfig::head_size, kind.file_head_size);
-  if (has_feed_forward(kind))
-    layout.members.push_back({"intermediate_size", &ModelConfig::inner_width});
-  if (layout.tells_windows) layout.groups.push_back(window_keys(kind.window_keys, kind.windows));
-  if (has_experts(kind)) layout.groups.push_back(expert_keys(kind.experts->keys));
-  if (kind.limits_values)
-    layout.members.push_back({"clip_qkv", &ModelConfig::query_key_value_limit, 0, true});
-  if (kind.scales) add(layout.members, scale_members());
+void rotary_decoder_keys(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers);
+  keys.member("num_attention_heads", model.heads);
+  keys.member("hidden_size", model.width);
+  keys.member("vocab_size", model.vocabulary);
+  keys.member("max_position_embeddings", model.context, kind.file_context);
+  keys.nullable("num_key_value_heads", model.key_heads, kind.file_key_heads);
+  keys.member("rms_norm_eps", model.norm_epsilon, kind.file_epsilon);
+  keys.member("tie_word_embeddings", model.tied_head, kind.file_tied_head);
+  keys.member("head_dim", model.head_size, kind.file_head_size);
+  if (has_feed_forward(kind)) keys.member("intermediate_size", model.inner_width);
+  if (kind.limits_values) keys.nullable("clip_qkv", model.query_key_value_limit, 0);
+  if (kind.scales) scale_keys(keys, model);
   if (kind.attention_bias)
-    member("attention_bias", &ModelConfig::attention_bias, kind.file_attention_bias ? 1 : 0);
-  if (kind.mlp_bias) member("mlp_bias", &ModelConfig::mlp_bias, 0);
-  if (kind.gate == kernels::Gate::kGelu) {
-    layout.fixed = {{"hidden_activation", {std::string("gelu_pytorch_tanh")}},
-                    {"hidden_act", {std::string("gelu_pytorch_tanh")}}};
-  } else {
-    layout.fixed = {silu_key()};
-  }
-  if (has_experts(kind) && kind.biased_queries) layout.fixed.push_back({"qkv_bias", {true}});
+    keys.member("attention_bias", model.attention_bias, kind.file_attention_bias);
+  if (kind.mlp_bias) keys.member("mlp_bias", model.mlp_bias, 0);
   if (kind.caps) {
-    const bool second = !kind.window_rope;
-    member("query_pre_attn_scalar", &ModelConfig::query_scalar, 256);
-    layout.members.push_back(
-        {"attn_logit_softcapping", &ModelConfig::attention_cap, second ? 50.0 : 0.0, true});
-    layout.members.push_back(
-        {"final_logit_softcapping", &ModelConfig::logit_cap, second ? 30.0 : 0.0, true});
+    keys.member("query_pre_attn_scalar", model.query_scalar, 256);
+    keys.nullable("attn_logit_softcapping", model.attention_cap, kind.file_attention_cap);
+    keys.nullable("final_logit_softcapping", model.logit_cap, kind.file_logit_cap);
   }
-  return layout;
+  if (!keys.fit(model)) return;
+  rotary_keys(keys, model,
+              {.theta = kind.file_theta,
+               .windows_have_own = kind.window_rope,
+               .wants_scaling = kind.file_wants_scaling});
+  if (kind.window_keys != WindowKeys::kNone)
+    window_keys(keys, model, kind.window_keys, kind.windows);
+  if (has_experts(kind)) expert_keys(keys, model, kind.experts->keys);
+  if (kind.gate == kernels::Gate::kGelu) {
+    for (const char* key : {"hidden_activation", "hidden_act"})
+      keys.fixed(key, {"gelu_pytorch_tanh"});
+  } else {
+    silu_key(keys);
+  }
+  if (has_experts(kind) && kind.biased_queries) keys.fixed("qkv_bias", {true});
+  written_of_attention(keys, model);
 }
 
 }  // namespace
@@ -295,7 +279,17 @@ ModelFamily rotary_decoder_family(const RotaryDecoder& kind) {
                 return std::make_unique<Decoder>(config, spec, seed, stream);
               },
           .presets = kind.presets,
-          .hugging_face = layout_of(kind)};
+          .hugging_face = {.model_type = kind.model_type,
+                           .architecture = kind.architecture,
+                           .prefix = "model.",
+                           .keys =
+                               [kind](ConfigKeys& keys, ModelConfig& model) {
+                                 rotary_decoder_keys(kind, keys, model);
+                               },
+                           .tied_head = "embed_tokens.weight",
+                           .ignored = {".rotary_emb.inv_freq"},
+                           .tells_windows = kind.window_keys != WindowKeys::kNone,
+                           .experts_are_parameters = kind.experts_are_parameters}};
 }
 
 }  // namespace hybrid_trainer

@@ -107,6 +107,8 @@ ModelFamily gemma2_family() {
   RotaryDecoder kind = gemma("gemma2", "Gemma 2", "Gemma2ForCausalLM");
   kind.windows = "wa";
   kind.file_context = 8192;
+  kind.file_attention_cap = 50;
+  kind.file_logit_cap = 30;
   return rotary_decoder_family(kind);
 }
 

@@ -153,8 +153,6 @@ constexpr const char* kSparseStep = "decoder_sparse_step";
 constexpr double kSharpness = 1.702;  // of kernels::ClampedGate
 constexpr const char* kNoise = "router_jitter_noise";
 
-std::string first_of(std::string_view keys) { return std::string(keys.substr(0, keys.find('|'))); }
-
 bool is_zero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
 }
@@ -220,7 +218,7 @@ void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& ke
   reader.read(experts.chosen, kChosen, keys.missing_chosen);
   if (experts.chosen > experts.count)
     reader.problem(concat(kChosen, ": got ", experts.chosen, ", want at most ",
-                          first_of(keys.count), ", ", experts.count));
+                          first_key(keys.count), ", ", experts.count));
   reader.read(experts.inner_width, std::string(keys.inner_width), keys.missing_inner_width);
   if (!keys.shared_width.empty()) {
     const std::string shared(keys.shared_width);
@@ -231,7 +229,7 @@ void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& ke
   read_rule(reader, experts, keys);
   if (!keys.gate_limit.empty()) {
     reader.read(experts.gate_limit, std::string(keys.gate_limit), 7);
-    reader.expect({"swiglu_alpha", {kSharpness}});
+    reader.expect("swiglu_alpha", {kSharpness});
     check_names_agree(reader, concat(kChosen, "|experts_per_token"));
     for (const char* key : {"experts_per_token", "initial_context_length"}) reader.know(key);
   }
@@ -267,7 +265,7 @@ void read_expert_keys(ConfigReader& reader, ModelConfig& model, const ExpertKeys
 
 void write_expert_keys(json::object& config, const ModelConfig& model, const ExpertKeys& keys) {
   const ExpertConfig& experts = model.experts;
-  config[first_of(keys.count)] = experts.count;
+  config[first_key(keys.count)] = experts.count;
   if (experts.count == 0) return;
   const bool sums_to_one = experts.rule == kSoftmaxOfChosenRule;
   if (experts.rule == kSigmoidRule || (keys.sums_to_one.empty() && !sums_to_one))
@@ -292,50 +290,41 @@ void write_expert_keys(json::object& config, const ModelConfig& model, const Exp
 
 }  // namespace
 
-KeyGroup mixer_keys(MixerKeys keys, char mixer) {
-  return {[=](ConfigReader& reader, ModelConfig& model) {
-            read_mixer_keys(reader, model, keys, mixer);
-          },
-          [=](json::object& config, const ModelConfig& model) {
-            write_mixer_keys(config, model, keys);
-          }};
+void mixer_keys(ConfigKeys& keys, ModelConfig& model, MixerKeys mixers, char mixer) {
+  if (ConfigReader* const reader = keys.reader())
+    return read_mixer_keys(*reader, model, mixers, mixer);
+  write_mixer_keys(keys.written(), model, mixers);
 }
 
-KeyGroup mamba_keys(const MambaKeys& keys) {
-  return {[=](ConfigReader& reader, ModelConfig& model) { read_mamba_keys(reader, model, keys); },
-          [=](json::object& config, const ModelConfig& model) {
-            write_mamba_keys(config, model, keys);
-          }};
+void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba) {
+  if (ConfigReader* const reader = keys.reader()) return read_mamba_keys(*reader, model, mamba);
+  write_mamba_keys(keys.written(), model, mamba);
 }
 
-KeyGroup expert_keys(const ExpertKeys& keys) {
-  return {[=](ConfigReader& reader, ModelConfig& model) { read_expert_keys(reader, model, keys); },
-          [=](json::object& config, const ModelConfig& model) {
-            write_expert_keys(config, model, keys);
-          }};
+void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& experts) {
+  if (ConfigReader* const reader = keys.reader()) return read_expert_keys(*reader, model, experts);
+  write_expert_keys(keys.written(), model, experts);
 }
 
-KeyGroup no_expert_keys(const std::string& count, double missing_count) {
-  return {[=](ConfigReader& reader, ModelConfig& model) {
-            refuse_experts(reader, model.layers, count, missing_count);
-          },
-          [=](json::object& config, const ModelConfig&) { config[count] = 0; }};
+void no_expert_keys(ConfigKeys& keys, const ModelConfig& model, const std::string& count,
+                    double missing_count) {
+  if (ConfigReader* const reader = keys.reader())
+    return refuse_experts(*reader, model.layers, count, missing_count);
+  keys.written()[count] = 0;
 }
 
-std::vector<HuggingFaceLayout::Member> scale_members() {
-  return {{"embedding_multiplier", &ModelConfig::embedding_scale, 1},
-          {"residual_multiplier", &ModelConfig::residual_scale, 1},
-          {"logits_scaling", &ModelConfig::logit_scale, 1, false, KeyUnit::kReciprocal},
-          {"attention_multiplier", &ModelConfig::query_scalar, 1, false, KeyUnit::kReciprocalRoot}};
+void scale_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("embedding_multiplier", model.embedding_scale, 1);
+  keys.member("residual_multiplier", model.residual_scale, 1);
+  keys.reciprocal("logits_scaling", model.logit_scale);
+  keys.reciprocal_root("attention_multiplier", model.query_scalar);
 }
 
-std::vector<HuggingFaceLayout::Fixed> written_of_attention(const ModelConfig& model) {
-  return {{"initializer_range", {model.initializer_range.value_or(0.02)}},
-          {"attention_dropout", {0.0}}};
+void written_of_attention(ConfigKeys& keys, const ModelConfig& model) {
+  keys.only_written("initializer_range", model.initializer_range.value_or(0.02));
+  keys.only_written("attention_dropout", 0.0);
 }
 
-HuggingFaceLayout::Fixed silu_key() {
-  return {"hidden_act", {std::string("silu"), std::string("swish")}};
-}
+void silu_key(ConfigKeys& keys) { keys.fixed("hidden_act", {"silu", "swish"}); }
 
 }  // namespace hybrid_trainer

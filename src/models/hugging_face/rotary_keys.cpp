@@ -17,7 +17,7 @@ constexpr const char* kPositionType = "position_embedding_type";
 
 /// partial_rotary_factor, and how positions of images are told, which for texts alone is no matter.
 void read_share(ConfigReader& reader, double* share, double missing) {
-  if (share == nullptr) return reader.expect({"partial_rotary_factor", {1.0, std::int64_t{1}}});
+  if (share == nullptr) return reader.expect("partial_rotary_factor", {1.0, 1});
   reader.read(*share, "partial_rotary_factor", missing);
   for (const char* key : {"mrope_section", "mrope_interleaved"}) reader.know(key);
 }
@@ -182,10 +182,6 @@ void read_position_type(ConfigReader& reader, ModelConfig& model) {
     reader.refuse(kPositionType, *type, "\"rope\", \"nope\" or null");
 }
 
-void write_position_type(json::object& config, const ModelConfig& model) {
-  config[kPositionType] = model.rotary_share > 0 ? "rope" : "nope";
-}
-
 void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
                       const std::string& pattern) {
   const json::value* window = reader.find("sliding_window");
@@ -257,22 +253,21 @@ void write_window_keys(json::object& config, const ModelConfig& model, WindowKey
 
 }  // namespace
 
-KeyGroup rotary_keys(const RotaryKeys& keys) {
-  return {[=](ConfigReader& reader, ModelConfig& model) { read_rotary_keys(reader, model, keys); },
-          [=](json::object& config, const ModelConfig& model) {
-            write_rotary_keys(config, model, keys);
-          }};
+void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary) {
+  if (ConfigReader* const reader = keys.reader()) return read_rotary_keys(*reader, model, rotary);
+  write_rotary_keys(keys.written(), model, rotary);
 }
 
-KeyGroup position_type_keys() { return {read_position_type, write_position_type}; }
+void position_type_keys(ConfigKeys& keys, ModelConfig& model) {
+  if (ConfigReader* const reader = keys.reader()) return read_position_type(*reader, model);
+  keys.written()[kPositionType] = model.rotary_share > 0 ? "rope" : "nope";
+}
 
-KeyGroup window_keys(WindowKeys keys, const std::string& pattern) {
-  return {[=](ConfigReader& reader, ModelConfig& model) {
-            read_window_keys(reader, model, keys, pattern);
-          },
-          [=](json::object& config, const ModelConfig& model) {
-            write_window_keys(config, model, keys);
-          }};
+void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
+                 const std::string& pattern) {
+  if (ConfigReader* const reader = keys.reader())
+    return read_window_keys(*reader, model, windows, pattern);
+  write_window_keys(keys.written(), model, windows);
 }
 
 }  // namespace hybrid_trainer
