@@ -62,6 +62,20 @@ struct HuggingFaceLayout {
   }
 };
 
+/// A family's models in the files of llama.cpp.
+struct GgufLayout {
+  std::string architecture{};    // "llama"; empty: llama.cpp has none that computes the same
+  bool pairs_rows = false;       // rows j and j + D/2 of a head's queries and keys are neighbors
+  bool may_have_biases = false;  // in attention, beside those that the class always has
+  /// Gains of norms have 1 added. Files leave out what follows from the number of layers.
+  struct Gemma {
+    std::int64_t layers_of_27b = 0;  // whose scores have another scale
+    std::int64_t window_period = 0;  // layers of which the last one sees all tokens
+    bool always_caps = false;
+  };
+  std::optional<Gemma> gemma{};
+};
+
 /// All that the rest of the project knows of a kind of network.
 struct ModelFamily {
   std::string name;   // of model.family
@@ -79,6 +93,7 @@ struct ModelFamily {
       make;
   std::vector<ModelPreset> presets;
   HuggingFaceLayout hugging_face{};
+  GgufLayout gguf{};
   /// Whether `make` makes LanguageModels. A family of other networks needs no model.vocabulary.
   bool is_of_language = true;
   /// What its models do: the Hub's pipeline_tag, a title for people, and of language PEFT's task_type,

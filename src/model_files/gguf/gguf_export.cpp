@@ -67,7 +67,7 @@ std::vector<Part> parts_of(LanguageModel& model) {
     std::int64_t row = 0;
     for (const FileTensor& given : parameter.in_files()) {
       const FileTensor tensor = outputs_first(given);
-      parts.push_back({&parameter, tensor, row, name_of_tensor(model.config(), tensor.name)});
+      parts.push_back({&parameter, tensor, row, gguf_name(model.config(), tensor.name)});
       row += tensor.rows();
     }
   });

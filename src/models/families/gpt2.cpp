@@ -93,7 +93,8 @@ ModelFamily gpt2_family() {
                            .prefix = "transformer.",
                            .keys = gpt2_keys,
                            .tied_head = "wte.weight",
-                           .ignored = {".attn.bias", ".attn.masked_bias"}}};
+                           .ignored = {".attn.bias", ".attn.masked_bias"}},
+          .gguf = {.architecture = "gpt2"}};
 }
 
 }  // namespace hybrid_trainer

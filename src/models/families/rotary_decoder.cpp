@@ -289,7 +289,8 @@ ModelFamily rotary_decoder_family(const RotaryDecoder& kind) {
                            .tied_head = "embed_tokens.weight",
                            .ignored = {".rotary_emb.inv_freq"},
                            .tells_windows = kind.window_keys != WindowKeys::kNone,
-                           .experts_are_parameters = kind.experts_are_parameters}};
+                           .experts_are_parameters = kind.experts_are_parameters},
+          .gguf = kind.gguf};
 }
 
 }  // namespace hybrid_trainer

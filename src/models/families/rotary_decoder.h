@@ -48,6 +48,7 @@ struct RotaryDecoder {
   WindowKeys window_keys = WindowKeys::kNone;
   bool experts_are_parameters = false;  // see HuggingFaceLayout
   std::vector<ModelPreset> presets{};
+  GgufLayout gguf{};
 };
 
 /// The registry's row.
