@@ -12,21 +12,7 @@ namespace hybrid_trainer {
 
 namespace json = boost::json;
 
-bool has_other_labels(const ModelConfig& theirs, const ModelConfig& ours) {
-  return theirs.vision.labels != ours.vision.labels;
-}
-
 namespace {
-
-/// Adds bos_token_id and eos_token_id, and what else `token_ids` has in their place.
-void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text,
-                   const std::string& token_ids) {
-  const json::value end = end_of_text ? json::value(*end_of_text) : json::value();
-  const json::value both = json::object{{"bos_token_id", end}, {"eos_token_id", end}};
-  const json::value ids = token_ids.empty() ? both : parse_json_text(token_ids, "token ids");
-  if (!ids.is_object()) throw DataError("token ids: want a JSON object");
-  for (const auto& [key, value] : ids.get_object()) config[key] = value;
-}
 
 const ModelFamily& family_of(const json::object& config, const std::string& name,
                              const ModelRegistry& registry) {
@@ -96,41 +82,13 @@ json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayo
   return config;
 }
 
-std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
-                                     std::optional<std::int32_t> end_of_text, DType dtype,
-                                     const std::string& quantization,
-                                     const std::string& token_ids) {
-  return typed_pretty_json(
-      hugging_face_config(model, layout, end_of_text, dtype, quantization, token_ids));
-}
-
-std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
-                                         const std::string& token_ids) {
-  json::object config{{"_from_model_config", true}};
-  add_token_ids(config, end_of_text, token_ids);
-  return pretty_json(config);
-}
-
-std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
-                                               const std::string& end_of_text,
-                                               bool add_prefix_space) {
-  json::object config{
-      {"add_prefix_space", add_prefix_space},
-      {"clean_up_tokenization_spaces", false},
-      {"model_max_length", model.context},
-      {"tokenizer_class", end_of_text.empty() ? "PreTrainedTokenizerFast" : "GPT2Tokenizer"}};
-  if (!end_of_text.empty()) {
-    for (const char* role : {"bos_token", "eos_token", "unk_token"}) config[role] = end_of_text;
-  }
-  return pretty_json(config);
-}
-
-std::string hugging_face_special_tokens_text(const std::string& end_of_text) {
-  json::object tokens;
-  if (!end_of_text.empty()) {
-    for (const char* role : {"bos_token", "eos_token", "unk_token"}) tokens[role] = end_of_text;
-  }
-  return pretty_json(tokens);
+void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text,
+                   const std::string& token_ids) {
+  const json::value end = end_of_text ? json::value(*end_of_text) : json::value();
+  const json::value both = json::object{{"bos_token_id", end}, {"eos_token_id", end}};
+  const json::value ids = token_ids.empty() ? both : parse_json_text(token_ids, "token ids");
+  if (!ids.is_object()) throw DataError("token ids: want a JSON object");
+  for (const auto& [key, value] : ids.get_object()) config[key] = value;
 }
 
 json::object parse_python_object(const std::string& text, const std::string& name) {
@@ -174,13 +132,6 @@ ReadConfig read_hugging_face_config(const json::object& config, const std::strin
   collect_model_problems(model, problems, registry);
   if (!problems.empty()) throw DataError(concat(name, ": ", problems.front()));
   return {resolved_model_config(model, registry), reader.known(), reader.unknown()};
-}
-
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
-                                      const ModelRegistry& registry) {
-  const ReadConfig read = read_hugging_face_config(parse_python_object(text, name), name, registry);
-  warn_of_unknown_keys(name, read.unknown);
-  return read.model;
 }
 
 json::object config_over_base(json::object ours, const json::object& base, const std::string& name,

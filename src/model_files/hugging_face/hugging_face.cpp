@@ -222,8 +222,9 @@ void read_weights(const ModelFolder& opened, Network& network, const ModelConfig
   const auto contains = [&](const std::string& name) {
     return folder.weights.contains(folder.prefix + name);
   };
-  const bool has_new_head = !layout.classifier.empty() &&
-                            has_other_labels(theirs, resolved_model_config(model, registry));
+  const bool has_new_head =
+      !layout.classifier.empty() &&
+      theirs.vision.labels != resolved_model_config(model, registry).vision.labels;
   const auto is_new = [&](const Parameter& parameter) {
     return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
   };
@@ -301,11 +302,15 @@ void warn_of_generation_keys(const FolderFiles& folder) {
 }
 
 ModelConfig parsed_config(const ModelFolder& folder, const ModelRegistry& registry) {
-  if (folder.is_gguf())
-    return parse_hugging_face_config(boost::json::serialize(gguf_config(folder.gguf())),
-                                     folder.string(), registry);
-  return parse_hugging_face_config(folder.files().text("config.json", kMostConfigBytes),
-                                   (folder.path() / "config.json").string(), registry);
+  const std::string name =
+      folder.is_gguf() ? folder.string() : (folder.path() / "config.json").string();
+  const boost::json::object config =
+      folder.is_gguf()
+          ? gguf_config(folder.gguf())
+          : parse_python_object(folder.files().text("config.json", kMostConfigBytes), name);
+  const ReadConfig read = read_hugging_face_config(config, name, registry);
+  warn_of_unknown_keys(name, read.unknown);
+  return read.model;
 }
 
 }  // namespace
