@@ -9,6 +9,7 @@
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_export.h"
 #include "src/model_files/gguf/gguf_values.h"
+#include "src/model_files/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
 
@@ -81,9 +82,8 @@ void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const
     matrices.push_back(matrix_of(entry.name, model, path.string()));
     plan.push_back({.name = matrices.back().name.name, .shape = entry.tensor_shape()});
   }
-  const Stream host(MemoryPool::create("host"));
   write_gguf(path, values, plan, [&](std::size_t i) {
-    const Tensor there = Tensor::empty(plan[i].shape, DType::kF32, MemoryKind::kWorkspace, host);
+    const Tensor there = host_tensor(plan[i].shape);
     file.read(matrices[i].in_folder, there);
     return to_gguf(there, matrices[i].name);
   });

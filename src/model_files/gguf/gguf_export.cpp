@@ -83,9 +83,7 @@ Tensor values_of(const Part& part, const Stream& stream) {
 constexpr const char* kRotaryDivisors = "rope_freqs.weight";
 
 Tensor vector_of(const std::vector<float>& values) {
-  const Stream host(MemoryPool::create("host"));
-  const Tensor tensor = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::kF32,
-                                      MemoryKind::kWorkspace, host);
+  const Tensor tensor = host_tensor({std::ssize(values)});
   std::copy(values.begin(), values.end(), tensor.data<float>());
   return tensor;
 }

@@ -8,6 +8,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
+#include "src/model_files/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
 
@@ -46,14 +47,8 @@ std::string_view renamed(std::span<const Renamed> names, std::string_view module
   return found == names.end() ? "" : found->in_file;
 }
 
-/// Of the same shape, on the host.
-Tensor empty_like(const Tensor& values) {
-  const Stream host(MemoryPool::create("host"));
-  return Tensor::empty_like(values, MemoryKind::kWorkspace, host);
-}
-
 Tensor with_paired_rows(const Tensor& values, std::int64_t heads, bool pair) {
-  const Tensor changed = empty_like(values);
+  const Tensor changed = host_tensor(values.shape());
   const std::int64_t rows = values.shape()[0];
   const auto bytes = static_cast<std::size_t>(values.elements() / rows) * sizeof(float);
   const auto* from = static_cast<const std::byte*>(values.raw());
@@ -67,7 +62,7 @@ Tensor with_paired_rows(const Tensor& values, std::int64_t heads, bool pair) {
 }
 
 Tensor plus(const Tensor& values, float added) {
-  const Tensor changed = empty_like(values);
+  const Tensor changed = host_tensor(values.shape());
   std::transform(values.data<float>(), values.data<float>() + values.elements(),
                  changed.data<float>(), [=](float value) { return value + added; });
   return changed;

@@ -41,7 +41,7 @@ class WeightInGguf final : public FolderWeight {
     fill_zero(values.rows(row, values.size(0)), host_stream());
   }
   Tensor values() const override {
-    const Tensor values = Tensor::empty(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
+    const Tensor values = host_tensor(shape_);
     read(values);
     return values;
   }
@@ -90,7 +90,7 @@ class WeightInGguf final : public FolderWeight {
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1],
                        step = std::clamp<std::int64_t>(kElements / columns, 1, rows);
     const Stream host = host_stream();
-    const Tensor values = Tensor::empty({step, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+    const Tensor values = host_tensor({step, columns});
     const std::int64_t bytes = blocks.bytes.elements() / rows;  // of a row
     for (std::int64_t row = 0; row < rows; row += step) {
       const std::int64_t end = std::min(rows, row + step);

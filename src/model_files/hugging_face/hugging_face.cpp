@@ -16,6 +16,7 @@
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/exported_tensors.h"
+#include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/generation_config.h"
 
@@ -98,8 +99,7 @@ class NewWeight final : public FolderWeight {
  public:
   explicit NewWeight(const Shape& shape) : shape_(shape) {}
   Tensor values() const override {
-    const Stream host(MemoryPool::create("host"));
-    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host);
+    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
   }
   void read(const Tensor& values) const override {
     std::fill_n(values.data<float>(), values.elements(), 0.0f);

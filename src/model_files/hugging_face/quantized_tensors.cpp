@@ -32,8 +32,7 @@ void read_part(const HuggingFaceWeights& weights, const std::string& name, const
     throw DataError(concat(file.path(), ": ", name, " is ", entry.tensor_shape().text(), " of ",
                            entry.dtype, ", want ", wanted.text(), " of U8"));
   if (home.device().simulated) return;
-  const Tensor read = Tensor::empty(to.shape(), DType::kU8, MemoryKind::kWorkspace,
-                                    Stream(MemoryPool::create("host")));
+  const Tensor read = host_tensor(to.shape(), DType::kU8);
   const auto bytes = static_cast<std::size_t>(read.bytes());
   file.read_bytes(name, static_cast<std::size_t>(part.part) * bytes, read.raw(), bytes);
   wait_for_copy(to, read, home);
@@ -80,8 +79,7 @@ Tensor read_flat(const HuggingFaceWeights& weights, const std::string& name, DTy
   const Shape shape = file.entry(name).tensor_shape();
   if (shape.elements() != elements)
     refuse(weights, name, concat("is ", shape.text(), ", want ", elements, " elements"));
-  const Stream host(MemoryPool::create("host"));
-  const Tensor tensor = Tensor::empty(shape, dtype, MemoryKind::kWorkspace, host);
+  const Tensor tensor = host_tensor(shape, dtype);
   file.read(name, tensor);
   return tensor.view({elements});
 }
@@ -169,9 +167,8 @@ EightBitTensors read_eight_bit(const HuggingFaceWeights& weights, const std::str
   return tensors;
 }
 
-Tensor host_tensor(const void* values, std::int64_t count, DType dtype) {
-  const Stream host(MemoryPool::create("host"));
-  const Tensor tensor = Tensor::empty({count}, dtype, MemoryKind::kWorkspace, host);
+Tensor copy_of(const void* values, std::int64_t count, DType dtype) {
+  const Tensor tensor = host_tensor({count}, dtype);
   std::memcpy(tensor.raw(), values, tensor.bytes());
   return tensor;
 }
@@ -187,18 +184,18 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t 
   const auto host = [&](const Tensor& tensor) { return wait_for_host(tensor, stream); };
   to.push_back({name, host(from.codes).view({from.codes.elements(), 1})});
   to.push_back({name + ".absmax", host(is_nested ? from.levels : from.scales)});
-  to.push_back({name + ".quant_map",
-                host_tensor(kernels::four_bit_values(from.type).data(), 16, DType::kF32)});
+  to.push_back(
+      {name + ".quant_map", copy_of(kernels::four_bit_values(from.type).data(), 16, DType::kF32)});
   if (is_nested) {
     to.push_back({name + ".nested_absmax", host(from.scales)});
-    to.push_back({name + ".nested_quant_map",
-                  host_tensor(kernels::kFourBitLevels.data(), 256, DType::kF32)});
+    to.push_back(
+        {name + ".nested_quant_map", copy_of(kernels::kFourBitLevels.data(), 256, DType::kF32)});
     state["nested_blocksize"] = kernels::kFourBitLevelBlock;
     state["nested_dtype"] = "float32";
     state["nested_offset"] = from.offset;
   }
   const std::string text = json::serialize(state);
-  to.push_back({state_name(name, form), host_tensor(text.data(), std::ssize(text), DType::kU8)});
+  to.push_back({state_name(name, form), copy_of(text.data(), std::ssize(text), DType::kU8)});
 }
 
 void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t rows, std::int64_t,
@@ -212,7 +209,7 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t,
   constexpr std::uint8_t kRows = 0;
   to.push_back({name, wait_for_host(from.codes, stream)});
   to.push_back({magnitudes_name(name), wait_for_host(from.magnitudes, stream)});
-  to.push_back({format_name(name), host_tensor(&kRows, 1, DType::kU8)});
+  to.push_back({format_name(name), copy_of(&kRows, 1, DType::kU8)});
 }
 
 using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
@@ -224,8 +221,7 @@ constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
 Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
   const Tensor scales = wait_for_host(from.scales, host);
   if (!from.levels.defined()) return scales;
-  const Tensor levels = wait_for_host(from.levels, host),
-               all = Tensor::empty({levels.elements()}, DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor levels = wait_for_host(from.levels, host), all = host_tensor({levels.elements()});
   for (std::int64_t i = 0; i < all.elements(); ++i) {
     const float product = kernels::kFourBitLevels[levels.data<std::uint8_t>()[i]] *
                           scales.data<float>()[i / kernels::kFourBitLevelBlock];
@@ -237,7 +233,6 @@ Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
 /// A flat tensor's rows in the other order.
 Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, RowsTo side,
                   const Stream& home) {
-  const Stream host(MemoryPool::create("host"));
   const Tensor matrix = wait_for_host(flat, home).view({rows, flat.elements() / rows});
   const Tensor moved = reordered(matrix, order, side);
   const Tensor to = Tensor::empty(flat.shape(), flat.dtype(), MemoryKind::kParameters, home);
