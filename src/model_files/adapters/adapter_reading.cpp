@@ -255,11 +255,6 @@ std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
   return classifier.empty() || rows == rows_beside.end() ? 0 : rows->second;
 }
 
-void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& model,
-                          const Stream& stream, const ModelRegistry& registry) {
-  read_adapter_weights(folder, network, model, stream, registry, {});
-}
-
 void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& given,
                           const Stream& stream, const ModelRegistry& registry,
                           const ValuesTaker& take) {

@@ -40,8 +40,10 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
   if (config.key_heads == 0) config.key_heads = config.heads;
   if (config.head_size == 0) config.head_size = config.width / config.heads;
   if (has_experts(kind)) {
-    resolve_experts(config.experts, config.width, kind.experts->count, kind.experts->chosen,
-                    kind.experts->rule);
+    const ExpertKeys& missing = kind.experts->keys;
+    resolve_experts(config.experts, config.width,
+                    kind.experts->count > 0 ? kind.experts->count : missing.missing_count,
+                    missing.missing_chosen, kind.experts->rule);
     if (kind.experts->is_clamped && config.experts.gate_limit == 0)
       config.experts.gate_limit = static_cast<double>(kernels::ClampedGate{}.limit);
   }

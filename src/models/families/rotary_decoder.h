@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 /// The experts of a family that has some in place of the feed-forward branch.
 struct FamilyExperts {
-  std::int64_t count = 0, chosen = 0;  // where the config leaves them out
+  std::int64_t count = 0;  // where the config leaves it out; 0: as where config.json does
   const char* rule = kSoftmaxOfChosenRule;
   const char* module = "mlp";  // in files
   ExpertMixture::Files files{};

@@ -56,7 +56,7 @@ struct ExpertKeys {
   std::string_view count{};  // several with '|' between, the first is written
   std::string_view inner_width{}, shared_width{};
   /// What missing keys mean.
-  double missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
+  std::int64_t missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
   bool may_be_none = false;  // a count of 0 is a dense model
   /// Says that the weights of the chosen experts add up to 1; without the key they do.
   std::string_view sums_to_one{};
