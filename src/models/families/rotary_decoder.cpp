@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/nn/attention.h"
-#include "src/models/families/family_experts.h"
+#include "src/models/families/decoder_parts.h"
 
 namespace hybrid_trainer {
 
@@ -37,8 +37,7 @@ std::vector<std::string> config_keys(const RotaryDecoder& kind) {
 
 ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given) {
   ModelConfig config = given;
-  if (config.key_heads == 0) config.key_heads = config.heads;
-  if (config.head_size == 0) config.head_size = config.width / config.heads;
+  resolve_attention(config);
   if (has_experts(kind)) {
     const ExpertKeys& missing = kind.experts->keys;
     resolve_experts(config.experts, config.width,
@@ -47,8 +46,7 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
     if (kind.experts->is_clamped && config.experts.gate_limit == 0)
       config.experts.gate_limit = static_cast<double>(kernels::ClampedGate{}.limit);
   }
-  if (config.inner_width == 0 && has_feed_forward(kind))
-    config.inner_width = (8 * config.width + 191) / 192 * 64;
+  if (has_feed_forward(kind)) resolve_inner_width(config);
   if (config.window_layers.empty()) config.window_layers = kind.windows;
   if (kind.window_rope && config.window_rope_theta == 0) config.window_rope_theta = 1e4;
   if ((kind.caps || kind.scales) && config.query_scalar == 0)
@@ -57,26 +55,14 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
   return config;
 }
 
-Attention::Spec attention_of(const RotaryDecoder& kind, const ModelConfig& config,
-                             std::int64_t window, const std::shared_ptr<RotaryTable>& rotary,
-                             const NormSpec& norm) {
-  Attention::Spec attention{
-      .width = config.width,
-      .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
-      .head_size = config.head_size,
-      .biases = config.attention_bias || kind.biased_queries,
-      .output_bias = config.attention_bias,
-      .norms_all_heads = kind.norms_all_heads,
-      .limit = static_cast<float>(config.query_key_value_limit),
-      .rotary = rotary,
-      .sinks = kind.sinks,
-      .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"}};
-  const double scale = config.query_scalar > 0 ? 1 / std::sqrt(config.query_scalar) : 0;
-  attention.heads.scale = static_cast<float>(scale);
-  attention.heads.cap = static_cast<float>(config.attention_cap);
-  attention.heads.window = window;
-  set_block_pattern(attention, config);
+Attention::Spec rotary_attention(const RotaryDecoder& kind, const ModelConfig& config,
+                                 std::int64_t window, const std::shared_ptr<RotaryTable>& rotary,
+                                 const NormSpec& norm) {
+  Attention::Spec attention = attention_of(config, window, rotary);
+  if (kind.biased_queries) attention.biases = true;
   if (kind.query_key_norm) attention.query_key_norm = norm.of_root_mean_square();
+  attention.norms_all_heads = kind.norms_all_heads;
+  attention.sinks = kind.sinks;
   return attention;
 }
 
@@ -126,8 +112,8 @@ std::map<char, LayerSpec> kinds_of(const RotaryDecoder& kind, const ModelConfig&
   std::map<char, LayerSpec> kinds;
   for (const char letter : {'w', 'a'}) {
     const Attention::Spec attention =
-        letter == 'w' ? attention_of(kind, config, config.window, of_windows, norm)
-                      : attention_of(kind, config, 0, angles, norm);
+        letter == 'w' ? rotary_attention(kind, config, config.window, of_windows, norm)
+                      : rotary_attention(kind, config, 0, angles, norm);
     if (has_feed_forward(kind))
       kinds.emplace(letter, layer_of(kind, attention, feed_forward_of(kind, config)));
     if (has_experts(kind))
@@ -191,17 +177,9 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
 void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
                       std::vector<std::string>& problems) {
   if (config.heads < 1) return;
-  if (config.head_size == 0 && config.width % config.heads != 0) {
-    problems.push_back(concat("model.heads: got ", config.heads,
-                              ", which does not divide model.width ", config.width,
-                              "; give model.head_size"));
-    return;
-  }
+  if (collect_head_size_problem(config, problems)) return;
   const ModelConfig whole = resolved_config(kind, config);
-  if (whole.heads % whole.key_heads != 0) {
-    problems.push_back(concat("model.key_heads: got ", config.key_heads,
-                              ", which does not divide model.heads ", config.heads));
-  }
+  collect_key_head_problem(whole, problems);
   if (whole.head_size < 2 || whole.head_size % 2 != 0) {
     problems.push_back(concat("model.head_size: got ", whole.head_size,
                               ", want an even number: positions rotate pairs of channels"));
