@@ -30,12 +30,11 @@ class ConfigKeys {
 
   /// Reads or writes a member. `missing`: meaning of an absent key or null; without it the key is
   /// required. Writes the first of several keys with '|' between.
-  void member(const std::string& key, bool& value, std::optional<double> missing = {});
-  void member(const std::string& key, std::int64_t& value, std::optional<double> missing = {});
-  void member(const std::string& key, double& value, std::optional<double> missing = {});
+  template <class T>  // bool, std::int64_t or double
+  void member(const std::string& key, T& value, std::optional<double> missing = {});
   /// Reads or writes a member that is 0 if the key is null, and `missing` if it is absent.
-  void nullable(const std::string& key, std::int64_t& value, double missing);
-  void nullable(const std::string& key, double& value, double missing);
+  template <class T>  // std::int64_t or double
+  void nullable(const std::string& key, T& value, double missing);
   /// Reads or writes a member x whose key holds 1/x, or 1/√x; 1 if it is absent.
   void reciprocal(const std::string& key, double& value);
   void reciprocal_root(const std::string& key, double& value);

@@ -200,8 +200,10 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t 
 
 void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t rows, std::int64_t,
             const MicroScalingTensors& from, const Stream& stream) {
-  for (NamedTensor& tensor : micro_scaling_tensors(name, rows, from, stream))
-    to.push_back(std::move(tensor));
+  const std::int64_t blocks = from.exponents.elements() / rows;
+  to.push_back({codes_name(name),
+                wait_for_host(from.codes, stream).view({rows, blocks, kMicroScalingBlock / 2})});
+  to.push_back({exponents_name(name), wait_for_host(from.exponents, stream).view({rows, blocks})});
 }
 
 void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t, std::int64_t,
@@ -254,13 +256,6 @@ std::string four_bit_form(const json::object& asked) {
 
 }  // namespace
 
-std::vector<std::string> micro_scaling_keys(const HuggingFaceWeights& weights,
-                                            const std::string& name) {
-  const std::string codes = codes_name(name), exponents = exponents_name(name);
-  if (!weights.contains(codes) && !weights.contains(exponents)) return {};
-  return {codes, exponents};
-}
-
 MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights, const std::string& name,
                                        const FileTensor& part, std::int64_t columns,
                                        const Stream& home) {
@@ -276,19 +271,14 @@ MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights, const 
   return tensors;
 }
 
-std::vector<NamedTensor> micro_scaling_tensors(const std::string& name, std::int64_t rows,
-                                               const MicroScalingTensors& from,
-                                               const Stream& stream) {
-  const std::int64_t blocks = from.exponents.elements() / rows;
-  return {{codes_name(name),
-           wait_for_host(from.codes, stream).view({rows, blocks, kMicroScalingBlock / 2})},
-          {exponents_name(name), wait_for_host(from.exponents, stream).view({rows, blocks})}};
-}
-
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form) {
   std::vector<std::string> keys;
-  if (form == kMicroScalingForm) return micro_scaling_keys(weights, name);
+  if (form == kMicroScalingForm) {
+    keys = {codes_name(name), exponents_name(name)};
+    const bool has_some = weights.contains(keys[0]) || weights.contains(keys[1]);
+    return has_some ? keys : std::vector<std::string>();
+  }
   const auto add = [&](const std::string& key) { keys.push_back(key); };
   if (form == "int8" && weights.contains(magnitudes_name(name))) {
     add(magnitudes_name(name));

@@ -18,6 +18,8 @@ ConfigValue whole(double value) {
   if (!holds_number<std::int64_t>(value) || std::trunc(value) != value) return value;
   return narrow<std::int64_t>(value);
 }
+ConfigValue whole(std::int64_t value) { return value; }
+ConfigValue whole(bool value) { return value; }
 
 double rounded_to_digits(double value, int digits) {
   char text[32];
@@ -48,38 +50,24 @@ double read_positive(ConfigReader& reader, const std::string& key) {
   return 1;
 }
 
-template <class T>
-void read_or_write_nullable(const ConfigKeys& keys, const std::string& key, T& value,
-                            double missing) {
-  if (ConfigReader* const reader = keys.reader()) return reader->read_nullable(value, key, missing);
-  keys.written()[key] = value == 0 ? json::value() : json::value(value);
-}
-
 }  // namespace
 
-void ConfigKeys::member(const std::string& key, bool& value, std::optional<double> missing) {
-  if (reader_ != nullptr) return reader_->read(value, key, missing);
-  (*written_)[first_key(key)] = value;
-}
-
-void ConfigKeys::member(const std::string& key, std::int64_t& value,
-                        std::optional<double> missing) {
-  if (reader_ != nullptr) return reader_->read(value, key, missing);
-  (*written_)[first_key(key)] = value;
-}
-
-void ConfigKeys::member(const std::string& key, double& value, std::optional<double> missing) {
+template <class T>
+void ConfigKeys::member(const std::string& key, T& value, std::optional<double> missing) {
   if (reader_ != nullptr) return reader_->read(value, key, missing);
   (*written_)[first_key(key)] = json_of(whole(value));
 }
+template void ConfigKeys::member(const std::string&, bool&, std::optional<double>);
+template void ConfigKeys::member(const std::string&, std::int64_t&, std::optional<double>);
+template void ConfigKeys::member(const std::string&, double&, std::optional<double>);
 
-void ConfigKeys::nullable(const std::string& key, std::int64_t& value, double missing) {
-  read_or_write_nullable(*this, key, value, missing);
+template <class T>
+void ConfigKeys::nullable(const std::string& key, T& value, double missing) {
+  if (reader_ != nullptr) return reader_->read_nullable(value, key, missing);
+  (*written_)[key] = value == 0 ? json::value() : json::value(value);
 }
-
-void ConfigKeys::nullable(const std::string& key, double& value, double missing) {
-  read_or_write_nullable(*this, key, value, missing);
-}
+template void ConfigKeys::nullable(const std::string&, std::int64_t&, double);
+template void ConfigKeys::nullable(const std::string&, double&, double);
 
 void ConfigKeys::reciprocal(const std::string& key, double& value) {
   if (reader_ != nullptr) {

@@ -53,17 +53,17 @@ void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba);
 /// A mixture of experts; the family has not the keys that are empty. Writing throws DataError if there is no
 /// key for the model's experts.
 struct ExpertKeys {
-  std::string_view count{};  // several with '|' between, the first is written
-  std::string_view inner_width{}, shared_width{};
+  std::string count{};  // several with '|' between, the first is written
+  std::string inner_width{}, shared_width{};
   /// What missing keys mean.
   std::int64_t missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
   bool may_be_none = false;  // a count of 0 is a dense model
-  /// Says that the weights of the chosen experts add up to 1; without the key they do.
-  std::string_view sums_to_one{};
-  bool missing_sums_to_one = false;
+  /// Says whether the weights of the chosen experts add up to 1: not if it is missing, but in a family
+  /// without it.
+  std::string sums_to_one{};
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
   double missing_balance = 0.001;  // of router_aux_loss_coef
-  std::string_view gate_limit{};   // which is 7 where the key is missing
+  std::string gate_limit{};        // which is 7 where the key is missing
 };
 void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& experts);
 /// The number of experts in a family whose mixtures are not read: folders are dense, or all their layers.

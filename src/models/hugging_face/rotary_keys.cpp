@@ -65,7 +65,12 @@ void read_rope(ConfigReader& reader, const json::object& object, const std::stri
   reader.add(inner);
 }
 
-void read_ropes(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
+void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
+  if (keys.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
+      reader.find_object("rope_parameters") == nullptr)
+    reader.problem(
+        "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
+        "written out, {\"rope_type\": \"default\"} for none");
   reader.read(model.rope_theta, "rope_theta", keys.theta);
   RotaryScaling none;
   double* const of_windows = keys.windows_have_own ? &model.window_rope_theta : nullptr;
@@ -155,15 +160,6 @@ void write_scaling(json::object& config, const ModelConfig& model, const RotaryK
   }
 }
 
-void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
-  if (keys.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
-      reader.find_object("rope_parameters") == nullptr)
-    reader.problem(
-        "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
-        "written out, {\"rope_type\": \"default\"} for none");
-  read_ropes(reader, model, keys);
-}
-
 void write_rotary_keys(json::object& config, const ModelConfig& model, const RotaryKeys& keys) {
   config["rope_theta"] = model.rope_theta;
   write_scaling(config, model, keys);
@@ -172,14 +168,6 @@ void write_rotary_keys(json::object& config, const ModelConfig& model, const Rot
   if (keys.windows_have_own) config["rope_local_base_freq"] = model.window_rope_theta;
   if (keys.share && !keys.share_is_in_parameters)
     config["partial_rotary_factor"] = model.rotary_share;
-}
-
-void read_position_type(ConfigReader& reader, ModelConfig& model) {
-  const json::value* type = reader.find(kPositionType);
-  const bool rotates = type != nullptr && *type == "rope";
-  model.rotary_share = rotates ? 1 : 0;
-  if (type != nullptr && !rotates && *type != "nope")
-    reader.refuse(kPositionType, *type, "\"rope\", \"nope\" or null");
 }
 
 void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
@@ -259,8 +247,16 @@ void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary)
 }
 
 void position_type_keys(ConfigKeys& keys, ModelConfig& model) {
-  if (ConfigReader* const reader = keys.reader()) return read_position_type(*reader, model);
-  keys.written()[kPositionType] = model.rotary_share > 0 ? "rope" : "nope";
+  ConfigReader* const reader = keys.reader();
+  if (reader == nullptr) {
+    keys.written()[kPositionType] = model.rotary_share > 0 ? "rope" : "nope";
+    return;
+  }
+  const json::value* type = reader->find(kPositionType);
+  const bool rotates = type != nullptr && *type == "rope";
+  model.rotary_share = rotates ? 1 : 0;
+  if (type != nullptr && !rotates && *type != "nope")
+    reader->refuse(kPositionType, *type, "\"rope\", \"nope\" or null");
 }
 
 void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
