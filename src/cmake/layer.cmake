@@ -2,7 +2,7 @@
 # Its sources are the .cpp files of the folder and of the folders in it. With CUDA, *.cu, *_cuda.cpp and cuda/*.cpp take the place of no_cuda.cpp.
 # DEPENDS are the layers that it uses, which is the architecture: tests/architecture_test.cpp compares it with the includes.
 # LIBRARIES are the third-party libraries that it links, HEADERS those that are headers alone: neither is seen outside.
-# In a layer that READS_FILES, or in its folders named there, a number that changes its type or sign without narrow (src/core/narrow.h) is an error.
+# In a layer that READS_FILES a number that changes its type or sign without narrow (src/core/narrow.h) is an error.
 include(warnings)
 
 # What nearly every source includes is parsed once.

@@ -1,6 +1,7 @@
 #include "src/models/sequence_to_sequence.h"
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/nn/cross_attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 
@@ -115,35 +116,29 @@ void collect_head_problems(const ModelConfig& config, std::vector<std::string>& 
   check("model.encoder.heads", config.encoder.heads);
 }
 
-using Member = HuggingFaceLayout::Member;
-using Fixed = HuggingFaceLayout::Fixed;
-
-std::vector<Member> sequence_members(const std::vector<Member>& contexts,
-                                     const std::vector<Member>& of_encoder) {
-  std::vector<Member> members{{"decoder_layers", &ModelConfig::layers},
-                              {"decoder_attention_heads", &ModelConfig::heads},
-                              {"decoder_ffn_dim", &ModelConfig::inner_width},
-                              {"d_model", &ModelConfig::width}};
-  members.insert(members.end(), contexts.begin(), contexts.end());
-  members.insert(members.end(), {{"vocab_size", &ModelConfig::vocabulary},
-                                 {"encoder_layers", &EncoderConfig::layers},
-                                 {"encoder_attention_heads", &EncoderConfig::heads},
-                                 {"encoder_ffn_dim", &EncoderConfig::inner_width}});
-  members.insert(members.end(), of_encoder.begin(), of_encoder.end());
-  return members;
+void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("decoder_layers", model.layers);
+  keys.member("decoder_attention_heads", model.heads);
+  keys.member("decoder_ffn_dim", model.inner_width);
+  keys.member("d_model", model.width);
 }
 
-std::vector<Fixed> sequence_written_keys(const ModelConfig& config,
-                                         const std::vector<Fixed>& more) {
-  std::vector<Fixed> keys{{"num_hidden_layers", {config.encoder.layers}},
-                          {"dropout", {config.dropout}},
-                          {"attention_dropout", {0.0}},
-                          {"activation_dropout", {0.0}}};
-  keys.insert(keys.end(), more.begin(), more.end());
-  keys.insert(keys.end(), {{"encoder_layerdrop", {0.0}},
-                           {"decoder_layerdrop", {0.0}},
-                           {"init_std", {config.initializer_range.value_or(0.02)}}});
-  return keys;
+void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("vocab_size", model.vocabulary);
+  keys.member("encoder_layers", model.encoder.layers);
+  keys.member("encoder_attention_heads", model.encoder.heads);
+  keys.member("encoder_ffn_dim", model.encoder.inner_width);
+}
+
+void sequence_written_keys(ConfigKeys& keys, const ModelConfig& model, bool has_classifier) {
+  keys.only_written("num_hidden_layers", model.encoder.layers);
+  keys.only_written("dropout", model.dropout);
+  keys.only_written("attention_dropout", 0.0);
+  keys.only_written("activation_dropout", 0.0);
+  if (has_classifier) keys.only_written("classifier_dropout", 0.0);
+  keys.only_written("encoder_layerdrop", 0.0);
+  keys.only_written("decoder_layerdrop", 0.0);
+  keys.only_written("init_std", model.initializer_range.value_or(0.02));
 }
 
 }  // namespace hybrid_trainer

@@ -97,13 +97,10 @@ ModelConfig with_encoder_sizes(const ModelConfig& given);
 /// Appends those of heads that do not divide the width.
 void collect_head_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// The keys of config.json for sizes: the decoder's with those of its context, `contexts`, and the
-/// encoder's with `of_encoder`.
-std::vector<HuggingFaceLayout::Member> sequence_members(
-    const std::vector<HuggingFaceLayout::Member>& contexts,
-    const std::vector<HuggingFaceLayout::Member>& of_encoder);
-/// Those that are only written, with `more` rates of dropout.
-std::vector<HuggingFaceLayout::Fixed> sequence_written_keys(
-    const ModelConfig& config, const std::vector<HuggingFaceLayout::Fixed>& more = {});
+/// Keys of config.json for the decoder's sizes, to which a family adds its contexts, and for the encoder's.
+void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model);
+void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model);
+/// Keys that are only written: first weights, and rates of dropout.
+void sequence_written_keys(ConfigKeys& keys, const ModelConfig& model, bool has_classifier = false);
 
 }  // namespace hybrid_trainer

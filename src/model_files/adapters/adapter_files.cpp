@@ -241,7 +241,6 @@ std::string config_text(Network& model, std::int64_t experts, const LoraConfig& 
 /// The tensors of the file: of experts that are one module there all together.
 std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
                                          const Stream& stream) {
-  const Stream host(MemoryPool::create("host"));
   std::vector<NamedTensor> tensors;
   std::map<std::string, Tensor> of_all;
   const std::vector<AdapterTensor> adapters = tensors_of_adapters(model, experts);
@@ -257,7 +256,8 @@ std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
     }
     Tensor& whole = of_all[has_last ? tensor.name : name_alone(tensor.name)];
     if (!whole)
-      whole = Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host);
+      whole =
+          Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host_stream());
     write_expert(whole, tensor, rows);
   }
   for (const auto& [name, tensor] : of_all) tensors.push_back({name, tensor});

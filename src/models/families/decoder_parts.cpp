@@ -1,15 +1,40 @@
-#include "src/models/families/family_experts.h"
+#include "src/models/families/decoder_parts.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/decoder.h"
 
 namespace hybrid_trainer {
+
+namespace {
 
 kernels::RoutingRule routing_rule(const std::string& name) {
   if (name == kSoftmaxRule) return kernels::RoutingRule::kSoftmax;
   if (name == kSigmoidRule) return kernels::RoutingRule::kSigmoid;
   return kernels::RoutingRule::kSoftmaxOfChosen;
+}
+
+}  // namespace
+
+Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
+                             const std::shared_ptr<RotaryTable>& rotary) {
+  Attention::Spec attention{
+      .width = config.width,
+      .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
+      .head_size = config.head_size,
+      .biases = config.attention_bias,
+      .output_bias = config.attention_bias,
+      .limit = static_cast<float>(config.query_key_value_limit),
+      .rotary = rotary,
+      .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"}};
+  if (config.query_scalar > 0)
+    attention.heads.scale = static_cast<float>(1 / std::sqrt(config.query_scalar));
+  attention.heads.cap = static_cast<float>(config.attention_cap);
+  attention.heads.window = window;
+  set_block_pattern(attention, config);
+  return attention;
 }
 
 /// The losses are means over the layers that have experts.
@@ -33,6 +58,15 @@ RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
           .bias_rate = static_cast<float>(experts.bias_rate)};
 }
 
+void resolve_attention(ModelConfig& config) {
+  if (config.key_heads == 0) config.key_heads = config.heads;
+  if (config.head_size == 0) config.head_size = config.width / config.heads;
+}
+
+void resolve_inner_width(ModelConfig& config) {
+  if (config.inner_width == 0) config.inner_width = (8 * config.width + 191) / 192 * 64;
+}
+
 void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t count,
                      std::int64_t chosen, const char* rule) {
   if (experts.count == 0) experts.count = count;
@@ -42,6 +76,20 @@ void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t cou
   if (experts.inner_width > 0) return;
   const std::int64_t parts = 96 * experts.chosen;  // 8/3 of the width in multiples of 32
   experts.inner_width = (8 * width + parts - 1) / parts * 32;
+}
+
+bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string>& problems) {
+  if (given.head_size != 0 || given.width % given.heads == 0) return false;
+  problems.push_back(concat("model.heads: got ", given.heads,
+                            ", which does not divide model.width ", given.width,
+                            "; give model.head_size"));
+  return true;
+}
+
+void collect_key_head_problem(const ModelConfig& config, std::vector<std::string>& problems) {
+  if (config.heads % config.key_heads == 0) return;
+  problems.push_back(concat("model.key_heads: got ", config.key_heads,
+                            ", which does not divide model.heads ", config.heads));
 }
 
 void collect_expert_problems(const ModelConfig& config, std::vector<std::string>& problems) {
