@@ -245,7 +245,7 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
   if (room < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want less than ", context,
                             ", the model's context"));
-  if (options.sequence < 0 && !find_family(config.model.family).is_of_language)
+  if (options.sequence < 0 && !task_kind(config.model).in_sequences)
     return config.data.sequence_length;
   if (options.sequence < 0)
     return std::min(room, configured(options, "data.sequence_length", config.data.sequence_length,

@@ -299,7 +299,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   options.on.data = options.data;
   options.on.tell = [](const std::string& line) { std::cerr << line << "\n"; };
   const DType dtype = compute_in(*run.network, options.precision, stream);
-  const Score found = task_kind(run.config.model).score(run, options.on, dtype, stream);
+  const Findings found = task_kind(run.config.model).score(run, options.on, dtype, stream);
   std::cout << (options.json ? json_line(found.json) : found.text) << "\n";
   return 0;
 }

@@ -295,7 +295,7 @@ EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings
 void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   const bool goes_on = goes_on_with_a_run(asked),
-             reads_rows = find_family(config.model.family).is_of_language;
+             reads_rows = !find_family(config.model.family).fine_tuning.layout.empty();
   if (goes_on && !asked.epochs) return;
   EpochLength length;
   if (reads_rows) {

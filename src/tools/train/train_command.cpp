@@ -31,12 +31,6 @@ void take_from_run(ConfigArguments& source, std::string& data, const Given& give
   if (data.empty() && given.resume) data = data_of_run(existing_run(given.run)).folder.string();
 }
 
-/// Networks of some families learn from examples that they draw themselves.
-void check_data_option(const std::string& data, const HybridTrainerConfig& config) {
-  if (data.empty() && find_family(config.model.family).is_of_language)
-    throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
-}
-
 }  // namespace
 
 static int train(const std::vector<std::string>& arguments) {
@@ -99,7 +93,6 @@ static int train(const std::vector<std::string>& arguments) {
   HybridTrainerConfig config = build_config(source, of_folder, [&](HybridTrainerConfig& built) {
     if (!is_there) set_method(built, method);
   });
-  check_data_option(data, config);
   const auto begun = is_there ? std::optional(config_of_run({run})) : std::nullopt;
   if (begun) check_method_of_run(method, *begun, sets_base);
   if (begun)
