@@ -85,7 +85,7 @@ std::string pace_text(const std::optional<Pace>& pace) {
 class Columns {
  public:
   Columns(const ComparisonSpec& spec, const ComparisonResult& result)
-      : masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
+      : unit_(spec.unit()), masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
     steps_ = result.arms.front().budgets.back().steps;
     for (const ArmResult& arm : result.arms)
       if (arm.budgets.back().steps != steps_) steps_.reset();
@@ -96,7 +96,8 @@ class Columns {
                                      : "validation loss | steps | ",
                               "less the first | ", has_pace_ ? "a step |" : "seconds of those |");
     if (target_)
-      text += concat(" seconds to ", brief(*target_), " | tokens to it | time by the first's |");
+      text +=
+          concat(" seconds to ", brief(*target_), " | ", unit_, " to it | time by the first's |");
     const auto columns = std::count(text.begin(), text.end(), '|') - 1;
     text += "\n|";
     for (auto i = columns; i > 0; --i) text += " --- |";
@@ -121,6 +122,7 @@ class Columns {
   }
 
  private:
+  std::string unit_;
   bool masked_, has_pace_;
   std::optional<double> target_;
   std::optional<std::int64_t> steps_;  // of all arms' largest budgets
@@ -179,6 +181,11 @@ std::string card(const std::string& title, const std::string& remark, const std:
                 html_escaped(remark), "</small></h2>\n", body, "</section>\n");
 }
 
+/// "Tokens", "Examples": the name of a column.
+std::string units_of(const ComparisonSpec& spec) {
+  return spec.unit() == "tokens" ? "Tokens" : "Examples";
+}
+
 std::string legend(const ComparisonResult& result) {
   std::string out = "<div class=\"legend\">";
   for (std::size_t i = 0; i < result.arms.size(); ++i)
@@ -205,7 +212,7 @@ std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& resul
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out = head_of({"Variant", "Learning rate", "Final validation loss",
                              "Less " + result.arms.front().name, "Training time" + what,
-                             "Time by that of " + result.arms.front().name, "Tokens" + what,
+                             "Time by that of " + result.arms.front().name, units_of(spec) + what,
                              "FLOPs" + what, "Failed runs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     const ArmResult& arm = result.arms[i];
@@ -241,11 +248,11 @@ std::string pace_table(const ComparisonResult& result) {
   return any ? out + "</tbody></table>\n" : "";
 }
 
-std::string budgets_table(const ComparisonResult& result) {
+std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const auto has_one = [](const ArmResult& arm) { return arm.budgets.size() < 2; };
   if (std::all_of(result.arms.begin(), result.arms.end(), has_one)) return "";
-  std::string out =
-      head_of({"Variant", "Steps", "Final validation loss", "Training time", "Tokens", "FLOPs"});
+  std::string out = head_of(
+      {"Variant", "Steps", "Final validation loss", "Training time", units_of(spec), "FLOPs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     for (const BudgetResult& budget : result.arms[i].budgets) {
       out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>",
@@ -348,8 +355,10 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
               drawn.empty() ? "" : legend(result) + drawn);
 }
 
-std::string runs_table(const fs::path& output, const ComparisonResult& result) {
-  std::string out = head_of({"Run", "Validation loss", "Training time", "Tokens", "FLOPs", ""});
+std::string runs_table(const fs::path& output, const ComparisonSpec& spec,
+                       const ComparisonResult& result) {
+  std::string out =
+      head_of({"Run", "Validation loss", "Training time", units_of(spec), "FLOPs", ""});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     for (const auto* runs : {&result.arms[i].runs.trials, &result.arms[i].runs.runs}) {
       for (const RunOutcome& run : *runs) {
@@ -417,11 +426,11 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
   page += card("Time per step",
                "short runs in which the variants took turns; all seconds follow from it",
                pace_table(result));
-  page += card("Budgets", "each a whole run of its own", budgets_table(result));
+  page += card("Budgets", "each a whole run of its own", budgets_table(spec, result));
   page += sweep_cards(spec, result);
   page +=
       concat("<div class=\"columns\">\n",
-             curve_card(output, spec, result, &LossPoint::tokens, tokens, "tokens"),
+             curve_card(output, spec, result, &LossPoint::tokens, tokens, spec.unit()),
              curve_card(output, spec, result, &LossPoint::seconds, seconds, "seconds of training"),
              "</div>\n");
   page += card("Predictions", "of the runs of the largest budget", predictions_table(result));
@@ -430,7 +439,7 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
                       html_escaped(concat(processor.name, ", ", processor.cores, " cores; hybrid ",
                                           project_version())),
                       "</p>\n"));
-  page += folded("Every run", runs_table(output, result));
+  page += folded("Every run", runs_table(output, spec, result));
   page += folded("The spec", concat("<pre>", html_escaped(spec.text), "</pre>\n"));
   replace_file(output / "report.html", page + "</main>\n</body>\n</html>\n");
 }

@@ -1,4 +1,4 @@
-#include "src/tools/train/fine_tuning_method.h"
+#include "src/run/fine_tuning_method.h"
 
 #include <algorithm>
 
