@@ -10,6 +10,7 @@
 #include "src/core/messages.h"
 #include "src/files/escaped_text.h"
 #include "src/files/output_file.h"
+#include "src/observability/report.h"
 #include "src/run/run_files.h"
 
 namespace hybrid_trainer {
@@ -18,65 +19,54 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Format = std::function<std::string(double)>;
-
-/// The report's style sheet.
+/// What the style sheet of a run's report does not say.
 constexpr char kComparisonStyle[] = R"css(
-:root { --page: #f4f5f8; --card: #fff; --ink: #1b2130; --soft: #5d6679; --rule: #e2e5ec; --warn: #a85b00; --good: #1a7f4b;
+:root { --warn: #a85b00;
   --c0: #2667d9; --c1: #d9480f; --c2: #2b8a3e; --c3: #9a3fd1; --c4: #c4264e; --c5: #0c8599; --c6: #946200; --c7: #5d6679; }
 @media (prefers-color-scheme: dark) {
-  :root { --page: #11141b; --card: #1a1f2a; --ink: #e7eaf1; --soft: #97a1b5; --rule: #2c3342; --warn: #f2a93b; --good: #4cc38a;
+  :root { --warn: #f2a93b;
     --c0: #6ea0ff; --c1: #ff8f5c; --c2: #6cc67d; --c3: #c98bf5; --c4: #ff6d8f; --c5: #4cc3d9; --c6: #e0b04a; --c7: #97a1b5; }
 }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; }
-main { max-width: 1200px; margin: 0 auto; padding: 18px 20px 40px; display: grid; gap: 14px; }
-main > *, .columns > * { min-width: 0; }
-h1 { font-size: 22px; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 15px; margin: 0 0 6px; }
-h1 small, h2 small, .soft { font-weight: 400; color: var(--soft); font-size: 13px; }
-.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 16px 14px; overflow-x: auto; }
-.columns { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 6px 8px; border-top: 1px solid var(--rule); vertical-align: top; }
-thead th { border-top: 0; color: var(--soft); font-weight: 400; font-size: 13px; }
-th:first-child { text-align: left; padding-left: 0; font-weight: 550; white-space: nowrap; }
+.card { overflow-x: auto; } th, td { vertical-align: top; } th:first-child { white-space: nowrap; }
 td small { display: block; color: var(--soft); white-space: nowrap; }
 ul { margin: 0; padding-left: 18px; } li { overflow-wrap: anywhere; }
 .flag { color: var(--warn); } .claim { color: var(--good); font-weight: 600; }
 .key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 7px; background: currentColor; }
 .c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
 .c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
-.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; } .legend b { color: var(--ink); font-weight: 400; }
+.legend b { color: var(--ink); font-weight: 400; }
 svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--soft); font-size: 12px; font-variant-numeric: tabular-nums; }
 svg .grid { stroke: var(--rule); } svg .axis { stroke: var(--soft); }
 svg .line { stroke: currentColor; fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 svg circle { fill: currentColor; stroke: var(--card); }
-a { color: var(--c0); } p { margin: 4px 0; } summary { font-weight: 600; cursor: pointer; }
-pre { margin: 10px 0 0; font: 13px/1.5 ui-monospace, Menlo, Consolas, "Liberation Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
-@media (max-width: 760px) { .columns { grid-template-columns: 1fr; } main { padding: 14px 12px 30px; } }
+a { color: var(--c0); } p { margin: 4px 0; }
+@media (max-width: 760px) {
+  table { display: table; } thead { display: table-header-group; } tbody { display: table-row-group; }
+  tr { display: table-row; } td { display: table-cell; }
+}
 )css";
 
-using NumberText = std::function<std::string(double)>;
+using Format = std::function<std::string(double)>;
+
+constexpr const char* kNone = "–";
 
 /// "1.8293 (1.8201 to 1.8385)"; the mean alone of one seed.
-std::string with_interval(const std::optional<Interval>& interval, const NumberText& text) {
-  if (!interval) return "–";
+std::string with_interval(const std::optional<Interval>& interval, const Format& text) {
+  if (!interval) return kNone;
   const bool is_one = std::isnan(interval->low);
   return is_one ? text(interval->mean)
                 : concat(text(interval->mean), " (", text(interval->low), " to ",
                          text(interval->high), ")");
 }
 
-std::string two_decimals(double value) { return units::fixed(value, 2); }
-std::string four_decimals(double value) { return units::fixed(value, 4); }
-std::string seconds_text(double value) { return units::fixed(value, 1) + " s"; }
+std::string in_two(double value) { return units::fixed(value, 2); }
+std::string in_four(double value) { return units::fixed(value, 4); }
+std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
 
 /// "0.551 s (0.548 to 0.560)"
 std::string pace_text(const std::optional<Pace>& pace) {
-  if (!pace) return "–";
+  if (!pace) return kNone;
   const auto text = [](double seconds) { return units::fixed(seconds, 3); };
   return concat(text(pace->median), " s (", text(pace->low), " to ", text(pace->high), ")");
 }
@@ -106,19 +96,18 @@ class Columns {
   std::string row(const ArmResult& arm) const {
     const BudgetResult& last = arm.budgets.back();
     std::string text = concat(
-        "| ", arm.name, " | ", arm.learning_rate ? brief(*arm.learning_rate) : "–",
-        arm.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, four_decimals),
+        "| ", arm.name, " | ", arm.learning_rate ? brief(*arm.learning_rate) : kNone,
+        arm.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, in_four),
         steps_ ? " | " : concat(" | ", last.steps, " | "),
-        arm.difference ? with_interval(arm.difference->interval, four_decimals) : "–", " | ",
-        has_pace_ ? pace_text(arm.pace) : with_interval(last.seconds.interval, seconds_text), " |");
+        arm.difference ? with_interval(arm.difference->interval, in_four) : kNone, " | ",
+        has_pace_ ? pace_text(arm.pace) : with_interval(last.seconds.interval, in_seconds), " |");
     if (!target_) return text + "\n";
-    const auto to_target = [&](const Measured BudgetResult::*what, const NumberText& in) {
-      return arm.to_target ? with_interval(((*arm.to_target).*what).interval, in) : "–";
+    const auto to_target = [&](const Measured BudgetResult::*what, const Format& in) {
+      return arm.to_target ? with_interval(((*arm.to_target).*what).interval, in) : kNone;
     };
-    return concat(text, " ", to_target(&BudgetResult::seconds, seconds_text), " | ",
+    return concat(text, " ", to_target(&BudgetResult::seconds, in_seconds), " | ",
                   to_target(&BudgetResult::tokens, units::count), " | ",
-                  arm.time_ratio ? with_interval(arm.time_ratio->interval, two_decimals) : "–",
-                  " |\n");
+                  arm.time_ratio ? with_interval(arm.time_ratio->interval, in_two) : kNone, " |\n");
   }
 
  private:
@@ -129,11 +118,6 @@ class Columns {
 };
 
 constexpr std::size_t kPointsOfACurve = 120;
-constexpr const char* kNone = "–";
-
-std::string in_four(double value) { return units::fixed(value, 4); }
-std::string in_two(double value) { return units::fixed(value, 2); }
-std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
 
 std::string signed_in_four(double value) {
   return (value < 0 ? "−" : "+") + units::fixed(std::abs(value), 4);
@@ -418,7 +402,7 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
       "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
       "content=\"light "
       "dark\">\n<title>",
-      title, " · comparison</title>\n<style>", kComparisonStyle,
+      title, " · comparison</title>\n<style>", report_style(), kComparisonStyle,
       "</style>\n</head>\n<body>\n<main>\n", "<h1>", title,
       " <small>comparison of ways to train</small></h1>\n");
   page += card("What it shows", "", verdict(result));
@@ -435,7 +419,7 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
              "</div>\n");
   page += card("Predictions", "of the runs of the largest budget", predictions_table(result));
   page += card("How the figures come about", "",
-               concat("<p>", html_escaped(statistics_text(spec)), "</p>\n<p class=\"soft\">",
+               concat("<p>", html_escaped(statistics_text(spec)), "</p>\n<p class=\"quiet\">",
                       html_escaped(concat(processor.name, ", ", processor.cores, " cores; hybrid ",
                                           project_version())),
                       "</p>\n"));

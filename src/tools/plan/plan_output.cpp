@@ -153,8 +153,7 @@ std::string step_text(const HybridTrainerConfig& config) {
   return parts == 1 ? size : concat(parts, " micro-batches of ", size);
 }
 
-}  // namespace
-
+/// On CUDA with CUDA's share, as one sum.
 void print_device_memory(const char* name, std::size_t bytes,
                          const std::optional<std::size_t>& budget,
                          const std::optional<CudaShare>& cuda) {
@@ -205,6 +204,8 @@ void print_phases(const MemoryNeed& need) {
   std::printf(
       "  (at once: the most at any one moment; each kind is highest at a moment of its own)\n");
 }
+
+}  // namespace
 
 int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget) {
