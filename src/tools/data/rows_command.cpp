@@ -53,9 +53,7 @@ int rows_command(const std::vector<std::string>& arguments) {
   add_source_options(syntax.options, source);
   add("length", po::value(&asked.longest)->value_name("N"),
       "data.sequence_length of the run to come (1024); a row has at most one token more.");
-  add("show", po::value<std::int64_t>()->value_name("LINE")->notifier([&](auto line) {
-    asked.shown = line;
-  }),
+  add("show", optional_value(asked.shown, "LINE"),
       "Print the row of this line, its target tokens between ⟦ and ⟧.");
   add_columns_option(syntax.options, asked.columns);
   add("objective", po::value(&asked.objective)->value_name("WHAT"),

@@ -273,7 +273,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   add("link", po::value(&asked.link)->value_name("SIZE"),
       "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
       "measures it.");
-  add("zero", po::value<int>()->value_name("Z")->notifier([&](int z) { asked.zero = z; }),
+  add("zero", optional_value(asked.zero, "Z"),
       "With --devices: ZeRO stage, 0 to 3 (distributed.zero).");
   add("json", po::bool_switch(&asked.json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;

@@ -354,16 +354,14 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "\"rejected\"}): dpo, which compares with the model as it was, or orpo, which does not. "
       "Their "
       "learning rates are 1e-6, of adapters 2e-5.");
-  add("beta",
-      po::value<double>()->value_name("B")->notifier([&](double beta) { asked.beta = beta; }),
+  add("beta", optional_value(asked.beta, "B"),
       "How much the preference weighs in dpo and orpo (0.1).");
   add("label-smoothing", po::value(&asked.label_smoothing)->value_name("E"),
       "Share of each target's weight that all tokens or classes have alike (0), as PyTorch's "
       "label_smoothing; training.label_smoothing.");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
       "Train the adapters of a folder of PEFT on, beside --model.");
-  add("epochs",
-      po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
+  add("epochs", optional_value(asked.epochs, "N"),
       "Passes over the rows, in place of training.steps. Default: one; for small files 2 to 5, or "
       "as "
       "many as make 30 steps.");
