@@ -400,6 +400,7 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& settings) {
 std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const ReadInputs& read) {
   const TrainingRunSettings settings = with_base(given);
   const std::string data = settings.data.string();
+  if (data.empty()) throw UsageError("--data is missing: the folder of `hybrid prepare`");
   const bool wants_rows = settings.config.data.is_rows();
   const bool is_file = std::filesystem::is_regular_file(settings.data);
   const bool are_rows = may_be_examples(settings.data);

@@ -82,9 +82,6 @@ std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
 /// Whether a folder has folders with pictures, each of which is a class, and no files of rows.
 bool is_folder_of_classes(const std::filesystem::path& path);
 
-/// Throws UsageError where `data` is given to a family that makes its own.
-void refuse_data_file(const std::string& family, const std::filesystem::path& data);
-
 /// Between which numbers those of a tensor must lie, both included.
 struct WholeRange {
   std::string name;  // of the tensor

@@ -5,7 +5,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "tests/support/test_files.h"
-#include "tests/tools/hybrid_process.h"
+#include "tests/tools/finetune_fixture.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -77,6 +77,28 @@ TEST_F(Compare, EndsAsTrainingDoesWhenItIsInterrupted) {
   EXPECT_EQ(std::system(command.c_str()), 0);
   EXPECT_NE(read_text(folder_ / "errors").find("--resume"), std::string::npos);
   EXPECT_FALSE(fs::exists(folder_ / "out/result.json"));
+}
+
+TEST_F(Finetune, OfOneModelInTwoWaysIsCompared) {
+  const auto compare = [](const std::string& key) {
+    const std::string adapters = R"({"name":"lora","set":{"lora.rank":2,")" + key + R"(":0.5}})";
+    write_text(trained_folder() / "tuning.json",
+               R"({"model":"base","data":"pairs.jsonl","budgets":[2],"seeds":[0],)"
+               R"("base":{"data":{"batch_size":1}},"arms":[{"name":"full","set":{}},)" +
+                   adapters + "]}");
+    fs::remove_all(trained_folder() / "tuning");
+    return run_hybrid(trained_folder(), {"compare", "tuning.json", "--output", "tuning"});
+  };
+  const ProcessResult result = compare("lora.dropout");
+  ASSERT_EQ(result.exit_code, 0) << result.errors;
+  EXPECT_NE(result.errors.find("lora  learning rate 2e-05  validation loss"), std::string::npos)
+      << result.errors;
+  EXPECT_TRUE(fs::exists(trained_folder() / "tuning/runs/lora/2-steps-seed-0/base.json"))
+      << "the model of the adapters";
+  const ProcessResult refused = compare("model.norm_epsilon");
+  EXPECT_EQ(refused.exit_code, static_cast<int>(ExitCode::kConfig));
+  EXPECT_NE(refused.errors.find("model.norm_epsilon is what the folder"), std::string::npos)
+      << refused.errors;
 }
 
 }  // namespace

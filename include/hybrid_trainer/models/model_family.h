@@ -96,8 +96,8 @@ struct ModelFamily {
   GgufLayout gguf{};
   /// Whether `make` makes LanguageModels. A family of other networks needs no model.vocabulary.
   bool is_of_language = true;
-  /// What its models do: the Hub's pipeline_tag, a title for people, and of language PEFT's task_type,
-  /// which is empty if they read other inputs than tokens: PEFT would pass them input_ids.
+  /// What its models do: the Hub's pipeline_tag, a title for people, and PEFT's task_type, which is
+  /// empty if they read other inputs than tokens: PEFT would pass them input_ids.
   struct Purpose {
     std::string tag = "text-generation", title = "A language model", task = "CAUSAL_LM";
   } purpose{};
@@ -105,7 +105,7 @@ struct ModelFamily {
   std::string data = "DATA";
   /// What `hybrid finetune` begins with.
   struct FineTuning {
-    std::string layout = "packed";  // of language: data.layout
+    std::string layout = "packed";  // data.layout of rows of text; empty: it reads none
     std::int64_t batch_size = 4;
     double learning_rate = 2e-5;  // of all weights
   } fine_tuning{};

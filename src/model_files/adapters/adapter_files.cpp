@@ -273,17 +273,15 @@ void write_adapter(Network& network, const ModelConfig& given, const LoraConfig&
   const HuggingFaceLayout& layout = family.hugging_face;
   const ModelConfig model = resolved_model_config(given, registry);
   const std::int64_t experts = model.experts.count;
-  const std::string task = family.is_of_language ? family.purpose.task : "";
   warn_of_modules(network, experts, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
   const std::vector<NamedTensor> whole = tensors_trained_whole(network, layout, stream);
   for (const auto& [name, tensor] : whole) tensors.push_back({kAdapterPrefix + name, tensor});
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
-  replace_file(
-      to + "/" + kAdapterConfig,
-      config_text(network, experts, config, base, layout,
-                  task.empty() ? json::value() : json::value(task), modules_to_save(whole)));
+  replace_file(to + "/" + kAdapterConfig,
+               config_text(network, experts, config, base, layout,
+                           json_or_null(family.purpose.task), modules_to_save(whole)));
   if (!layout.classifier.empty() && !whole.empty()) {
     json::object names;
     for (std::size_t i = 0; i < model.vision.labels.size(); ++i)

@@ -246,9 +246,9 @@ ModelFamily vit_family() {
                                        "embeddings.mask_token"},
                            .classifier = "classifier."},
           .is_of_language = false,
-          .purpose = {"image-classification", "A model of pictures"},
+          .purpose = {"image-classification", "A model of pictures", ""},
           .data = "EXAMPLES",
-          .fine_tuning = {.batch_size = 16, .learning_rate = 5e-5},
+          .fine_tuning = {.layout = "", .batch_size = 16, .learning_rate = 5e-5},
           .adapted_parts = {"encoder.*"},
           .frozen_parts = {"embeddings.*"},
           .with_depth = with_layers};

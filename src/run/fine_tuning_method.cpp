@@ -1,4 +1,4 @@
-#include "src/tools/train/fine_tuning_method.h"
+#include "src/run/fine_tuning_method.h"
 
 #include <algorithm>
 
@@ -48,8 +48,8 @@ HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::str
   HybridTrainerConfig config;
   config.model = read_hugging_face_model_config(folder, 0);
   const ModelFamily& family = find_family(config.model.family);
-  if (family.is_of_language) {
-    config.data.layout = family.fine_tuning.layout;
+  if (const std::string& layout = family.fine_tuning.layout; !layout.empty()) {
+    config.data.layout = layout;
     config.data.sequence_length = usual_row_length(config.model);
   }
   config.data.batch_size = family.fine_tuning.batch_size;
