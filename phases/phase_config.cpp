@@ -70,6 +70,10 @@ std::unique_ptr<PendingWork> make_pending_work(const PendingSetup& setup) {
   return row_of_method(setup.phases.method).make_pending(setup);
 }
 
+std::unique_ptr<Optimizer> make_own_optimizer(const OptimizerSetup& setup) {
+  return row_of_method(setup.phases.method).make_optimizer(setup);
+}
+
 MethodTraits PhaseConfig::traits() const {
   for (const MethodRow& row : methods()) {
     if (method == row.name) return row.traits(*this);

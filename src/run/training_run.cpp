@@ -18,7 +18,6 @@
 #include "src/run/run_ranks.h"
 #include "src/run/run_settings.h"
 #include "src/run/training_loop.h"
-#include "src/trainer/model_trainable.h"
 #include "src/trainer/planning/device_memory.h"
 #include "src/trainer/planning/memory_breakdown.h"
 #include "src/trainer/settings_table.h"
@@ -136,7 +135,7 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
   summary.effective_batch = config_.effective_batch();
   summary.masked = config_.masks();
   for (Phase phase : kAllPhases)
-    summary.phase(phase).precision = precision_name(trainer.trainable().precision().of(phase));
+    summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
 }
 
 /// What is simulated is left out where that fails: the run itself is complete.
@@ -167,7 +166,7 @@ ModelTexts TrainingRun::texts_of(LossModel& model) const {
 RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records) {
   const auto finish = [&](const char* end, const ModelTexts& texts) {
     records.summary().end = end;
-    records.add_use_of(trainer);
+    trainer.add_use_to(records.summary());
     summarise_memory(records);
     records.finish(config_json(config_), texts);
   };

@@ -131,7 +131,7 @@ StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& s
 StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
                                 std::string& warnings) {
   StepRecord record;
-  record.learning_rate = trainable_.step().learning_rate();
+  record.learning_rate = trainable_.learning_rate();
   record.rate_factor = outcome.rate_factor;
   record.probe_position = outcome.probe_position;
   record.probe_cost = outcome.probe_cost;
@@ -149,7 +149,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
   record.advantage = outcome.advantage;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
-  if (const LossScale* const scale = trainable_.step().scales().used_loss_scale()) {
+  if (const LossScale* const scale = trainable_.scales().used_loss_scale()) {
     record.loss_scale = scale->value();
     record.overflows = scale->overflows();
   }
@@ -158,7 +158,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   record.event = outcome.event;
   record.tokens = batch.tokens();
   record.effective_batch = batch.size();
-  record.micro_batches = trainable_.step().micro_batches().of(batch);
+  record.micro_batches = trainable_.micro_batches().of(batch);
   record.device_memory = trainable_.stream().pool()->use();
   if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
@@ -283,6 +283,31 @@ HybridTrainer::~HybridTrainer() = default;
 
 BatchShape HybridTrainer::batch_shape() const { return stretches_->at(steps_done()).batch; }
 
+const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
+
+void HybridTrainer::add_use_to(RunSummary& summary) const {
+  summary.predictions = machine_.statistics().predictions;
+  const RollBacks& roll_backs = progress_.roll_backs;
+  summary.count(Recovery::kRollBack) = roll_backs.count;  // also of records given up
+  summary.rolled_back_steps = roll_backs.steps;
+  summary.learning_rate_factor = roll_backs.rate_factor;
+  const OffloadUse& offload = trainable_->offload().use();
+  summary.offload = {offload.times, offload.bytes, offload.restore_seconds, offload.waited_seconds};
+  const std::optional<SpeculationUse> late = trainable_->pending().use();
+  if (!summary.speculation || !late) return;
+  summary.speculation->waits = late->waits;
+  summary.speculation->worker_seconds = late->worker_seconds;
+  summary.speculation->wait_seconds = late->wait_seconds;
+}
+
+void HybridTrainer::with_exact(const std::function<void()>& read_out) {
+  trainable_->pending().with_exact(read_out);
+}
+
+std::optional<bool> HybridTrainer::vote_to_stop(bool asks) {
+  return trainable_->pending().vote_to_stop(asks);
+}
+
 void HybridTrainer::with_average(const std::function<void()>& read_out) {
   trainable_->with_average(read_out);
 }
@@ -322,12 +347,12 @@ StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& ba
 
 void HybridTrainer::hold_weights(bool holds) {
   holds_weights_ = holds;
-  if (!holds) trainable_->step().send_weights();
+  if (!holds) trainable_->send_weights();
 }
 
 StepRecord HybridTrainer::step(const Batch& batch) {
   const auto begin = Clock::now();
-  trainable_->step().send_weights();
+  trainable_->send_weights();
   const Phase before = progress_.last_phase;
   stream_.pool()->reset_peaks();
   trainable_->set_steps_done(steps_done());
@@ -335,11 +360,11 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   try {
     machine_.step(upload_->to_device(batch, stream_), outcome);
   } catch (const Diverged& error) {
-    if (!holds_weights_) trainable_->step().send_weights();
+    if (!holds_weights_) trainable_->send_weights();
     throw DivergedStep(error.what(), record_of(outcome, batch));
   }
   trainable_->balance_experts();
-  if (!holds_weights_) trainable_->step().send_weights();
+  if (!holds_weights_) trainable_->send_weights();
   StepRecord record = record_of(outcome, batch);
   ++progress_.steps_done;
   progress_.last_phase = outcome.phase;

@@ -4,7 +4,6 @@
 #include "src/core/machine.h"
 #include "src/core/messages.h"
 #include "src/files/config_fields.h"
-#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 
@@ -50,10 +49,10 @@ std::string precision_line(const HybridTrainer& trainer, bool predicts) {
   std::string text;
   for (Phase phase : kAllPhases) {
     if (!predicts && (phase == Phase::kPredict || phase == Phase::kCorrect)) continue;
-    const char* const name = precision_name(trainer.trainable().precision().of(phase));
+    const char* const name = precision_name(trainer.precision().of(phase));
     text += concat(text.empty() ? "" : ", ", name_of(phase), " ", name);
   }
-  const std::string& reason = trainer.trainable().precision().reason();
+  const std::string& reason = trainer.precision().reason();
   return reason.empty() ? text : concat(text, "; auto is ", reason);
 }
 

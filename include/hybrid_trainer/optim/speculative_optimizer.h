@@ -86,8 +86,7 @@ class SpeculativeOptimizer final : public Optimizer {
   /// for the next step. Blocks only where the update of L steps before has not arrived. Throws what
   /// the worker met.
   ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream);
-  /// Until then the gradients of the last late step must stay as they are. Blocks. Throws IoError.
-  void wait_until_gradients_are_sent();
+  void wait_until_gradients_are_sent() override;
   /// All updates have arrived, and live weights are the exact ones, lag 0. Blocks.
   void wait_for_exact_weights(const Stream& stream);
   SpeculationUse use() const;

@@ -59,7 +59,7 @@ class RoundedPath final : public AccumulatedGradients {
  public:
   explicit RoundedPath(const GradientParts& parts)
       : AccumulatedGradients(parts),
-        gradients_([this] { parts_.speculation->wait_until_gradients_are_sent(); }) {}
+        gradients_([this] { parts_.optimizer.wait_until_gradients_are_sent(); }) {}
   ~RoundedPath() override {
     for (Parameter* parameter : parts_.weights) parameter->leave(gradients_);
   }
