@@ -97,6 +97,7 @@ class ModelWeights final : public WeightSpace {
 
  private:
   std::vector<Tensor> empty_tensors(MemoryKind kind, const Stream& where) const;
+  double wait_for_scaled_slope(const std::vector<Tensor>& directions) const;
   void load_optimizer(const State& state);
   ModelTrainable& model_;
   PredictOffload& offload_;

@@ -11,6 +11,8 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kStepsTaken = "optimizer.steps_taken";
+/// A simulated device computes nothing. There all directions lower the loss, so that predictions begin.
+constexpr double kSimulatedDot = 1, kSimulatedSlope = -1;
 
 std::string snapshot_name(const Parameter& parameter) { return "snapshot." + parameter.name(); }
 
@@ -86,13 +88,17 @@ void ModelWeights::add_weights(const std::vector<Tensor>& to, float kept, float 
 }
 
 double ModelWeights::wait_for_dot(const Tensor& x, const Tensor& y) {
-  if (model_.parts()) return model_.parts()->wait_for_dot(x, y, stream_);
-  if (TensorIdentity(x).is_of(y)) {
+  double dot = 0;
+  if (model_.parts()) {
+    dot = model_.parts()->wait_for_dot(x, y, stream_);
+  } else if (TensorIdentity(x).is_of(y)) {
     const StagedTensor both(x, Use::kRead, stream_);
-    return kernels::wait_for_dot(both, both, stream_);
+    dot = kernels::wait_for_dot(both, both, stream_);
+  } else {
+    const StagedTensor left(x, Use::kRead, stream_), right(y, Use::kRead, stream_);
+    dot = kernels::wait_for_dot(left, right, stream_);
   }
-  const StagedTensor left(x, Use::kRead, stream_), right(y, Use::kRead, stream_);
-  return kernels::wait_for_dot(left, right, stream_);
+  return stream_.device().simulated ? kSimulatedDot : dot;
 }
 
 void ModelWeights::move_along(const std::vector<Tensor>& directions, double length) {
@@ -110,6 +116,11 @@ void ModelWeights::follow(const std::vector<Tensor>& directions, double length) 
 }
 
 double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
+  const double slope = wait_for_scaled_slope(directions) / model_.scales().gradient_loss_scale();
+  return stream_.device().simulated ? kSimulatedSlope : slope;
+}
+
+double ModelWeights::wait_for_scaled_slope(const std::vector<Tensor>& directions) const {
   const std::vector<Parameter*>& parameters = model_.parameters();
   if (model_.parts()) {
     std::vector<Tensor> gradients;
@@ -117,7 +128,7 @@ double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
     double sum = 0;
     for (const auto& chunks : model_.parts()->wait_for_chunk_dots(gradients, directions, stream_))
       sum += std::accumulate(chunks.begin(), chunks.end(), 0.0);
-    return sum / model_.scales().gradient_loss_scale();
+    return sum;
   }
   std::vector<Tensor> slopes;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -131,7 +142,7 @@ double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
   }
   double sum = 0;
   for (const Tensor& slope : slopes) sum += kernels::wait_for_value(slope, stream_);
-  return sum / model_.scales().gradient_loss_scale();
+  return sum;
 }
 
 void ModelWeights::write_momentum_directions(const std::vector<Tensor>& directions) {
