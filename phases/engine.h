@@ -71,15 +71,6 @@ class Engine {
   virtual float update_scale() const = 0;
 };
 
-/// The exact update that arrived in a step.
-struct DelayedUpdate {
-  /// ‖predicted − exact‖/‖exact‖ of the pending updates that end with it; absent where none arrived.
-  std::optional<double> prediction_error;
-  std::string worst_weight;  // where it was largest
-  bool is_late = false;      // else memory had no room, and the update was made at once
-  std::int64_t lag = 0;      // updates pending while the step was computed
-};
-
 /// The device half of a method: what it has pending in Predict beside the step. By default nothing.
 /// What its phases call beyond that is an interface in the method's folder.
 class PendingWork {

@@ -14,7 +14,7 @@ class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer 
       : engine_(setup.engine),
         optimizer_(dynamic_cast<SpeculativeOptimizer&>(engine_.optimizer())),
         tell_(setup.tell) {}
-  DelayedUpdate wait_for_update(bool finite) override;
+  ArrivedUpdate wait_for_update(bool finite) override;
   void wait_for_exact_weights() override;
 
   /// Updates stay in step where there is no room for pending ones.
@@ -38,20 +38,19 @@ void AsynchronousOptimizer::enter_predict() {
   }
 }
 
-DelayedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
+ArrivedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
   if (!optimizer_.is_late()) {
     if (finite) engine_.apply_gradient();
     return {};
   }
   if (finite) engine_.finish_batch();
   const StepPartTimer timer(engine_.stream(), StepPart::kUpdate);
-  ArrivedUpdate arrived =
-      optimizer_.wait_for_late_step({.finite = finite,
-                                     .learning_rate = static_cast<float>(engine_.learning_rate()),
-                                     .gradient_scale = engine_.update_scale(),
-                                     .rates_to_come = engine_.rates_from(1)},
-                                    engine_.stream());
-  return {arrived.prediction_error, std::move(arrived.worst_weight), true, arrived.lag};
+  return optimizer_.wait_for_late_step(
+      {.finite = finite,
+       .learning_rate = static_cast<float>(engine_.learning_rate()),
+       .gradient_scale = engine_.update_scale(),
+       .rates_to_come = engine_.rates_from(1)},
+      engine_.stream());
 }
 
 void AsynchronousOptimizer::wait_for_exact_weights() {
@@ -168,8 +167,8 @@ std::unique_ptr<Optimizer> AsynchronousOptimizerMethod::make_optimizer(
                                      .device_side = group.device_side,
                                      .worker_threads = static_cast<int>(group.worker_threads),
                                      .gradient_bits = setup.gradient_bits};
-  return std::make_unique<SpeculativeOptimizer>(setup.optimizer, setup.parameters, settings,
-                                                setup.stream, setup.host.pool(), setup.home);
+  return make_speculative_optimizer(setup.optimizer, setup.parameters, settings, setup.stream,
+                                    setup.host.pool(), setup.home);
 }
 
 void AsynchronousOptimizerMethod::predict(const Batch& batch, PhaseOutcome& outcome) {

@@ -50,7 +50,7 @@ class SimulatedTrainable::Kept final : public Rollback {
 class SimulatedTrainable::Optimizer final : public PendingWork, public DelayedOptimizer {
  public:
   explicit Optimizer(DelayedOptimizer& real) : real_(real) {}
-  DelayedUpdate wait_for_update(bool finite) override {
+  ArrivedUpdate wait_for_update(bool finite) override {
     real_.wait_for_update(finite);
     return {};
   }
@@ -71,7 +71,7 @@ class SimulatedTrainable::Gradients final : public PendingWork, public DelayedGr
     if (!real_.wait_for_gradient(all)) return {};
     return GradientMeasurement{.loss = kLoss, .norm = 1};
   }
-  DelayedUpdate apply(bool finite) override {
+  ArrivedUpdate apply(bool finite) override {
     real_.apply(finite);
     return {};
   }
