@@ -66,8 +66,8 @@ class Method {
   virtual void enter_predict(PhaseOutcome& outcome);
   /// A step of Predict. Where it turns to another phase, it has not used the batch.
   virtual void predict(const Batch& batch, PhaseOutcome& outcome) = 0;
-  /// Before the first step of Correct.
-  virtual void enter_correct(PhaseOutcome& outcome) = 0;
+  /// Before the first step of Correct: by default drains first.
+  virtual void enter_correct(PhaseOutcome& outcome);
   /// A step of Correct: by default gradient and update.
   virtual void correct(const Batch& batch, PhaseOutcome& outcome);
   /// Waits for what ranks have pending, so that the weights are the exact ones and can be saved.

@@ -286,10 +286,6 @@ class AsynchronousGradientsMethod final : public Method {
   }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
-  void enter_correct(PhaseOutcome& outcome) override {
-    drain(outcome);
-    parts_.enter_model(Phase::kCorrect);
-  }
   void drain(PhaseOutcome& outcome) override;
 
  private:

@@ -390,10 +390,6 @@ class LocalSgdMethod final : public Method {
   }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
-  void enter_correct(PhaseOutcome& outcome) override {
-    drain(outcome);
-    parts_.enter_model(Phase::kCorrect);
-  }
   void drain(PhaseOutcome& outcome) override {
     tell_skipped(local().wait_for_exact_weights(), outcome);
   }
