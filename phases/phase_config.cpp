@@ -4,11 +4,6 @@
 
 namespace hybrid_trainer {
 
-const std::vector<std::string>& horizon_names() {
-  static const std::vector<std::string> names{"measured", "dreamt"};
-  return names;
-}
-
 const std::vector<std::string>& device_side_names() {
   static const std::vector<std::string> names{"anticipated", "sketch", "selective",
                                               "none",        "shared", "momentum"};
