@@ -24,7 +24,6 @@ class RouterCopies {
   void load(const State& state);
 
  private:
-  std::vector<RoutedExperts*> all() const;
   LossModel& model_;
   const Stream& stream_;
 };

@@ -207,6 +207,7 @@ class ModelTrainable final : public Trainable, public Engine {
   /// The optimizer state in Predict.
   const PredictOffload& offload() const { return offload_; }
   const PhasePrecision& precision() const { return precision_; }
+  const Stretches& stretches() const { return stretches_; }
 
   /// Steps done in all phases, which the schedule and dropout depend on.
   void set_steps_done(std::int64_t steps);

@@ -17,7 +17,6 @@ class Communicator;
 class MemoryPlaces;
 class ModelTrainable;
 class StepRecorder;
-class Stretches;
 class TrainerCheckpoints;
 class TrainerMessages;
 
@@ -204,7 +203,6 @@ class HybridTrainer {
   const HybridTrainerConfig config_;
   std::unique_ptr<TrainerMessages> messages_;
   TrainerProgress progress_;
-  std::unique_ptr<Stretches> stretches_;
   const Stream& stream_;
   std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;
