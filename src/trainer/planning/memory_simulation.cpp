@@ -196,7 +196,7 @@ class SimulatedRun {
   }
 
   void update(Phase phase) {
-    trainable_.step().send_weights();
+    trainable_.send_weights();
     scripted_.wait_for_gradient(whole_);
     trainable_.apply_gradient();
     account(phase);
@@ -224,7 +224,7 @@ class SimulatedRun {
 
   /// What the last one changed gets under way first, as in a run.
   PhaseOutcome step(PhaseMachine& machine) {
-    trainable_.step().send_weights();
+    trainable_.send_weights();
     return machine.step(whole_);
   }
 

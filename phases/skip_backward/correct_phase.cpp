@@ -19,7 +19,7 @@ double parabola_minimum(double rise, double end_slope) {
 
 }  // namespace
 
-void CorrectExecutor::enter(PhaseOutcome& outcome) {
+void SkipBackwardMethod::enter_correct(PhaseOutcome& outcome) {
   try {
     parts_.enter_model(Phase::kCorrect);
   } catch (const OutOfMemory& error) {
@@ -29,7 +29,7 @@ void CorrectExecutor::enter(PhaseOutcome& outcome) {
   }
 }
 
-void CorrectExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+void SkipBackwardMethod::correct(const Batch& batch, PhaseOutcome& outcome) {
   if (prediction_.jump.open) {
     update(parts_, decide(batch, outcome), outcome);
     return;
@@ -38,12 +38,12 @@ void CorrectExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   update(parts_, parts_.model.wait_for_gradient(batch), outcome);
 }
 
-std::size_t CorrectExecutor::probe_count() const {
+std::size_t SkipBackwardMethod::probe_count() const {
   const auto wanted = static_cast<std::size_t>(prediction_.config().probe_batches);
   return std::min(wanted, prediction_.jump.batches.size());
 }
 
-double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
+double SkipBackwardMethod::probe_loss(PhaseOutcome& outcome) {
   const std::size_t count = probe_count();
   double sum = 0;
   for (std::size_t i = 0; i < count; ++i) {
@@ -55,8 +55,8 @@ double CorrectExecutor::probe_loss(PhaseOutcome& outcome) {
 }
 
 /// Leaves the weights at the snapshot.
-CorrectExecutor::Comparison CorrectExecutor::compare(const GradientMeasurement& measurement,
-                                                     PhaseOutcome& outcome) {
+SkipBackwardMethod::Comparison SkipBackwardMethod::compare(const GradientMeasurement& measurement,
+                                                           PhaseOutcome& outcome) {
   Comparison losses;
   losses.position = prediction_.line.position();
   losses.slope = prediction_.line.wait_for_slope(parts_.model);
@@ -72,7 +72,8 @@ CorrectExecutor::Comparison CorrectExecutor::compare(const GradientMeasurement& 
 
 /// The fraction of the jump to keep: all where it did not raise the probes' loss, else a shorter
 /// one that lowers it, else 0. Leaves the weights there.
-double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, PhaseOutcome& outcome) {
+double SkipBackwardMethod::choose(const Comparison& losses, double& kept_loss,
+                                  PhaseOutcome& outcome) {
   if (losses.alarm.empty() && losses.after <= losses.before) {
     kept_loss = losses.after;
     prediction_.line.return_to(parts_.model, losses.position);
@@ -94,7 +95,7 @@ double CorrectExecutor::choose(const Comparison& losses, double& kept_loss, Phas
 }
 
 /// Trains on the batches of Predict as Full would have.
-void CorrectExecutor::replay(std::vector<Batch> batches, PhaseOutcome& outcome) {
+void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcome) {
   const std::unique_ptr<Trainable, void (*)(Trainable*)> rewound(
       &parts_.model, [](Trainable* model) { model->rollback().rewind(0); });
   parts_.enter_model(Phase::kFull);
@@ -108,7 +109,7 @@ void CorrectExecutor::replay(std::vector<Batch> batches, PhaseOutcome& outcome) 
 }
 
 /// Compares before and after, decides what is kept and leaves the weights there.
-void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   const Comparison losses = compare(measurement, outcome);
   double kept_loss = losses.before;
@@ -129,8 +130,8 @@ void CorrectExecutor::judge(const GradientMeasurement& measurement, PhaseOutcome
 }
 
 /// No prediction is to blame for a gradient that is too large for the loss scale of fp16.
-GradientMeasurement CorrectExecutor::wait_for_gradient_to_judge(const Batch& batch,
-                                                                PhaseOutcome& outcome) {
+GradientMeasurement SkipBackwardMethod::wait_for_gradient_to_judge(const Batch& batch,
+                                                                   PhaseOutcome& outcome) {
   for (;;) {
     const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
     outcome.cost += 1;
@@ -141,7 +142,7 @@ GradientMeasurement CorrectExecutor::wait_for_gradient_to_judge(const Batch& bat
 }
 
 /// Returns the measurement at the predicted point, where there was one.
-GradientMeasurement CorrectExecutor::try_to_judge(const Batch& batch, PhaseOutcome& outcome) {
+GradientMeasurement SkipBackwardMethod::try_to_judge(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   GradientMeasurement measurement;
   try {
@@ -158,7 +159,7 @@ GradientMeasurement CorrectExecutor::try_to_judge(const Batch& batch, PhaseOutco
   return measurement;
 }
 
-void CorrectExecutor::revert_unseen(PhaseOutcome& outcome) {
+void SkipBackwardMethod::revert_unseen(PhaseOutcome& outcome) {
   const Jump& jump = prediction_.jump;
   prediction_.line.return_to(parts_.model, 0);
   outcome.warns = outcome.warns || jump.failed || jump.lacks_room;
@@ -170,7 +171,7 @@ void CorrectExecutor::revert_unseen(PhaseOutcome& outcome) {
 
 /// Returns the measurement at the point that is kept. The prediction is charged for all others but
 /// the replayed ones, which are updates like Full's.
-GradientMeasurement CorrectExecutor::decide(const Batch& batch, PhaseOutcome& outcome) {
+GradientMeasurement SkipBackwardMethod::decide(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   jump.moved = prediction_.line.position() > 0;
   outcome.predicted_loss = jump.mean_loss + jump.expected_change(prediction_.line.position());

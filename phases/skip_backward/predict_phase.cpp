@@ -24,7 +24,7 @@ std::string beginning_text(const Jump& jump, double threshold) {
 
 }  // namespace
 
-void PredictExecutor::enter(PhaseOutcome& outcome) {
+void SkipBackwardMethod::enter_predict(PhaseOutcome& outcome) {
   PredictGate::Grant grant = prediction_.gate.grant();
   grant.steps = parts_.recovery.shortened(grant.steps, parts_.statistics.steps());
   grant.steps = std::min(grant.steps, parts_.steps_to_come() - 1);  // the last step decides
@@ -54,7 +54,7 @@ void PredictExecutor::enter(PhaseOutcome& outcome) {
 
 /// The line points along a direction and begins at the weights, and the model is in Predict; false
 /// where that cannot be.
-bool PredictExecutor::begin(PhaseOutcome& outcome) {
+bool SkipBackwardMethod::begin(PhaseOutcome& outcome) {
   try {
     if (prediction_.aim(outcome)) {
       if (prediction_.line.wait_for_sound_direction(parts_.model)) {
@@ -71,11 +71,11 @@ bool PredictExecutor::begin(PhaseOutcome& outcome) {
   return false;
 }
 
-void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+void SkipBackwardMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   const std::int64_t before = jump.steps;
   try {
-    predict(batch, outcome);
+    predict_step(batch, outcome);
   } catch (const OutOfMemory& error) {
     parts_.give_up_predicting(error, outcome);
     jump.lacks_room = jump.stop = true;
@@ -85,7 +85,7 @@ void PredictExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   }
 }
 
-void PredictExecutor::predict(const Batch& batch, PhaseOutcome& outcome) {
+void SkipBackwardMethod::predict_step(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   const double cost_of_aiming = outcome.cost;  // included in jump.cost
   outcome.confidence = jump.confidence;
@@ -114,7 +114,7 @@ void PredictExecutor::predict(const Batch& batch, PhaseOutcome& outcome) {
   if (!jump.stop) advance();
 }
 
-Verdict PredictExecutor::forward(const Batch& batch, PhaseOutcome& outcome) {
+Verdict SkipBackwardMethod::forward(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   const double change = jump.expected_change(prediction_.line.position());
   outcome.predicted_loss = jump.start_loss + change;
@@ -124,7 +124,7 @@ Verdict PredictExecutor::forward(const Batch& batch, PhaseOutcome& outcome) {
   return parts_.monitor.assess_loss(outcome.loss, jump.start_loss + change);
 }
 
-Verdict PredictExecutor::micro_correct(const Batch& batch, PhaseOutcome& outcome) {
+Verdict SkipBackwardMethod::micro_correct(const Batch& batch, PhaseOutcome& outcome) {
   const GradientMeasurement measurement = parts_.model.wait_for_gradient(batch);
   outcome.predicted_loss =
       prediction_.jump.mean_loss + prediction_.jump.expected_change(prediction_.line.position());
@@ -140,7 +140,7 @@ Verdict PredictExecutor::micro_correct(const Batch& batch, PhaseOutcome& outcome
 }
 
 /// The secant through the slopes at the snapshot and here tells where the slope vanishes.
-void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
+void SkipBackwardMethod::take_slope(double slope, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   const double position = prediction_.line.position();
   if (slope > 0) {
@@ -153,7 +153,7 @@ void PredictExecutor::take_slope(double slope, PhaseOutcome& outcome) {
   tell(outcome, concat("micro-correction: slope ", brief(slope), " against ", brief(jump.slope)));
 }
 
-void PredictExecutor::advance() {
+void SkipBackwardMethod::advance() {
   Jump& jump = prediction_.jump;
   double length = jump.step_length;
   if (jump.limit > 0) length = std::min(length, jump.limit - prediction_.line.position());
