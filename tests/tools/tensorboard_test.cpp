@@ -1,10 +1,7 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <boost/json.hpp>
-#include <sstream>
 
-#include "hybrid_trainer/core/error.h"
 #include "tests/observability/event_reader.h"
 #include "tests/support/test_files.h"
 #include "tests/tools/hybrid_process.h"
@@ -14,32 +11,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Bytes that begin a character.
-std::size_t characters_in(const std::string& line) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(line, [](char c) { return (c & 0xC0) != 0x80; }));
-}
-
 testing::ReadEvents events_in(const fs::path& folder) {
   testing::ReadEvents events;
   for (const auto& entry : fs::directory_iterator(folder))
     testing::EventReader::read(read_text(entry.path()), events);
   return events;
-}
-
-TEST(Watch, PrintsOneFrameOfARunForAPipe) {
-  const std::string frame = in_trained_folder({"watch", "run", "--once"}).output;
-  EXPECT_NE(frame.find("run  finished"), std::string::npos) << frame;
-  EXPECT_NE(frame.find("step 6/6"), std::string::npos) << frame;
-  EXPECT_EQ(frame.find('\x1b'), std::string::npos);
-  std::istringstream lines(frame);
-  for (std::string line; std::getline(lines, line);) EXPECT_LE(characters_in(line), 80u) << line;
-  EXPECT_EQ(in_trained_folder({"watch", "run"}).output, frame);  // no terminal to fill
-}
-
-TEST(Watch, ListsTheRunsOfAFolder) {
-  const std::string list = in_trained_folder({"watch", ".", "--once"}).output;
-  EXPECT_NE(list.find("\nrun "), std::string::npos) << list;
 }
 
 TEST(TensorBoard, HasTheStepsOfARunThatResumedOnceEach) {
@@ -59,11 +35,6 @@ TEST(TensorBoard, IsMadeOfARunThatWroteNone) {
   EXPECT_EQ(found.at("steps").as_int64(), 6);
   EXPECT_EQ(events_in(trained_folder() / "events").tags.at("loss/train").size(), 6u);
   EXPECT_FALSE(fs::exists(trained_folder() / "run/tensorboard"));
-  EXPECT_EQ(run_hybrid(trained_folder(), {"inspect", "run", "--tensorboard", "events"}).exit_code,
-            static_cast<int>(ExitCode::kCannotCreate));
-  EXPECT_EQ(run_hybrid(trained_folder(), {"inspect", "data", "--tensorboard", "unmade"}).exit_code,
-            static_cast<int>(ExitCode::kData));
-  EXPECT_FALSE(fs::exists(trained_folder() / "unmade"));
 }
 
 }  // namespace
