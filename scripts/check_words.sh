@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Whether comments, messages and pages stay in plain English: words of hard prose per 10,000 words, and docstrings that begin with
-# a preposition or pronoun. Each figure has a limit below, today's figure, which may only fall. RESULTS and generated pages are left out.
-# No line of a page has more than 120 characters outside tables. The length of sentences is reported and has no limit.
+# Whether comments, messages and pages stay in plain English: counts words of hard prose, and docstrings that begin with a
+# preposition or pronoun. Each has a limit below, today's number of places, which may only fall. RESULTS and its archive are left out.
+# Lines of pages have at most 120 characters outside tables. The length of sentences is reported and has no limit.
 # usage: scripts/check_words.sh [--places N|--tighten]
 #   --places N  also prints the first N places of each word
-#   --tighten   lowers the limits to the figures
+#   --tighten   lowers the limits to the numbers of today
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 places=0 tighten=""
 case ${1:-} in
@@ -16,25 +16,25 @@ case ${1:-} in
 esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# name | pattern | limit, per 10,000 words; the goal is at most twice the highest figure of MLX, CTranslate2, DuckDB, RMM and abseil
+# name | pattern | most places | goal per 10,000 words: at most twice the highest figure of MLX, CTranslate2, DuckDB, RMM and abseil
 limits='
-where | where | 69.2 | 14
-what | what | 81.3 | 6
-whoever, whatever | whoever|whatever | 4.5 | 0.6
-beside | beside | 10.3 | 0.5
-behind | behind | 7.2 | 0.6
-tell, told | tells?|told | 9.6 | 3
-those of, that of | those of|that of | 14.6 | 1.4
-lie, lies, lay | lies?|lay | 9.1 | 0.5
-anew | anew | 3.4 | 0.2
-of its own, of their own | of (?:its|their|a) own | 6.5 | 0.5
-heed, bear, mishap, dream, mend | heeds?|bears?|mishaps?|dreamt|dreams?|mends?|mended | 1.1 | 0.2
-apart | apart | 2.2 | 0.3
-docstrings, % | | 19.4 | 5
+where | where | 1664 | 14
+what | what | 1906 | 6
+whoever, whatever | whoever|whatever | 109 | 0.6
+beside | beside | 241 | 0.5
+behind | behind | 171 | 0.6
+tell, told | tells?|told | 230 | 3
+those of, that of | those of|that of | 353 | 1.4
+lie, lies, lay | lies?|lay | 217 | 0.5
+anew | anew | 80 | 0.2
+of its own, of their own | of (?:its|their|a) own | 154 | 0.5
+heed, bear, mishap, dream, mend | heeds?|bears?|mishaps?|dreamt|dreams?|mends?|mended | 26 | 0.2
+apart | apart | 51 | 0.3
+docstrings, % | | 875 | 5
 '
 files=$(git ls-files -- '*.h' '*.cuh' '*.cpp' '*.cu' '*.md' | grep -Ev '^(tests|scripts)/|RESULTS')
 new=$(LIMITS=$limits PLACES=$places perl -CSD -Mutf8 -e '
-  my (%hits, @failures, $words, $docstrings, $openings);
+  my (%hits, @failures, $words, $docstrings);
   my (@names, %pattern, %limit, %goal);
   for (grep { /\S/ } split /\n/, $ENV{LIMITS}) {
     my ($name, $rest) = /^(.*?) \| (.*)$/;
@@ -92,17 +92,16 @@ new=$(LIMITS=$limits PLACES=$places perl -CSD -Mutf8 -e '
       ++$docstrings;
       pos($text) = $-[1];
       next unless $first =~ $opening;
-      ++$openings;
       push @{$hits{$docstring_name}}, "$file: $first";
     }
   }
   for my $name (@names) {
-    my $figure = $name eq $docstring_name ? 100 * $openings / $docstrings : 1e4 * @{$hits{$name} // []} / $words;
-    my $rounded = int($figure * 10 + 0.9999) / 10;
-    printf STDERR "%-34s %5.1f   limit %5.1f   goal %4.1f\n", $name, $figure, $limit{$name}, $goal{$name};
+    my $found = @{$hits{$name} // []};
+    my $figure = $name eq $docstring_name ? 100 * $found / $docstrings : 1e4 * $found / $words;
+    printf STDERR "%-34s %5d places, at most %5d   %5.1f, goal %4.1f\n", $name, $found, $limit{$name}, $figure, $goal{$name};
     print STDERR "    " . substr($_, 0, 150) . "\n" for grep { defined } @{$hits{$name}}[0 .. $ENV{PLACES} - 1];
-    push @failures, "$name: $figure, which is above the limit of $limit{$name}; rewrite the sentences that the change adds (--places 20 shows some)" if $rounded > $limit{$name};
-    print "$name|$rounded\n" if $rounded < $limit{$name};
+    push @failures, "$name: $found places, at most $limit{$name} are allowed; rewrite the sentences that the change adds (--places 20 shows some)" if $found > $limit{$name};
+    print "$name|$found\n" if $found < $limit{$name};
   }
   my $sum = 0;
   $sum += $_ for @lengths;
