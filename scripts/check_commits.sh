@@ -28,6 +28,8 @@ third_person='[^s]s$'
 verbs_with_s='^(Focus|Canvas|Bias|Alias)$'
 failed=0 checked=0
 for commit in $commits; do
+  # A shallow clone does not know a merge by its parents, but its object names them.
+  [ "$(git cat-file commit "$commit" | sed '/^$/q' | grep -c '^parent ' || true)" -le 1 ] || continue
   mapfile -t lines < <(git log -1 --format=%B "$commit")
   subject=${lines[0]} word=${lines[0]%%[ ,:]*} faults=()
   [ ${#subject} -le 72 ] || faults+=("subject has ${#subject} characters, at most 72 are allowed")
