@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Types the commands of README.md and docs/GUIDE.md, one after the other, as a reader does who has built the program: the
 # lines of the blocks that name no language. Wants a clone without runs/, models/ and book.txt, and leaves the first two there.
-# It does not type scripts/test.sh, and the demo trains for some seconds only. If PyPI is out of reach, it skips and lists
-# the commands that need its models. Exit code 0: each command did its work.
+# It does not type scripts/test.sh, and the demo trains for some seconds only. Where PyPI is out of reach it leaves out, and names, what needs
+# its models. Exit code 0: each command did its work.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

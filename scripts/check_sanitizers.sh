@@ -13,8 +13,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
-# Skips the tests of configurations and comparisons, which compute little; other tests cover their runs.
-# Skips the tests of optimizers and phases: the trainer's runs cover them.
+# Without those of configurations and comparisons: they compute with few numbers, and their runs are like those of others.
+# Without those of optimizers and phases: the trainer's runs go through them.
 programs=(test_cuda test_trainer test_run test_data test_kernels test_tasks test_files test_core test_distributed test_nn test_models
   test_memory test_observability test_model_files test_gguf test_generation test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
