@@ -95,7 +95,7 @@ void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const
   if (here.dlast.rows) convolution_.remember_backward(dproduct, here.dlast.rows, stream);
 }
 
-/// Many tokens of one text, in chunks: its first ones, whatever its state holds, or those that follow others.
+/// Many tokens of one text, in chunks: its first ones, whatever its state holds, or later ones.
 Tensor RecurrentMixer::at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                                const Pass& pass, const Stream& stream) {
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
