@@ -13,8 +13,8 @@
 
 namespace hybrid_trainer {
 
-/// What a sequence-to-sequence model reads its source with, before its decoder writes: residual blocks,
-/// "encoder.h.0" and so on, alike. Those who derive from it say what makes the blocks' input of a source.
+/// The encoder of a sequence-to-sequence model: equal residual blocks, "encoder.h.0" and so on. Derived
+/// classes make the blocks' input from a source.
 class SourceEncoder {
  public:
   struct Spec {

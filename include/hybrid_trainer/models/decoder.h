@@ -47,8 +47,8 @@ struct DecoderSpec {
     std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
                 embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
-  /// Of a model whose layers attend to a source: what reads that, and what it makes of it, which their
-  /// cross attention reads. All parameters of an encoder have names that begin with "encoder.".
+  /// Encoder of a model whose layers attend to a source, and its output, which their cross attention
+  /// reads; null without one. Names of an encoder's parameters begin with "encoder.".
   EncoderMaker make_encoder{};
   std::shared_ptr<EncoderOutput> source{};
 };
@@ -71,10 +71,10 @@ void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, table of positions unless branches know them, blocks of residual
-/// branches, a final norm and a head over the vocabulary. It may write by what an encoder makes of a
-/// source: then logits and texts that begin follow the sources that were encoded last. Parameters bear GPT-2's names,
-/// "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token table
-/// and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
+/// branches, a final norm and a head over the vocabulary. With an encoder, its layers attend to a
+/// source: logits and new texts follow the sources that were encoded last. Parameters bear GPT-2's
+/// names, "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token
+/// table and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
 class Decoder final : public LanguageModel, private SegmentSteps {
  public:
   /// Weights drawn from `seed`. Throws OutOfMemory.

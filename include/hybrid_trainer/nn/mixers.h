@@ -91,12 +91,10 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   void scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
                                      const Tensor& product, const Pass& pass, const Stream& stream);
   Tensor normed(const Tensor& y, const Tensor& product, const Stream& stream);
-  Tensor begin_text(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-                    const Pass& pass, const Stream& stream);
-  Tensor go_on_at_once(const Tensor& product, std::int64_t text, BranchState& state,
-                       const Pass& pass, const Stream& stream);
-  Tensor go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-               const Pass& pass, const Stream& stream);
+  Tensor at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
+  Tensor decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
   std::int64_t inner() const { return projection_.weight().shape()[1]; }
   TokenConvolution convolution_;
   kernels::GatedNormSpec norm_;

@@ -103,9 +103,9 @@ class Recomputation {
   std::array<std::size_t, kLevels> counts_{};  // by level, the first blocks that are at least there
 };
 
-/// Residual blocks one after the other, with dropout before them and a norm behind them where the spec
-/// says so: what decoders, encoders and the stacks of networks have in common. What blocks keep for
-/// backward, Pass::recompute says: see Recomputation.
+/// Residual blocks in sequence, with optional dropout of their input and an optional final norm, as
+/// decoders, encoders and the stacks of networks share them. Pass::recompute sets how much blocks keep
+/// for backward (see Recomputation).
 class BlockStack {
  public:
   struct Spec {
@@ -122,10 +122,10 @@ class BlockStack {
   Tensor forward(Tensor x, ActivationTape& tape, const Stream& stream);
   /// Overwrites dy.
   Tensor backward(Tensor dy, ActivationTape& tape, const Stream& stream);
-  /// Without the final norm, as not all tokens need it. `states`: of make_states. See ResidualBlock.
+  /// Runs the blocks without the final norm, which not all tokens need. `states`: of make_states.
   Tensor decode(Tensor x, const DecodeTexts& texts, std::span<const ResidualBlock::State> states,
                 const Pass& pass, const Stream& stream);
-  /// x itself where there is no final norm.
+  /// Applies the final norm, if there is one.
   Tensor normed(const Tensor& x, ActivationTape& tape, const Stream& stream);
   std::vector<ResidualBlock::State> make_states(TextRoom room, DType dtype,
                                                 const Stream& stream) const;
@@ -137,7 +137,7 @@ class BlockStack {
   /// Of a token of sequences of `time`.
   TokenFlops flops(std::int64_t time) const;
   double recomputed_flops(std::int64_t time, double share) const;
-  /// Of the names of each block's weights, "h.0.*".
+  /// Patterns of the names of each block's weights, "h.0.*".
   std::vector<std::string> patterns() const;
   bool has_final_norm() const { return final_norm_ != nullptr; }
   void visit_parameters(const ParameterVisitor& visit) {

@@ -120,7 +120,7 @@ struct ProductFiles {
 };
 
 /// A branch that begins and ends with a product: y = residual + projection(f(first(x))). Of what lies
-/// between, it keeps the first product and, unless f is computed again, what the second reads.
+/// between, it keeps the first product and, unless backward recomputes f, the input of the second.
 class TwoProductBranch : public ResidualBranch {
  public:
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
@@ -143,7 +143,8 @@ class TwoProductBranch : public ResidualBranch {
   /// `recomputed`: the first level at which backward computes f again.
   TwoProductBranch(Linear first, Linear projection, Rebuild recomputed = Rebuild::kAttended)
       : first_(std::move(first)), projection_(std::move(projection)), recomputed_(recomputed) {}
-  /// With those of f, which kAttended computes again; backward has `backward` times as many.
+  /// FLOPs of both products and of f, which kAttended computes again; backward has `backward` times
+  /// those of f.
   TokenFlops flops_with(double of_f, double backward) const {
     return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
   }
