@@ -236,8 +236,9 @@ TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
       };
       const boost::json::object same = over_base();
       for (const auto& [key, value] : base)
-        if (!own.contains(std::string(key)) && !key.ends_with("_token_id") && key != "auto_map")
+        if (!own.contains(std::string(key)) && !key.ends_with("_token_id") && key != "auto_map") {
           EXPECT_EQ(same.at(key), value) << version << " " << type << " " << std::string_view(key);
+        }
       EXPECT_FALSE(same.contains("auto_map"));
       ++model.layers;
       ++model.vocabulary;
@@ -246,9 +247,10 @@ TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
       EXPECT_EQ(changed.at("a_key_of_others"), "kept");
       EXPECT_NE(changed, same) << type;
       for (const auto& [key, value] : base)
-        if (is_of_training(std::string(key)))
+        if (is_of_training(std::string(key))) {
           EXPECT_EQ(changed.at(key), value)
               << version << " " << type << " " << std::string_view(key);
+        }
     }
   }
 }
