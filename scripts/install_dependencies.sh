@@ -8,7 +8,7 @@ packages=(
   g++ cmake ninja-build ccache
   libdnnl-dev ocl-icd-opencl-dev libboost1.81-dev libboost-json1.81-dev libboost-program-options1.81-dev
   libboost-context1.81-dev libcereal-dev libeigen3-dev libutf8proc-dev libxxhash-dev zlib1g-dev libzstd-dev libgtest-dev
-  libsodium-dev libsnappy-dev libpng-dev libjpeg62-turbo-dev libopenmpi-dev openmpi-bin
+  libsodium-dev libsnappy-dev libpcre2-dev libpng-dev libjpeg62-turbo-dev libopenmpi-dev openmpi-bin
 )
 unavailable=69 # as in docs/EXIT_CODES.md
 

@@ -27,6 +27,7 @@ const std::map<std::string, Names> kLibraries{
     {"xxhash", {"files"}},
     {"utf8proc", {"data", "files"}},
     {"snappy", {"data"}},
+    {"pcre2", {"data"}},
     {"sodium", {"core"}},
     {"zlib", {"data"}},
     {"zstd", {"data"}},

@@ -34,7 +34,7 @@ mpirun.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libhybrid-trainer-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-    "libdnnl-dev, ocl-icd-opencl-dev, libboost1.81-dev, libboost-json1.81-dev, libboost-program-options1.81-dev, libutf8proc-dev, libxxhash-dev, libsodium-dev, libsnappy-dev, zlib1g-dev, libzstd-dev, libpng-dev, libjpeg62-turbo-dev, libcereal-dev, libeigen3-dev")
+    "libdnnl-dev, ocl-icd-opencl-dev, libboost1.81-dev, libboost-json1.81-dev, libboost-program-options1.81-dev, libutf8proc-dev, libxxhash-dev, libsodium-dev, libsnappy-dev, libpcre2-dev, zlib1g-dev, libzstd-dev, libpng-dev, libjpeg62-turbo-dev, libcereal-dev, libeigen3-dev")
 if(HT_WITH_CUDA)
   set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS
       "cuda-toolkit-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} | nvidia-cuda-toolkit")

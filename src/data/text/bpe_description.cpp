@@ -20,16 +20,18 @@ BpeWords words_of(WordPattern pattern) {
     case WordPattern::kQwen35: return BpeWords::kQwen35;
     case WordPattern::kTekken: return BpeWords::kTekken;
     case WordPattern::kGpt4o: return BpeWords::kGpt4o;
+    case WordPattern::kOther: break;
   }
   return BpeWords::kOther;
 }
 
 BpeWords words_of_bytes(const std::vector<PreTokenizerStep>& steps) {
-  if (steps.size() == 1 && steps[0].kind == StepKind::kWords) return words_of(steps[0].pattern);
+  if (steps.size() == 1 && steps[0].kind == StepKind::kWords)
+    return words_of(steps[0].words.pattern());
   const bool are_digits = steps.size() == 2 && steps[0].kind == StepKind::kDigits &&
                           steps[0].behavior == SplitBehavior::kIsolated &&
                           steps[1].kind == StepKind::kWords &&
-                          steps[1].pattern == WordPattern::kGpt2;
+                          steps[1].words.pattern() == WordPattern::kGpt2;
   return are_digits ? BpeWords::kGpt2Digits : BpeWords::kOther;
 }
 

@@ -296,7 +296,7 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
   run_tasks(std::ssize(texts), [&](std::int64_t worker, std::int64_t i) {
     Words& counter = *counters_[static_cast<std::size_t>(worker)];
     const std::string_view text = texts[static_cast<std::size_t>(i)];
-    for_each_word(WordPattern::kGpt2, text, [&](std::string_view word) {
+    WordSplitter().for_each_word(text, [&](std::string_view word) {
       while (!word.empty()) {
         const std::size_t bytes = whole_characters(word, kLongestPart);
         counter.counts.add(word.substr(0, bytes));

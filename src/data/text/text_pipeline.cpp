@@ -91,7 +91,8 @@ std::vector<std::string_view> split_parts(std::string_view text, const Ranges& m
   }
   if (backwards) std::ranges::reverse(joined);
   std::vector<std::string_view> result;
-  for (const Part& part : joined) result.push_back(text.substr(part.begin, part.end - part.begin));
+  for (const Part& part : joined)
+    if (part.begin < part.end) result.push_back(text.substr(part.begin, part.end - part.begin));
   return result;
 }
 
@@ -123,6 +124,8 @@ std::vector<std::string_view> TextPipeline::parts(const PreTokenizerStep& step,
   using Prepend = PreTokenizerStep::Prepend;
   if (step.kind == CutKind::kLiteral)
     return split_parts(text, literal_matches(text, step.literal), step.behavior, step.inverted);
+  if (step.kind == CutKind::kMatches)
+    return split_parts(text, step.words.matches(text), step.behavior, step.inverted);
   if (step.kind == CutKind::kDigits)
     return split_parts(text, digit_matches(text), step.behavior, false);
   if (step.kind == CutKind::kPrefixSpace) {
@@ -170,12 +173,14 @@ TextPipeline::Cut TextPipeline::may_cut(char32_t before, char32_t after) const {
   for (const PreTokenizerStep& step : steps_) {
     if (step.kind == CutKind::kWords) {
       // White space neither composes with what is beside it nor changes its place.
-      return !replaces_blanks && hybrid_trainer::may_cut(step.pattern, before, after) ? Cut::kYes
-                                                                                      : Cut::kNo;
+      return !replaces_blanks && hybrid_trainer::may_cut(step.words.pattern(), before, after)
+                 ? Cut::kYes
+                 : Cut::kNo;
     }
     const bool finds_nothing =
         step.kind == CutKind::kLiteral && step.literal == " " && replaces_blanks;
-    if (step.kind == CutKind::kLiteral && !finds_nothing) return Cut::kNo;
+    const bool cuts = step.kind == CutKind::kLiteral || step.kind == CutKind::kMatches;
+    if (cuts && !finds_nothing) return Cut::kNo;
     replaces_blanks |= step.kind == CutKind::kMetaspace;
   }
   const bool may_compose = before >= kFirstComposing || after >= kFirstComposing;

@@ -20,11 +20,11 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 /// A step that cuts a text, of tokenizer.json's "pre_tokenizer". ByteLevel is kPrefixSpace and
 /// kWords, as it asks for them: that symbols are bytes is the model's affair.
 struct PreTokenizerStep {
-  enum class Kind { kWords, kLiteral, kDigits, kMetaspace, kPrefixSpace } kind;
-  WordPattern pattern = WordPattern::kGpt2;           // of kWords
+  enum class Kind { kWords, kMatches, kLiteral, kDigits, kMetaspace, kPrefixSpace } kind;
+  WordSplitter words = {};                            // of kWords, kMatches
   std::string literal = {};                           // of kLiteral, or kMetaspace's ▁
-  SplitBehavior behavior = SplitBehavior::kIsolated;  // of kLiteral, kDigits
-  bool inverted = false;                              // of kLiteral
+  SplitBehavior behavior = SplitBehavior::kIsolated;  // of kMatches, kLiteral, kDigits
+  bool inverted = false;                              // of kMatches, kLiteral
   enum class Prepend { kAlways, kFirst, kNever };
   Prepend prepend = Prepend::kAlways;  // of kMetaspace
   bool splits = true;                  // of kMetaspace
@@ -39,7 +39,7 @@ struct PiecePlace {
 };
 
 /// The parts of a text, in order, that lie between matches or are matches, as `behavior` joins or
-/// removes them. `matches` are begin and end, in order and apart, none empty.
+/// removes them. `matches` are begin and end, in order and apart. No part is empty.
 std::vector<std::string_view> split_parts(
     std::string_view text, const std::vector<std::pair<std::size_t, std::size_t>>& matches,
     SplitBehavior behavior, bool inverted);
@@ -71,7 +71,7 @@ class TextPipeline {
       for_each_word(part, {at_start, place.continues}, f, step + 1);
     };
     if (this_step.kind == PreTokenizerStep::Kind::kWords) {
-      hybrid_trainer::for_each_word(this_step.pattern, text, next);
+      this_step.words.for_each_word(text, next);
     } else {
       for (const std::string_view part : parts(this_step, text, place, changed)) next(part);
     }

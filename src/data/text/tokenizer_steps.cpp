@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "hybrid_trainer/core/error.h"
 #include "src/files/text.h"
 
 namespace hybrid_trainer {
@@ -84,21 +85,15 @@ PreTokenizerStep read_split(const JsonPlace& place) {
                         .behavior = behavior_of(place.at("behavior")),
                         .inverted = place.at("invert").flag()};
   if (!regex) return step;
-  const JsonPlace expression = place.at("pattern").at("Regex");
-  const auto pattern = word_pattern_of(*regex);
-  if (!pattern) {
-    expression.fail("is ", *regex,
-                    ", which is not supported; want the pattern of GPT-2, Llama 3, Qwen2, "
-                    "Qwen3.5, Mistral NeMo or GPT-4o");
+  try {
+    step.words = WordSplitter(*regex);
+  } catch (const DataError& error) {
+    place.at("pattern").at("Regex").fail("is ", *regex, ", which is not supported: ", error.what());
   }
-  // Everything is part of a match.
-  const SplitBehavior all = step.inverted ? SplitBehavior::kRemoved : SplitBehavior::kIsolated;
-  if (step.behavior != all) {
-    place.fail("cuts words by ", place.at("behavior").text(), step.inverted ? ", inverted" : "",
-               ", which is not supported; want Isolated");
-  }
-  step.kind = PreTokenizerStep::Kind::kWords;
-  step.pattern = *pattern;
+  const bool covers_all = step.words.pattern() != WordPattern::kOther;
+  const bool isolates = step.behavior == SplitBehavior::kIsolated ||
+                        (covers_all && step.inverted && step.behavior == SplitBehavior::kRemoved);
+  step.kind = isolates ? PreTokenizerStep::Kind::kWords : PreTokenizerStep::Kind::kMatches;
   return step;
 }
 

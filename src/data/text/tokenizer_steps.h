@@ -24,7 +24,7 @@ std::vector<DecoderStep> read_decoder(const std::optional<JsonPlace>& place, boo
 
 /// What a BPE takes for a word.
 enum class BpeWords {
-  kGpt2,  // a match of GPT-2's expression, as are the next ones of others' (data/word_splitter)
+  kGpt2,  // a match of GPT-2's expression, as are the next ones of others' (word_splitter.h)
   kLlama3,
   kQwen2,
   kQwen35,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 #include <vector>
 
 #include "src/core/narrow.h"
@@ -11,9 +12,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::uint32_t kClassRuns[] = {
-#include "src/data/text/unicode_classes.inc"
+/// What stands for each character of a run.
+struct StandIn {
+  char32_t first, last, other;
 };
+
+#include "src/data/text/unicode_classes.inc"
 
 std::vector<std::uint8_t> classes_by_code_point() {
   std::vector<std::uint8_t> classes(0x110000);
@@ -31,6 +35,30 @@ std::vector<std::uint8_t> classes_by_code_point() {
 const std::uint8_t* unicode_classes() {
   static const std::vector<std::uint8_t> classes = classes_by_code_point();
   return classes.data();
+}
+
+std::string_view known_to_pcre2(std::string_view text, std::string& copy) {
+  const std::uint8_t* classes = unicode_classes();
+  bool is_copied = false;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = [&](std::size_t k) { return static_cast<unsigned char>(text[i + k]); };
+    if (byte(0) < 0xE0) {  // all are longer
+      ++i;
+      continue;
+    }
+    const std::size_t bytes = byte(0) < 0xF0 ? 3 : 4;
+    char32_t value = byte(0) & (0x7Fu >> bytes);
+    for (std::size_t k = 1; k < bytes; ++k) value = value << 6 | (byte(k) & 0x3Fu);
+    if ((classes[value] & kNewToPcre2) != 0) {
+      if (!std::exchange(is_copied, true)) copy = text;
+      std::string other;
+      append_utf8((std::ranges::upper_bound(kStandIns, value, {}, &StandIn::first) - 1)->other,
+                  other);
+      copy.replace(i, bytes, other);
+    }
+    i += bytes;
+  }
+  return is_copied ? copy : text;
 }
 
 std::string to_nfc(std::string_view text) {

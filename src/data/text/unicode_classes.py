@@ -2,11 +2,13 @@
 """Writes unicode_classes.inc beside itself: the classes of code points as Hugging Face's tokenizers has them.
 
 They are asked of the library, since its parts go by different versions of Unicode (0.23.3: 16 for \\p{L} and \\p{N}, 17 for
-Digits, 9 for NFC). Needs the packages tokenizers and unicodedata2.
+Digits, 9 for NFC). PCRE2 of Debian 12 has Unicode 14, as the unicodedata of its Python: newer characters get a stand-in of
+the same category and length. Needs Debian 12's Python and the packages tokenizers and unicodedata2.
 """
 
 import pathlib
 import sys
+import unicodedata
 
 import unicodedata2
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
@@ -53,25 +55,54 @@ def unknown_to_nfc():
     return codes
 
 
+def stand_ins():
+    """Characters that PCRE2 takes for something else than the library does, each with one that both take for the same."""
+    categories = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co".split()
+    found = {code: category for category in categories for code in in_pattern(rf"\p{{{category}}}")}
+    known, newer = {}, {0x180E: 0x200B}  # PCRE2 has it in \s
+    for code, category in sorted(found.items()):
+        is_known = unicodedata.category(chr(code)) == category
+        kind = category, len(chr(code).encode()), unicodedata2.name(chr(code), "").startswith("CJK UNIFIED")
+        if is_known and code not in newer:
+            known.setdefault(kind, code)
+        elif not is_known:
+            newer[code] = kind
+    return {code: known[kind] if isinstance(kind, tuple) else kind for code, kind in sorted(newer.items())}
+
+
+def written(entries):
+    lines, line = [], ""
+    for entry in entries:
+        if len(line) + len(entry) > 140:
+            lines.append(line)
+            line = ""
+        line += entry
+    return "\n".join([*lines, line]) + "\n};\n"
+
+
 def main():
-    classes = [in_pattern(r"\p{L}"), in_pattern(r"\p{N}"), in_pattern(r"\s"), digits(), word_characters(), unknown_to_nfc()]
-    classes += [in_pattern(r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"), in_pattern(r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]")]
+    assert unicodedata.unidata_version == "14.0.0", unicodedata.unidata_version
+    newer = stand_ins()
+    classes = [in_pattern(r"\p{L}"), in_pattern(r"\p{N}"), in_pattern(r"\s"), digits(), word_characters(), unknown_to_nfc(), newer]
     runs, last = [], None
     for code in range(sys.maxunicode + 1):
         bits = sum(1 << place for place, members in enumerate(classes) if code in members)
         if bits != last:
             runs.append(f"{code << 8 | bits:#x},")
         last = bits
-    lines, line = [], ""
-    for run in runs:
-        if len(line) + len(run) > 140:
-            lines.append(line)
-            line = ""
-        line += run
-    note = "// Made by unicode_classes.py: where runs of code points of equal classes begin, << 8 | classes.\n"
+    replaced = []
+    for code, stand_in in newer.items():
+        if replaced and replaced[-1][1:] == [code - 1, stand_in]:
+            replaced[-1][1] = code
+        else:
+            replaced.append([code, code, stand_in])
     path = pathlib.Path(__file__).with_suffix(".inc")
-    path.write_text(note + "\n".join([*lines, line]) + "\n")
-    print([len(members) for members in classes], len(runs), "runs,", sorted(map(hex, classes[5]))[:12], len(classes[5]))
+    path.write_text(
+        "// Made by unicode_classes.py: where runs of code points of equal classes begin, << 8 | classes.\n"
+        "constexpr std::uint32_t kClassRuns[] = {\n" + written(runs) +
+        "// Runs of characters that PCRE2 does not know, and what stands for each of them.\n"
+        "constexpr StandIn kStandIns[] = {\n" + written(f"{{{a:#x},{b:#x},{c:#x}}}," for a, b, c in replaced))
+    print([len(members) for members in classes], len(runs), "runs,", len(replaced), "stand-ins")
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace hybrid_trainer {
 
-/// Patterns of words within which a byte-pair encoding works:
+/// Patterns of words within which a byte-pair encoding works, as other files name them:
 ///   kGpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 ///   kLlama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}
 ///            | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
@@ -18,27 +21,74 @@ namespace hybrid_trainer {
 ///            [\r\n]*, and for a word [^\r\n\p{L}\p{N}]?[UPPER]*[LOWER]+|[^\r\n\p{L}\p{N}]?[UPPER]+[LOWER]*
 ///            where UPPER is \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, LOWER is \p{Ll}\p{Lm}\p{Lo}\p{M}
 ///   kGpt4o   Tekken's with (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind a word and \p{N}{1,3} for \p{N}
-enum class WordPattern { kGpt2, kLlama3, kQwen2, kQwen35, kTekken, kGpt4o };
+enum class WordPattern { kGpt2, kLlama3, kQwen2, kQwen35, kTekken, kGpt4o, kOther };
 
-/// The pattern that this regular expression spells, as one of the above does.
-std::optional<WordPattern> word_pattern_of(std::string_view expression);
-
-/// The regular expression that spells a pattern.
+/// The regular expression that spells a pattern other than kOther.
 std::string word_expression(WordPattern pattern);
 
-/// The end of the word that begins at `begin`, which is where a word ends or the text begins. A run
-/// of bytes that are not UTF-8 is a word, and the text before it is matched as if it ended there.
-std::size_t word_end(WordPattern pattern, std::string_view text, std::size_t begin);
+/// The end of the GPT-2 word that begins at `begin`, which is where a word ends or the text begins.
+/// A run of bytes that are not UTF-8 is a word, and the text before it is matched as if it ended
+/// there.
+std::size_t gpt2_word_end(std::string_view text, std::size_t begin);
 
-/// Calls f(word) for each word of a text.
-template <class F>
-void for_each_word(WordPattern pattern, std::string_view text, const F& f) {
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = word_end(pattern, text, begin);
-    f(text.substr(begin, end - begin));
-    begin = end;
+/// A regular expression that PCRE2 compiled.
+class CompiledExpression;
+
+/// Finds the matches of an expression in a text, one after another, as Oniguruma does for Hugging
+/// Face's tokenizers. Bytes that are not UTF-8 match nothing, and end the text before them.
+class WordMatches {
+ public:
+  WordMatches(const CompiledExpression& expression, std::string_view text);
+  ~WordMatches();
+  /// Begin and end of the next match, which may be empty. Throws DataError if it takes too long.
+  std::optional<std::pair<std::size_t, std::size_t>> next();
+
+ private:
+  struct Search;
+  bool begin_run();
+
+  const CompiledExpression& expression_;
+  std::string_view text_;
+  std::unique_ptr<Search> search_;
+  std::string_view run_;            // bytes of UTF-8, or those that stand in for them
+  std::size_t begin_ = 0, at_ = 1;  // of the run in the text; of the search in the run
+  std::optional<std::size_t> last_end_;
+};
+
+/// Cuts texts into words by a regular expression.
+class WordSplitter {
+ public:
+  /// GPT-2's words.
+  WordSplitter() = default;
+  /// Takes an expression in Oniguruma's dialect. Throws DataError if PCRE2 does not compile it.
+  explicit WordSplitter(const std::string& expression);
+
+  WordPattern pattern() const { return pattern_; }
+
+  /// Calls f(word) for each match and for the text between two matches.
+  template <class F>
+  void for_each_word(std::string_view text, const F& f) const {
+    std::size_t begin = 0;
+    const auto pass = [&](std::size_t end) {
+      if (begin < end) f(text.substr(begin, end - begin));
+      begin = end;
+    };
+    if (pattern_ == WordPattern::kGpt2) {
+      while (begin < text.size()) pass(gpt2_word_end(text, begin));
+      return;
+    }
+    WordMatches matches(*expression_, text);
+    while (const auto match = matches.next()) pass(match->first), pass(match->second);
+    pass(text.size());
   }
-}
+
+  /// Begins and ends of all matches, where an expression was given.
+  std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
+
+ private:
+  WordPattern pattern_ = WordPattern::kGpt2;
+  std::shared_ptr<const CompiledExpression> expression_;
+};
 
 /// Whether a text between whose neighbouring characters these two are may be cut there, so that its
 /// parts have the words of the whole.

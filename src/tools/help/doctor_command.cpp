@@ -173,11 +173,12 @@ struct Library {
 };
 
 /// The library versions that the build found.
-constexpr Library kLibraries[] = {
-    {"oneDNN", HT_ONEDNN_VERSION}, {"Boost", HT_BOOST_VERSION}, {"utf8proc", HT_UTF8PROC_VERSION},
-    {"Eigen", HT_EIGEN_VERSION},   {"zlib", HT_ZLIB_VERSION},   {"zstd", HT_ZSTD_VERSION},
-    {"snappy", HT_SNAPPY_VERSION}, {"libpng", HT_PNG_VERSION},  {"libjpeg-turbo", HT_JPEG_VERSION},
-    {"cereal", HT_CEREAL_VERSION}, {"compiler", HT_COMPILER}};
+constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION},      {"Boost", HT_BOOST_VERSION},
+                                  {"utf8proc", HT_UTF8PROC_VERSION},  {"Eigen", HT_EIGEN_VERSION},
+                                  {"zlib", HT_ZLIB_VERSION},          {"zstd", HT_ZSTD_VERSION},
+                                  {"snappy", HT_SNAPPY_VERSION},      {"libpng", HT_PNG_VERSION},
+                                  {"libjpeg-turbo", HT_JPEG_VERSION}, {"PCRE2", HT_PCRE2_VERSION},
+                                  {"cereal", HT_CEREAL_VERSION},      {"compiler", HT_COMPILER}};
 
 struct Diagnosis {
   ProcessorInfo processor = processor_info();
