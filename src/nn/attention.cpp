@@ -278,11 +278,6 @@ Tensor Attention::rebuild(const Tensor& source, const Pass& pass, const Stream& 
   return carried_.own(attended(qkv, Tensor{}, all, stream), all, stream);
 }
 
-Tensor Attention::plain(const Tensor& product, const Pass& pass, const Stream& stream) {
-  if (gate_) return gate_->without_gates(product, stream);
-  return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
-}
-
 Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& angles,
                            const Pass& pass, bool in_place, const Stream& stream) {
   Tensor qkv = joined(product, pass, stream);

@@ -12,11 +12,6 @@ void EncoderOutput::add_gradient(const Tensor& part, const Stream& stream) {
   }
 }
 
-void EncoderOutput::set_texts_per_source(std::int64_t texts) {
-  require(texts >= 1, "encoder output: each source wants 1 text or more");
-  texts_per_source_ = texts;
-}
-
 namespace {
 
 /// Keys and values of an encoder's output.
@@ -84,11 +79,6 @@ void CrossAttention::check_batch(const Tensor& x, const Tensor& source) const {
   if (x.size(0) == source.size(0)) return;
   throw ShapeMismatch(concat(name_, ": x is ", x.shape().text(), ", the encoder's output is ",
                              source.shape().text(), "; want as many sequences in both"));
-}
-
-Pass CrossAttention::pass_of_source(Pass pass, const Tensor& text) const {
-  pass.first_token = pass.first_token / text.size(1) * checked_source().size(1);
-  return pass;
 }
 
 Tensor CrossAttention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,

@@ -69,33 +69,10 @@ Parameter::Parameter(const ModuleName& name, const Shape& shape, Role role,
       whole_elements_(shape.elements()),
       storage_(std::move(storage)) {}
 
-void Parameter::set_blocks(std::int64_t blocks) {
-  require(blocks > 0 && elements() % blocks == 0, "the blocks of a weight must be equal parts");
-  blocks_ = blocks;
-}
-
-void Parameter::be_part(std::int64_t first, std::int64_t whole) {
-  require(first >= 0 && first + elements() <= whole, "a part of a weight lies within it");
-  first_element_ = first;
-  whole_elements_ = whole;
-}
-
-void Parameter::begin_gradient(GradientSink& sink, std::int64_t micro_batches) {
-  sink_ = &sink;
-  expected_ = contributors_ * micro_batches;
-  contributed_ = 0;
-}
-
 void Parameter::end_gradient(const Stream& stream) {
   if (contributed_ == 0 || contributed_ == expected_) return;
   contributed_ = expected_;
   sink_->ready(*this, stream);
-}
-
-void Parameter::leave(const GradientSink& sink) {
-  if (sink_ != &sink) return;
-  sink_ = nullptr;
-  contributed_ = 0;
 }
 
 Tensor Parameter::gradient_to_write(DType writes, const Stream& stream) const {

@@ -200,7 +200,10 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     return preparation_.changes() || gate_ || convolution_ || pass.carry != nullptr;
   }
   /// Queries, keys and values as norms read them: without gates, or behind the convolution.
-  Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
+  Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream) {
+    if (gate_) return gate_->without_gates(product, stream);
+    return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
+  }
   /// The sinks' values; none where there are no sinks.
   Weight held_sinks(const Stream& stream) const {
     return sinks_ ? sinks_->acquire_master(stream) : Weight();

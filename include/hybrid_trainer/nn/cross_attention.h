@@ -38,7 +38,10 @@ class EncoderOutput {
 
   /// In generation, so many texts in a row read one row of values, as those of a beam search do.
   std::int64_t texts_per_source() const { return texts_per_source_; }
-  void set_texts_per_source(std::int64_t texts);
+  void set_texts_per_source(std::int64_t texts) {
+    require(texts >= 1, "encoder output: each source wants 1 text or more");
+    texts_per_source_ = texts;
+  }
 
  private:
   Tensor values_, lengths_, gradient_;
@@ -103,7 +106,10 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   const Tensor& checked_source() const;
   void check_batch(const Tensor& x, const Tensor& source) const;
   /// The pass of the sources' tokens. `text`: (B, T, any).
-  Pass pass_of_source(Pass pass, const Tensor& text) const;
+  Pass pass_of_source(Pass pass, const Tensor& text) const {
+    pass.first_token = pass.first_token / text.size(1) * checked_source().size(1);
+    return pass;
+  }
   Tensor keys_values(const Pass& of_source, const Stream& stream) {
     return source_keys_.product(checked_source(), Tensor{}, of_source, stream);
   }

@@ -99,9 +99,16 @@ class Parameter {
   /// Equal parts of consecutive elements whose gradients are of one size: the heads of a matrix that
   /// has any, else its rows; a vector is one.
   std::int64_t blocks() const { return blocks_; }
-  void set_blocks(std::int64_t blocks);
+  void set_blocks(std::int64_t blocks) {
+    require(blocks > 0 && elements() % blocks == 0, "the blocks of a weight must be equal parts");
+    blocks_ = blocks;
+  }
   /// Makes this the part of a weight of `whole` elements that has `first` of them before it.
-  void be_part(std::int64_t first, std::int64_t whole);
+  void be_part(std::int64_t first, std::int64_t whole) {
+    require(first >= 0 && first + elements() <= whole, "a part of a weight lies within it");
+    first_element_ = first;
+    whole_elements_ = whole;
+  }
   std::int64_t first_element() const { return first_element_; }
   std::int64_t elements_of_whole() const { return whole_elements_; }
   /// A frozen one gets no gradient; optimizer, predictors, snapshot and checkpoints leave it out,
@@ -146,10 +153,18 @@ class Parameter {
 
   /// One more module contributes to the gradient in each micro-batch; at first there is one.
   void add_contributor() { ++contributors_; }
-  void begin_gradient(GradientSink& sink, std::int64_t micro_batches);
+  void begin_gradient(GradientSink& sink, std::int64_t micro_batches) {
+    sink_ = &sink;
+    expected_ = contributors_ * micro_batches;
+    contributed_ = 0;
+  }
   void end_gradient(const Stream& stream);
   /// The sink goes: if it is this parameter's, there is no gradient any more.
-  void leave(const GradientSink& sink);
+  void leave(const GradientSink& sink) {
+    if (sink_ != &sink) return;
+    sink_ = nullptr;
+    contributed_ = 0;
+  }
   /// A recording wrote the gradient: as if every module had contributed. The sink is not told; what
   /// it enqueued while it was recorded is part of the replay.
   void gradient_was_replayed() { contributed_ = expected_; }

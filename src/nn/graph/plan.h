@@ -134,7 +134,6 @@ class ForwardRun final : private Run {
   void visit_losses(const LossVisitor& visit);
 
  private:
-  void read_tensor(std::size_t entry);
   void compute_part(std::size_t entry);
   /// Writes the losses of a loss's rows and returns what it held against the targets, f32.
   Tensor compute_loss(std::size_t entry, const Tensor& losses, float gradient_scale);
