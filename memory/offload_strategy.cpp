@@ -10,21 +10,6 @@ namespace {
 
 using Pool = std::shared_ptr<MemoryPool>;
 
-/// Leaves everything in place.
-class NoOffload final : public OffloadStrategy {
- public:
-  Whereabouts whereabouts() const override { return Whereabouts::kResident; }
-  MoveOutResult move_out(std::vector<OffloadSlot>, const Stream&) override { return {}; }
-  void begin_restore() override {}
-  void begin_return() override {}
-  void wait_until_restored() override {}
-  Restored restored() const override { return Restored::kBits; }
-  const OffloadUse& use() const override { return use_; }
-
- private:
-  const OffloadUse use_;
-};
-
 using Store = std::unique_ptr<ContentStore>;
 
 Store in_pool(Pool pool, Pool staging) {
@@ -62,7 +47,7 @@ std::unique_ptr<OffloadStrategy> make_offload_strategy(const PredictAwareMemoryC
                                                        Pool pool, Pool staging) {
   const Row& row =
       named_row(kStrategies, "predict_aware_memory.offload_strategy", config.offload_strategy);
-  if (row.make == nullptr) return std::make_unique<NoOffload>();
+  if (row.make == nullptr) return std::make_unique<OffloadStrategy>();
   return std::make_unique<StoredOffload>(row.make(std::move(pool), std::move(staging)),
                                          config.async_restore);
 }

@@ -109,7 +109,6 @@ class StoredOffload final : public OffloadStrategy {
   void begin_return() override;
   void wait_until_restored() override;
   Restored restored() const override { return store_->restored(); }
-  const OffloadUse& use() const override { return use_; }
 
  private:
   struct Origin {
@@ -135,9 +134,8 @@ class StoredOffload final : public OffloadStrategy {
   std::vector<Tensor> leaving_;     // until moved_out_
   std::vector<Tensor> returning_;   // the slots' new tensors, being filled
   bool store_is_full_ = false;      // it may forget once moved_in_ is reached
-  OffloadUse use_;
-  std::future<double> staging_;  // gives the seconds that it took
-  std::future<double> pending_;  // the same
+  std::future<double> staging_;     // gives the seconds that it took
+  std::future<double> pending_;     // the same
 };
 
 }  // namespace hybrid_trainer

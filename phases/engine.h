@@ -6,8 +6,7 @@
 
 #include "hybrid_trainer/core/state.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "hybrid_trainer/optim/optimizer.h"
-#include "hybrid_trainer/optim/optimizer_config.h"
+#include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "hybrid_trainer/phases/phase_config.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "src/distributed/ordered_sum.h"
@@ -72,15 +71,6 @@ class Engine {
   virtual float update_scale() const = 0;
 };
 
-/// The exact update that arrived in a step.
-struct DelayedUpdate {
-  /// ‖predicted − exact‖/‖exact‖ of the pending updates that end with it; absent where none arrived.
-  std::optional<double> prediction_error;
-  std::string worst_weight;  // where it was largest
-  bool is_late = false;      // else memory had no room, and the update was made at once
-  std::int64_t lag = 0;      // updates pending while the step was computed
-};
-
 /// The device half of a method: what it has pending in Predict beside the step. By default nothing.
 /// What its phases call beyond that is an interface in the method's folder.
 class PendingWork {
@@ -98,6 +88,8 @@ class PendingWork {
   /// Where ranks have something pending: whether any had called this with true by the step that it is
   /// of, the same on all ranks. Else absent.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
+  /// Of an optimizer that updates beside the step, since the program began; else absent.
+  virtual std::optional<SpeculationUse> use() const { return {}; }
   virtual void save(State&) const {}
   /// Weights and optimizer state have been loaded, and the model computes as it does in Predict if
   /// updates are delayed.
@@ -115,5 +107,19 @@ struct PendingSetup {
 
 /// That of the configured method. Throws OutOfMemory.
 std::unique_ptr<PendingWork> make_pending_work(const PendingSetup& setup);
+
+/// What a method's own optimizer is made of; all but the configs outlive it.
+struct OptimizerSetup {
+  const PhaseConfig& phases;
+  const OptimizerConfig& optimizer;
+  std::int64_t gradient_bits;  // memory.gradient_bits
+  const std::vector<Parameter*>& parameters;
+  const Stream& stream;
+  const Stream& host;
+  const Stream& home;  // of the state
+};
+
+/// The optimizer of a method that has one of its own; else null. Throws OutOfMemory.
+std::unique_ptr<Optimizer> make_own_optimizer(const OptimizerSetup& setup);
 
 }  // namespace hybrid_trainer

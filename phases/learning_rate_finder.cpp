@@ -15,11 +15,6 @@ constexpr const char* kWindow = "phases.learning_rate_finder.window";
 
 }  // namespace
 
-const std::vector<std::string>& finder_mode_names() {
-  static const std::vector<std::string> names{"off", "warmup"};
-  return names;
-}
-
 void LearningRateFinder::begin_step(Trainable& model, const Batch& batch, std::int64_t steps_done,
                                     PhaseOutcome& outcome) {
   if (!is_on() || ended_ || steps_done < setup_.ramp_steps) return;

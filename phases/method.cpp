@@ -18,6 +18,11 @@ void Method::train(const Batch& batch, PhaseOutcome& outcome) {
 
 void Method::enter_predict(PhaseOutcome&) { parts_.enter_model(Phase::kPredict); }
 
+void Method::enter_correct(PhaseOutcome& outcome) {
+  drain(outcome);
+  parts_.enter_model(Phase::kCorrect);
+}
+
 void Method::correct(const Batch& batch, PhaseOutcome& outcome) { Method::train(batch, outcome); }
 
 Refusal refusal_of_rounded_gradients() {

@@ -66,8 +66,8 @@ class Method {
   virtual void enter_predict(PhaseOutcome& outcome);
   /// A step of Predict. Where it turns to another phase, it has not used the batch.
   virtual void predict(const Batch& batch, PhaseOutcome& outcome) = 0;
-  /// Before the first step of Correct.
-  virtual void enter_correct(PhaseOutcome& outcome) = 0;
+  /// Before the first step of Correct: by default drains first.
+  virtual void enter_correct(PhaseOutcome& outcome);
   /// A step of Correct: by default gradient and update.
   virtual void correct(const Batch& batch, PhaseOutcome& outcome);
   /// Waits for what ranks have pending, so that the weights are the exact ones and can be saved.
@@ -85,10 +85,11 @@ class Method {
   virtual void save(State&) const {}
   virtual void load(const State&) {}
 
-  /// What a row takes of a method that has neither.
+  /// What a row takes of a method that has none of these.
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup&) {
     return std::make_unique<PendingWork>();
   }
+  static std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup&) { return nullptr; }
   static MethodTraits traits(const PhaseConfig&) { return {}; }
 
  protected:
@@ -103,6 +104,8 @@ struct MethodRow {
   std::unique_ptr<Method> (*make)(PhaseParts& parts);
   std::unique_ptr<PendingWork> (*make_pending)(const PendingSetup& setup) = Method::make_pending;
   MethodTraits (*traits)(const PhaseConfig& config) = Method::traits;
+  std::unique_ptr<Optimizer> (*make_optimizer)(const OptimizerSetup& setup) =
+      Method::make_optimizer;
 };
 
 /// The kinds of tests, for lists of refusals.
@@ -123,7 +126,8 @@ MethodRow row_of(const char* name) {
           M::text,
           [](PhaseParts& parts) -> std::unique_ptr<Method> { return std::make_unique<M>(parts); },
           M::make_pending,
-          M::traits};
+          M::traits,
+          M::make_optimizer};
 }
 
 /// Each beside its method.

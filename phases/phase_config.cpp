@@ -4,11 +4,6 @@
 
 namespace hybrid_trainer {
 
-const std::vector<std::string>& horizon_names() {
-  static const std::vector<std::string> names{"measured", "dreamt"};
-  return names;
-}
-
 const std::vector<std::string>& device_side_names() {
   static const std::vector<std::string> names{"anticipated", "sketch", "selective",
                                               "none",        "shared", "momentum"};
@@ -68,6 +63,10 @@ const std::vector<Refusal>& refusals_of(const std::string& method) {
 
 std::unique_ptr<PendingWork> make_pending_work(const PendingSetup& setup) {
   return row_of_method(setup.phases.method).make_pending(setup);
+}
+
+std::unique_ptr<Optimizer> make_own_optimizer(const OptimizerSetup& setup) {
+  return row_of_method(setup.phases.method).make_optimizer(setup);
 }
 
 MethodTraits PhaseConfig::traits() const {

@@ -94,7 +94,7 @@ void update(PhaseParts& parts, const GradientMeasurement& measurement, PhaseOutc
     tell(outcome, action.text());
 }
 
-void judge_update(PhaseParts& parts, const DelayedUpdate& arrived,
+void judge_update(PhaseParts& parts, const ArrivedUpdate& arrived,
                   const PredictionErrorLimit& limit, PhaseOutcome& outcome) {
   const PhaseConfig& config = parts.config();
   const std::int64_t delay = config.traits().delay;

@@ -84,7 +84,7 @@ struct PredictionErrorLimit {
 };
 
 /// Fills in what arrived with an exact update, and ends Predict where it was predicted too badly.
-void judge_update(PhaseParts& parts, const DelayedUpdate& arrived,
+void judge_update(PhaseParts& parts, const ArrivedUpdate& arrived,
                   const PredictionErrorLimit& limit, PhaseOutcome& outcome);
 
 }  // namespace hybrid_trainer

@@ -16,7 +16,7 @@ usage: scripts/bench_gpu_peers.sh [--models 124m,350m] [--batch 64] [--sequence 
   --hybrid PROGRAM   the tool of this project; "" leaves it out
   --python PROGRAM   a Python that has PyTorch; "" leaves it out
   --variants V,...   of PyTorch: bf16 (no f32 at all) and autocast (f32 weights); the faster one counts
-  --device NAME      where all compute (cuda); --tiny --hybrid "" --device cpu tries the program without a GPU
+  --device NAME      device of all programs (cuda); --tiny --hybrid "" --device cpu tries the program without a GPU
   --tiny             a tiny model in PyTorch
   --table            print a Markdown table instead of the JSON object
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What a newcomer meets: a bare Debian 12 root that has nothing installed, a clean clone of HEAD in it, and the README's first
+# Runs a newcomer's first steps: a bare Debian 12 root without any packages, a clean clone of HEAD in it, and the README's first
 # commands. Needs root or user namespaces; without either it says so and ends with 0.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -16,7 +16,7 @@ again with a package gone, as after a git pull that needs a new one; at last the
 another bare root.
 
   --full          also runs scripts/test.sh there
-  --shared-cache  takes from this machine's ccache what was compiled here before, with the same compiler, path and headers
+  --shared-cache  reuses this machine's ccache, for the same compiler, path and headers
 TEXT
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Types the commands of README.md and docs/GUIDE.md, one after the other, as a reader does who has built the program: the
 # lines of the blocks that name no language. Wants a clone without runs/, models/ and book.txt, and leaves the first two there.
-# It does not type scripts/test.sh, and the demo trains for some seconds only. Where PyPI is out of reach it leaves out, and names, what needs
+# It does not type scripts/test.sh, the demo trains for some seconds only, and of the fine-tunings of real models the first one
+# alone is whole. Where PyPI is out of reach it leaves out, and names, what needs
 # its models. Exit code 0: each command did its work.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
@@ -49,10 +50,14 @@ leave_out() {
   made=$(sed -nE 's/.*--(run|output) ([^ ]+).*/\2/p' <<<"$1")
   [ -z "$made" ] || absent+=("$made")
 }
-left_out=0
+left_out=0 tuned=""
 type_command() {
   local begin=$SECONDS code=0
   if needs_absent "$1"; then leave_out "$1" && return; fi
+  if [[ $1 == *'hybrid finetune --model models/'* ]]; then
+    [ -z "$tuned" ] || set -- "$1 --set training.steps=3"
+    tuned=1
+  fi
   case $1 in
     scripts/test.sh*) echo "        $1 (not typed: it runs by itself)" && return ;;
     *'--port '*) serve "$1" || code=$? ;;

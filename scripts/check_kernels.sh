@@ -12,7 +12,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 cmake -DFOLDER="$folder" -P kernels/declare_backends.cmake
-# What ptxas tells of one file, and its PTX.
+# Prints the report of ptxas for one file, and its PTX.
 compile() {
   local stem=$folder/$2-$(basename "$1" .cu) flags=(-std=c++20 -O3 -Iinclude -I. -I"$folder" --expt-relaxed-constexpr)
   "$nvcc" "${flags[@]}" -arch="$2" -ptx -o "$stem.ptx" "$1"

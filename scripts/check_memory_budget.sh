@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Random configurations under random budgets: each must train inside them or be refused before its first step.
 # usage: scripts/check_memory_budget.sh [--runs N] [--seed N]
-#   --runs N  200 where it is not given
-#   --seed N  of the configurations, 1 where it is not given
-# Prints each run that breaks a budget, or whose process holds more memory than 5 % + 100 MB over what its pools took; then how many did what. Fails if one did.
+#   --runs N  default: 200
+#   --seed N  of the configurations, default: 1
+# Prints each run that breaks a budget, or whose process holds more memory than 5 % + 100 MB over what its pools took; then the number of runs by result. Fails if one did.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 runs=200 seed=1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs what works in several threads under the thread sanitizer: the thread team, offloading, batch loading, ranks as threads
+# Runs multithreaded code under the thread sanitizer: the thread team, offloading, batch loading, ranks as threads
 # and their training, and a whole training run of the CUDA backend in the tests' emulation, where each stream is a thread, so
 # that a missing event shows as a data race. Exit code 0: none.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"

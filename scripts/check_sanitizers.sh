@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the quick tests (all but tests/slow_tests.txt) and one or two of each kind of long run under the address and
-# undefined-behaviour sanitizers, with the emulation's device memory poisoned; with --all, every test but the tool's. Exit
-# code 0: clean.
+# undefined-behaviour sanitizers, with the emulation's device memory poisoned; with --all, every test but the tool's. A report
+# names functions; for lines, configure build/cpu-asan with -DCMAKE_CXX_FLAGS=-g1. Exit code 0: clean.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 all=""
 if [ "${1:-}" = --all ]; then all=1 && shift; fi
@@ -14,8 +14,8 @@ logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
 # Without those of configurations and comparisons: they compute with few numbers, and their runs are like those of others.
-# Without those of optimizers and phases: the trainer's runs go through them.
-programs=(test_cuda test_trainer test_run test_data test_kernels test_tasks test_files test_core test_distributed test_nn test_models
+# Without those of modules, optimizers and phases: the tests of models, kernels and the trainer's runs go through them.
+programs=(test_cuda test_trainer test_run test_data test_kernels test_tasks test_files test_core test_distributed test_models
   test_memory test_observability test_model_files test_gguf test_generation test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 begin=$SECONDS
@@ -26,10 +26,10 @@ export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
 slow=$(grep -v '^#' "$root/tests/slow_tests.txt" | paste -sd:)
 # Of the long runs, those that meet code that no quick test does.
 declare -A long=(
-  [test_cuda]='CudaAttention.*:CudaTraining.GoesThroughAllPhases*-CudaAttention.Large*'
+  [test_cuda]='CudaAttention.*:CudaBatchDecoder.Gives*:CudaPredictedUpdate.PredictsLion:CudaTraining.GoesThroughAllPhases*-CudaAttention.Large*:CudaAttention.Hides*'
   [test_trainer]='Zero.SendsWhat*:RollBackRun.Killed*:RoutedRunTest.ABias*:*RankShortage*HalveAtTheSameStep/0'
-  [test_run]='SpeechRun.OverRanks*:RunOverRanks.LeavesTheCheckpoints*:PartRun.Resumed*:BestCheckpointTest.IsTheSameOverRanks'
-  [test_tasks]='NetworkRun.TrainsAdapters*:TridentRun.OverRanks*'
+  [test_run]='SpeechRun.OverRanks*:RunOverRanks.LeavesTheCheckpoints*:PartRun.Resumed*:RunMemory.PagesOfTheState*:BestCheckpointTest.IsTheSameOverRanks'
+  [test_tasks]='NetworkRun.TrainsAdapters*:PictureRun.KeepsTheHead*:TridentRun.OverRanks*'
   [test_data]='DamagedParquet.*')
 runs=("${programs[@]}")
 if [ -z "$all" ]; then for program in "${!long[@]}"; do runs+=("$program-long"); done; fi

@@ -1,56 +1,117 @@
 #!/usr/bin/env bash
-# Whether each page is in plain English: sentences of at most 17 words on average, 95 % of them of at most 30, and no line over
-# 120 characters outside tables. Without files, measures README.md and docs/, but for RESULTS and CONFIG.
-# usage: scripts/check_words.sh [FILE...]
+# Whether comments, messages and pages stay in plain English: counts words of hard prose, and docstrings that begin with a
+# preposition or pronoun. Each has a limit below, today's number of places, which may only fall. RESULTS and its archive are left out.
+# Lines of pages have at most 120 characters outside tables. The length of sentences is reported and has no limit.
+# usage: scripts/check_words.sh [--places N|--tighten]
+#   --places N  also prints the first N places of each word
+#   --tighten   lowers the limits to the numbers of today
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
-case ${1:-} in -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
-if [ $# -eq 0 ]; then
-  cd "$(dirname "${BASH_SOURCE[0]}")/.."
-  for page in README.md docs/*.md; do
-    case $page in docs/RESULTS.md | docs/CONFIG.md) ;; *) set -- "$@" "$page" ;; esac
-  done
-fi
-for page in "$@"; do [ -f "$page" ] || { echo "error: there is no file \"$page\"" >&2; exit 66; }; done
+places=0 tighten=""
+case ${1:-} in
+  "") ;;
+  --places) places=${2:-5} ;;
+  --tighten) tighten=1 ;;
+  -h | --help) sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;;
+  *) echo "error: unknown option $1; see --help" >&2 && exit 64 ;;
+esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-perl -CSD -Mutf8 -e '
-  my ($most_mean, $most_usual, $most_columns) = (17, 30, 120);
-  my $failed = 0;
-  for my $page (@ARGV) {
-    open my $file, "<", $page or die "error: $page: $!\n";
-    my (@words, @long, @wide);
-    my ($paragraph, $first, $in_code) = ("", 0, 0);
-    my $end_paragraph = sub {
-      $paragraph =~ s/\]\([^)]*\)/]/g;  # where a link leads is no word
-      for my $sentence (split /(?<=[.!?])\s+/, $paragraph) {
-        my $count = () = $sentence =~ /[A-Za-z0-9`]\S*/g;
-        next if $count <= 2;
-        push @words, $count;
-        push @long, "$page:$first: $count words: " . substr($sentence, 0, 60) . "…" if $count > $most_usual;
-      }
-      $paragraph = "";
-    };
-    while (my $line = <$file>) {
-      chomp $line;
-      if ($line =~ /^```/) { $in_code = !$in_code; $end_paragraph->(); next; }
-      next if $in_code;
-      if ($line =~ /^\s*[|#!]/ || $line =~ /^ {4}/ || $line =~ /^\s*$/) { $end_paragraph->(); next; }
-      push @wide, "$page:$.: " . length($line) . " characters" if length $line > $most_columns;
-      $end_paragraph->() if $line =~ s/^\s*([-*]|\d+\.)\s+//;
-      $first = $. if $paragraph eq "";
-      $paragraph .= ($paragraph eq "" ? "" : " ") . $line =~ s/^\s+|\s+$//gr;
-    }
-    $end_paragraph->();
-    die "error: $page has no sentences\n" unless @words;
-    my ($sum, @sorted) = (0, sort { $a <=> $b } @words);
-    $sum += $_ for @words;
-    my ($mean, $usual) = ($sum / @words, $sorted[int(.95 * $#sorted)]);
-    my $wordy = $mean > $most_mean || $usual > $most_usual;
-    printf "%s: %d sentences, mean %.1f words, 95 %% at most %d, %d lines over %d characters\n",
-      $page, scalar @words, $mean, $usual, scalar @wide, $most_columns;
-    print STDERR "$_\n" for @wide, $wordy ? @long : ();
-    $failed ||= $wordy || @wide;
+# name | pattern | most places | goal per 10,000 words: at most twice the highest figure of MLX, CTranslate2, DuckDB, RMM and abseil
+limits='
+where | where | 1664 | 14
+what | what | 1906 | 6
+whoever, whatever | whoever|whatever | 109 | 0.6
+beside | beside | 241 | 0.5
+behind | behind | 171 | 0.6
+tell, told | tells?|told | 230 | 3
+those of, that of | those of|that of | 353 | 1.4
+lie, lies, lay | lies?|lay | 217 | 0.5
+anew | anew | 80 | 0.2
+of its own, of their own | of (?:its|their|a) own | 154 | 0.5
+heed, bear, mishap, dream, mend | heeds?|bears?|mishaps?|dreamt|dreams?|mends?|mended | 26 | 0.2
+apart | apart | 51 | 0.3
+docstrings, % | | 875 | 5
+'
+files=$(git ls-files -- '*.h' '*.cuh' '*.cpp' '*.cu' '*.md' | grep -Ev '^(tests|scripts)/|RESULTS')
+new=$(LIMITS=$limits PLACES=$places perl -CSD -Mutf8 -e '
+  my (%hits, @failures, $words, $docstrings);
+  my (@names, %pattern, %limit, %goal);
+  for (grep { /\S/ } split /\n/, $ENV{LIMITS}) {
+    my ($name, $rest) = /^(.*?) \| (.*)$/;
+    my ($pattern, $limit, $goal) = $rest =~ /^(.*?)\s*\|? ?([\d.]+) \| ([\d.]+)$/;
+    push @names, $name;
+    ($pattern{$name}, $limit{$name}, $goal{$name}) = (qr/\b(?:$pattern)\b/i, $limit, $goal);
   }
-  exit 0 unless $failed;
-  print STDERR "error: cut the sentences and lines above: at most $most_mean words on average, $most_usual in 95 %\n";
-  exit 1;
-' "$@" || exit
+  my $docstring_name = $names[-1];
+  my @word_names = @names[0 .. $#names - 1];
+  my $opening = qr/^(?:Of|In|By|With|What|Whether|Where|From|For|Its?|Those|These|They|That|Who|As|To|At|On)\b/;
+
+  my $count = sub {
+    my ($place, $text) = @_;
+    $words += () = $text =~ /[A-Za-z]+/g;
+    for my $name (@word_names) {
+      push @{$hits{$name}}, ($place->() . ": " . $text) x (() = $text =~ /$pattern{$name}/g);
+    }
+  };
+  my @lengths;
+  for my $file (@ARGV) {
+    open my $in, "<", $file or die "error: $file: $!\n";
+    my $text = do { local $/; <$in> };
+    if ($file =~ /\.md$/) {
+      my ($number, $in_code, $paragraph, @own) = (0, 0, "");
+      my $end = sub {
+        $paragraph =~ s/\]\([^)]*\)/]/g;
+        for (split /(?<=[.!?])\s+/, $paragraph) { my $n = () = /[A-Za-z0-9`]\S*/g; push @own, $n if $n > 2; }
+        $paragraph = "";
+      };
+      for my $line (split /\n/, $text) {
+        ++$number;
+        $count->(sub { "$file:$number" }, $line);
+        if ($line =~ /^\s*```/) { $in_code = !$in_code; $end->(); next; }
+        next if $in_code;
+        if ($line =~ /^\s*(?:[|#!<]|$)|^ {4}/) { $end->(); next; }
+        push @failures, "$file:$number: " . length($line) . " characters, at most 120 are allowed" if length $line > 120 && $file =~ m{^(README|docs/(?!CONFIG))};
+        $end->() if $line =~ s/^\s*(?:[-*]|\d+\.)\s+//;
+        $paragraph .= " $line";
+      }
+      $end->();
+      push @lengths, @own;
+      next;
+    }
+    my ($seen, $number) = (0, 1);
+    my $at = sub { $number += substr($text, $seen, $-[0] - $seen) =~ tr/\n//; $seen = $-[0]; my $n = $number; sub { "$file:$n" } };
+    # Comments and messages; a message is a literal of 25 characters or more.
+    while ($text =~ /\/\/+[!<]*([^\n]*)|\/\*(.*?)\*\/|R"(\w*)\((.*?)\)\g3"|"((?:[^"\\\n]|\\.)*)"|\x27(?:[^\x27\\\n]|\\.)\x27/gs) {
+      my $part = $1 // $2 // $4 // $5;
+      next unless defined $part && (!defined $5 || length $5 >= 25);
+      $count->($at->(), $part);
+    }
+    next unless $file =~ /\.(?:h|cuh)$/;
+    while ($text =~ /(?:^|\n)(?![ \t]*\/\/\/)[^\n]*\n[ \t]*\/\/\/ +(\S[^\n]*)/g) {
+      my $first = $1;
+      ++$docstrings;
+      pos($text) = $-[1];
+      next unless $first =~ $opening;
+      push @{$hits{$docstring_name}}, "$file: $first";
+    }
+  }
+  for my $name (@names) {
+    my $found = @{$hits{$name} // []};
+    my $figure = $name eq $docstring_name ? 100 * $found / $docstrings : 1e4 * $found / $words;
+    printf STDERR "%-34s %5d places, at most %5d   %5.1f, goal %4.1f\n", $name, $found, $limit{$name}, $figure, $goal{$name};
+    print STDERR "    " . substr($_, 0, 150) . "\n" for grep { defined } @{$hits{$name}}[0 .. $ENV{PLACES} - 1];
+    push @failures, "$name: $found places, at most $limit{$name} are allowed; rewrite the sentences that the change adds (--places 20 shows some)" if $found > $limit{$name};
+    print "$name|$found\n" if $found < $limit{$name};
+  }
+  my $sum = 0;
+  $sum += $_ for @lengths;
+  @lengths = sort { $a <=> $b } @lengths;
+  printf STDERR "%d words; sentences of pages: %d, mean %.1f words, 95 %% at most %d\n", $words, scalar @lengths, $sum / @lengths, $lengths[.95 * $#lengths];
+  print STDERR "error: $_\n" for @failures;
+  exit @failures > 0;
+' $files) || exit 1
+if [ -n "$tighten" ]; then
+  while IFS='|' read -r name figure; do
+    [ -z "$name" ] || sed -i -E "/^${name} \|/s/\| [0-9.]+ \| ([0-9.]+)\$/| $figure | \1/" scripts/check_words.sh
+  done <<<"$new"
+fi

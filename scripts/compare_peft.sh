@@ -10,11 +10,11 @@ usage: scripts/compare_peft.sh [--model HF_DIR] [--chats 96] [--rounds 1] [--pyt
   --model HF_DIR     a Hugging Face folder; by default SmolLM2-135M-Instruct, as scripts/fetch_real_models.sh makes it
   --chats N          chats of one question and one answer, of some 60 to 400 tokens
   --rounds N         times all are run in turn; each is a line of the table
-  --python PROGRAM   a Python with torch, transformers and peft; by default that of fetch_real_models.sh
+  --python PROGRAM   a Python with torch, transformers and peft; by default the one of fetch_real_models.sh
   --hybrid PROGRAM   build/bin/hybrid by default
 
 All run on the CPU with all cores, one after the other: rank 16, alpha 32 on all linear layers, four rows a step, AdamW at
-2e-4. `packed` is what `hybrid finetune` does by itself: several chats in a sequence, here of 512 tokens, four sequences a step.
+2e-4. `packed` is the default of `hybrid finetune`: several chats in a sequence, here of 512 tokens, four sequences a step.
 `apart` makes as many updates as PEFT. "program" is the whole command with its start; "training" is the steps alone.
 TEXT
 }

@@ -2,8 +2,8 @@
 # Shows that another revision trains to the same bits, in FP32 with phases on: presets with Muon and AdamW, each method, LoRA,
 # two ranks, networks of other kinds, and fine-tuning.
 # usage: scripts/compare_revisions.sh OLD [--steps N] [--bench N]
-#   OLD        a revision, which is built in a clone of its own below build/, or the path of a hybrid built before
-#   --steps N  steps of each run, 200 where it is not given
+#   OLD        a revision, which is built in a clone below build/, or the path of an existing hybrid
+#   --steps N  steps of each run, default: 200
 #   --bench N  also N pairs of `hybrid bench --preset gpt2-124m`, old and new in turn, and the median of their ratios
 # Exit code 0: all losses and weights are equal bit for bit.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
@@ -50,7 +50,7 @@ old=$work/before/bin/hybrid
 
 "$new" prepare "$root/src" "$root/include" --output "$work/data" --tokenizer bpe --vocab-size 1024 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 
-# One line a step, of what a run computes: not its clock, and not what an event says in words.
+# Prints one line per step with the computed values, without times and texts of events.
 losses() { sed -n 's/.*"step": *\([0-9]*\).*"phase": *"\([a-z]*\)".*"loss": *\([^,}]*\).*/\1 \2 \3/p' "$1/metrics.jsonl"; }
 settings=(--set training.steps="$steps" --set phases.warmup_steps=20 --set phases.full_steps=6 --set schedule.warmup_steps=10)
 for phase in warmup full predict correct; do settings+=(--set mixed_precision.$phase=fp32); done

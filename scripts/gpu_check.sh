@@ -7,25 +7,25 @@ usage() {
   cat <<'TEXT'
 usage: scripts/gpu_check.sh [--only PART[,PART]] [--minutes 9] [--from ARCHIVE_OR_FOLDER] [--again] [--python PROGRAM]
                             [--llm-c PROGRAM] [--dry-run]
-       scripts/gpu_check.sh --pack      builds what the GPU machine needs into build/gpu; needs no GPU
+       scripts/gpu_check.sh --pack      builds the programs for the GPU machine into build/gpu; needs no GPU
        scripts/gpu_check.sh --list      the parts in their order with their time limits
 
 The parts, in this order; --list has the time limit of each:
   smoke                      one training step
   tests                      the tests on the device, one process for each suite
   ours-124m                  training steps of GPT-2 124M
-  kernels                    each kernel beside the rates of this card
+  kernels                    each kernel, compared with the rates of this card
   generate                   tokens written one at a time, and 16 texts at a time
   train                      `hybrid train` twice, resumed, and with CUDA graphs: all have the same digest
-  pytorch-124m               training steps in PyTorch, and ours at its batch where ours-124m had another one
+  pytorch-124m               training steps in PyTorch, and ours at its batch if ours-124m had another one
   untimed-124m               ours with the algorithms that cuBLASLt holds for best (HYBRID_TIME_ALGORITHMS=0)
   profile                    attention's backward kernel under Nsight Compute
   ours-SIZE, pytorch-SIZE    the larger models: 350m, 774m, 1558m
-  cycle, ranks               the time line of a phase cycle; two ranks against one where there are two devices
+  cycle, ranks               the time line of a phase cycle; two ranks against one if there are two devices
   memcheck, racecheck        the tests under compute-sanitizer, attention first
 
 One call takes at most nine minutes. The same command goes on with what is left, and tries parts that failed again after all
-others. After each part it leaves gpu_check.tar.gz, summary.md and summary.json in $OUT (runs/gpu_check where OUT is not set);
+others. After each part it leaves gpu_check.tar.gz, summary.md and summary.json in $OUT (runs/gpu_check if OUT is not set);
 --from takes the archive on another machine with the same card. Results of different cards are refused. What crashes runs once
 more with CUDA_LAUNCH_BLOCKING=1 and once more under compute-sanitizer's memcheck; the part's log has what they say.
 
@@ -35,12 +35,12 @@ before on Debian 12 or a system of its age, or else the packages of scripts/inst
 packs itself first.
 
   --only PART,...    these parts alone, in the order given; "ours" means ours-124m, ours-350m, ...
-  --minutes N        time for one call; what does not fit is left for the next one (9)
+  --minutes N        time for one call; the rest is left for the next one (9)
   --from PATH        take over the results of an earlier call: its archive, or a folder
   --again            do parts again that have a result
   --python PROGRAM   a Python that has PyTorch (python3)
   --llm-c PROGRAM    also time this train_gpt2cu of llm.c (see scripts/peers/bench_llm_c_gpu.py)
-  --dry-run          print what each part would run
+  --dry-run          print the commands of each part
 
 HT_GPU_PROGRAMS=FOLDER takes the programs from there instead of build/gpu; HT_GPU_RESULTS=FOLDER keeps the parts' results there
 (runs/gpu_parts); HT_GPU_SECONDS=N sets every part's time limit. Exit code: 0 all parts asked for are there (what the machine
@@ -57,7 +57,7 @@ fail() {
 sizes=(124m 350m 774m 1558m)
 declare -A batch=([124m]=64 [350m]=64 [774m]=32 [1558m]=16)
 # Of PyTorch, so that 80 GB hold it: an estimated 54, 48, 45 and 49 GB, of 32 bytes a channel, layer and token, 10 a logit and 16 a
-# parameter. What does not fit all the same is halved.
+# parameter. A batch that still does not fit is halved.
 declare -A torch_batch=([124m]=64 [350m]=32 [774m]=16 [1558m]=8)
 # Seconds. Up to train they fit into one call of nine minutes, with the time that libraries take to load.
 declare -A limit=([smoke]=60 [tests]=140 [ours-124m]=50 [kernels]=110 [generate]=50 [train]=50
@@ -110,7 +110,7 @@ choose() {
   done
 }
 
-# Whether there is time to begin $part: half of what it may take, or 150 s where PyTorch compiles, which else is lost.
+# Succeeds if there is time to begin $part: half of its limit, or 150 s if PyTorch compiles, whose work would be lost.
 has_time() {
   local least=$((seconds / 2))
   if [[ $part == pytorch-* ]] && ((seconds > 150)); then least=150; fi
@@ -133,7 +133,7 @@ deadline=$((SECONDS + 60 * minutes))
 out=${OUT:-runs/gpu_check}
 results=$(realpath -m "${HT_GPU_RESULTS:-runs/gpu_parts}")
 programs=${HT_GPU_PROGRAMS:-build/gpu}
-exec 3>&1 # where --dry-run prints to
+exec 3>&1 # the output of --dry-run
 if [ -n "$dry" ]; then
   for part in "${chosen[@]}"; do
     seconds=${HT_GPU_SECONDS:-${limit[$part]}}
@@ -158,7 +158,7 @@ refuse_other_cards "$results" "$results holds"
 [ -z "$from" ] || take_over "$from"
 export HYBRID_CACHE_DIR=${HYBRID_CACHE_DIR:-$results/cache} # of algorithms measured on the device, for all parts
 
-# First what nothing is known of, then what an earlier call failed at.
+# First parts without a result, then parts that failed in an earlier call.
 fresh=() later=() left_out=()
 for part in "${chosen[@]}"; do
   case $(state_of "$part") in

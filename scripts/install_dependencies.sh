@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs with apt what the build needs and the machine lacks (Debian 12), as root or by sudo.
-# HT_REPLACE_BOOST=1 lets apt remove another version's Boost headers, which cannot stand beside 1.81.
+# Installs the build's missing packages with apt (Debian 12), as root or with sudo.
+# HT_REPLACE_BOOST=1 lets apt remove another version's Boost headers, which conflict with 1.81.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 
 # dnnl-config.cmake asks for OpenCL, which libdnnl-dev only recommends.
@@ -75,7 +75,7 @@ explain() {
 }
 
 say "installing with apt: ${missing[*]}"
-# Package lists that are there already may do; what update said explains a failure of install.
+# Existing package lists may suffice; the output of update explains a failure of install.
 apt update || true
 apt install -y --no-install-recommends "${missing[@]}" || explain
 mapfile -t missing < <(missing_of "${missing[@]}")

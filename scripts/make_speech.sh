@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Makes a corpus of spoken sentences with Debian's espeak-ng and flite: clips of one to four seconds and what is said in each.
+# Makes a corpus of spoken sentences with Debian's espeak-ng and flite: clips of one to four seconds with their texts.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 
 usage() {
   cat <<'TEXT'
 usage: scripts/make_speech.sh FOLDER [--training 2000] [--held-out 200] [--seed 1]
 
-  FOLDER          where clips/, training.jsonl and held_out.jsonl are made; it must not exist
+  FOLDER          gets clips/, training.jsonl and held_out.jsonl; it must not exist
   --training N    number of clips to train on
   --held-out N    number of clips whose sentences no training clip has
   --seed N        of the sentences, voices, speeds and pitches
 
 Sentences are commands, colors, places and numbers of some 60 words, spoken by 11 voices. espeak-ng writes 22,050 samples
-a second, flite 16,000. Where a program is missing, the script takes it from Debian's packages, without installing them.
+a second, flite 16,000. If a program is missing, the script takes it from Debian's packages, without installing them.
 TEXT
 }
 

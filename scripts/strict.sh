@@ -1,4 +1,4 @@
-# Sourced first by every script: the first command that fails ends it, and a line says which one and where.
+# Sourced first by every script: the first command that fails ends it, and a line names it and its place.
 set -Eeuo pipefail
 tell_failure() {
   local code=$? line=$1 command=$2
@@ -17,7 +17,7 @@ takes_no_arguments() {
 }
 
 # For a script that runs tests. They save thousands of small checkpoints and flush each to the disk, which takes most of their time:
-# where memory has room, their folders lie there.
+# if memory has room, their folders are there.
 keep_temporary_files_in_memory() {
   local room
   room=$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) || room=0

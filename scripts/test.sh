@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything and runs all tests, or with --quick those that take at most two seconds (all but tests/slow_tests.txt).
-# Where the processor has AVX-512, the kernels' tests run once more without it. The last lines say which tests failed and
-# why, and how many passed and failed; the exit code is 0 where none failed.
+# If the CPU has AVX-512, the kernels' tests run once more without it. The last lines say which tests failed and
+# why, and how many passed and failed; the exit code is 0 if none failed.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 chosen=()
 if [ "${1:-}" = --quick ]; then chosen=(--label-regex quick) && shift; fi
@@ -22,7 +22,7 @@ cmake --build "$root/build" || no_build
 # Two tests at a time share the cores: threads that wait must sleep, not spin.
 export OMP_WAIT_POLICY=passive
 passed=0 failed=0
-# The tests that failed in a run's results, each with the last 40 lines of what it printed.
+# The tests that failed in a run's results, each with the last 40 lines of its output.
 what_failed() {
   awk '/<testcase / { name = /status="fail"/ ? $0 : ""; sub(/.*<testcase name="/, "", name); sub(/".*/, "", name); lines = 0 }
        name != "" && !/<(testcase|failure) / { line[lines++] = $0 }

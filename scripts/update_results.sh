@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Writes the tables of docs/RESULTS.md that hold comparisons anew: what stands between the lines "<!-- hybrid compare NAME -->" and
-# "<!-- end of NAME -->" becomes the result of examples/compare/NAME.json in runs/NAME. A comparison that is not finished goes on first, which may
-# take hours; one that nobody began is left as it is, and said.
+# Updates the tables of docs/results/RESULTS-comparisons.md: replaces the text between "<!-- hybrid compare NAME -->" and
+# "<!-- end of NAME -->" with the result of examples/compare/NAME.json in runs/NAME. Resumes a comparison that is not finished,
+# which may take hours. Skips a comparison without a folder in runs/, and says so.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 [ -x build/bin/hybrid ] || { echo "error: no build/bin/hybrid; run scripts/build.sh first" >&2; exit 66; }
 
-results=docs/RESULTS.md
+results=docs/results/RESULTS-comparisons.md
 new=$(mktemp)
 table=$(mktemp)
 trap 'rm -f "$new" "$table"' EXIT
 for name in $(sed -n 's/^<!-- hybrid compare \([a-z0-9_]*\) -->$/\1/p' "$results"); do
   if [ ! -d "runs/$name" ]; then
-    echo "$name: no runs/$name; begin it with: build/bin/hybrid compare examples/compare/$name.json --output runs/$name" >&2
+    echo "$name: skipped, no runs/$name; start it with: build/bin/hybrid compare examples/compare/$name.json --output runs/$name" >&2
     continue
   fi
   build/bin/hybrid compare "examples/compare/$name.json" --output "runs/$name" --resume --markdown > "$table"

@@ -41,7 +41,7 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   /// A gradient whose norm is not finite predicts nothing. Throws OutOfMemory.
   double wait_for_own_gradient(const Batch& batch) override;
   std::optional<GradientMeasurement> wait_for_gradient(bool all) override;
-  DelayedUpdate apply(bool finite) override;
+  ArrivedUpdate apply(bool finite) override;
   void predict_weights() override;
   void wait_for_exact_weights() override;
 
@@ -160,7 +160,7 @@ std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool
   return GradientMeasurement{.loss = sum.sum_of(kLoss), .norm = arrived_norm_};
 }
 
-DelayedUpdate AsynchronousGradients::apply(bool finite) {
+ArrivedUpdate AsynchronousGradients::apply(bool finite) {
   if (finite) {
     const float scale = clip_scale(arrived_norm_, clip_norm_);
     weights_.with_exact([&] {
@@ -286,10 +286,6 @@ class AsynchronousGradientsMethod final : public Method {
   }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
-  void enter_correct(PhaseOutcome& outcome) override {
-    drain(outcome);
-    parts_.enter_model(Phase::kCorrect);
-  }
   void drain(PhaseOutcome& outcome) override;
 
  private:

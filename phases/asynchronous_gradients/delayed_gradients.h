@@ -16,7 +16,7 @@ class DelayedGradients {
   /// pending, the oldest; absent where there is none. Blocks only where it has not arrived.
   virtual std::optional<GradientMeasurement> wait_for_gradient(bool all) = 0;
   /// Makes the update by the gradient that arrived, or, not `finite`, none.
-  virtual DelayedUpdate apply(bool finite) = 0;
+  virtual ArrivedUpdate apply(bool finite) = 0;
   /// The weights become those predicted for the next step from the pending gradients.
   virtual void predict_weights() = 0;
   /// The weights become the exact ones. All pending gradients were waited for before.

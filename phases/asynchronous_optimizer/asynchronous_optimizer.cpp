@@ -1,4 +1,3 @@
-#include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "phases/asynchronous_optimizer/delayed_optimizer.h"
 #include "phases/method.h"
 #include "phases/phase_parts.h"
@@ -15,12 +14,13 @@ class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer 
       : engine_(setup.engine),
         optimizer_(dynamic_cast<SpeculativeOptimizer&>(engine_.optimizer())),
         tell_(setup.tell) {}
-  DelayedUpdate wait_for_update(bool finite) override;
+  ArrivedUpdate wait_for_update(bool finite) override;
   void wait_for_exact_weights() override;
 
   /// Updates stay in step where there is no room for pending ones.
   void enter_predict() override;
   void drop() override { wait_for_exact_weights(); }
+  std::optional<SpeculationUse> use() const override { return optimizer_.use(); }
   void save(State& state) const override;
   void load(const State& state) override;
 
@@ -38,20 +38,19 @@ void AsynchronousOptimizer::enter_predict() {
   }
 }
 
-DelayedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
+ArrivedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
   if (!optimizer_.is_late()) {
     if (finite) engine_.apply_gradient();
     return {};
   }
   if (finite) engine_.finish_batch();
   const StepPartTimer timer(engine_.stream(), StepPart::kUpdate);
-  ArrivedUpdate arrived =
-      optimizer_.wait_for_late_step({.finite = finite,
-                                     .learning_rate = static_cast<float>(engine_.learning_rate()),
-                                     .gradient_scale = engine_.update_scale(),
-                                     .rates_to_come = engine_.rates_from(1)},
-                                    engine_.stream());
-  return {arrived.prediction_error, std::move(arrived.worst_weight), true, arrived.lag};
+  return optimizer_.wait_for_late_step(
+      {.finite = finite,
+       .learning_rate = static_cast<float>(engine_.learning_rate()),
+       .gradient_scale = engine_.update_scale(),
+       .rates_to_come = engine_.rates_from(1)},
+      engine_.stream());
 }
 
 void AsynchronousOptimizer::wait_for_exact_weights() {
@@ -74,6 +73,7 @@ class AsynchronousOptimizerMethod final : public Method {
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup& setup) {
     return std::make_unique<AsynchronousOptimizer>(setup);
   }
+  static std::unique_ptr<Optimizer> make_optimizer(const OptimizerSetup& setup);
   static MethodTraits traits(const PhaseConfig& config) {
     const std::int64_t delay = config.asynchronous_optimizer.delay;
     return {.delays_updates = true, .delay = delay, .steps_to_fill_memory = delay + 2};
@@ -158,6 +158,17 @@ std::string AsynchronousOptimizerMethod::text(const PhaseConfig& config) {
   return concat(" with an asynchronous optimizer, updates ", group.delay,
                 group.delay == 1 ? " step" : " steps", " late, predicted by ", group.device_side,
                 ", exact state in ", group.exact_state == "host" ? "host memory" : "a file");
+}
+
+std::unique_ptr<Optimizer> AsynchronousOptimizerMethod::make_optimizer(
+    const OptimizerSetup& setup) {
+  const AsynchronousOptimizerConfig& group = setup.phases.asynchronous_optimizer;
+  const SpeculationSettings settings{.lag = group.delay,
+                                     .device_side = group.device_side,
+                                     .worker_threads = static_cast<int>(group.worker_threads),
+                                     .gradient_bits = setup.gradient_bits};
+  return make_speculative_optimizer(setup.optimizer, setup.parameters, settings, setup.stream,
+                                    setup.host.pool(), setup.home);
 }
 
 void AsynchronousOptimizerMethod::predict(const Batch& batch, PhaseOutcome& outcome) {

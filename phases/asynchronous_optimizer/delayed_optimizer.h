@@ -11,7 +11,7 @@ class DelayedOptimizer {
   virtual ~DelayedOptimizer() = default;
   /// Starts the update by the last measurement's gradient, or, not `finite`, none. The weights become
   /// those predicted for the next step. Blocks only where the update that is due has not arrived.
-  virtual DelayedUpdate wait_for_update(bool finite) = 0;
+  virtual ArrivedUpdate wait_for_update(bool finite) = 0;
   /// Waits for all pending updates; the weights are the exact ones.
   virtual void wait_for_exact_weights() = 0;
 };

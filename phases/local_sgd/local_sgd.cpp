@@ -390,10 +390,6 @@ class LocalSgdMethod final : public Method {
   }
 
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
-  void enter_correct(PhaseOutcome& outcome) override {
-    drain(outcome);
-    parts_.enter_model(Phase::kCorrect);
-  }
   void drain(PhaseOutcome& outcome) override {
     tell_skipped(local().wait_for_exact_weights(), outcome);
   }
@@ -422,6 +418,10 @@ const std::vector<Refusal>& LocalSgdMethod::refusals() {
          Kind::kIsAtMost,
          {steps},
          "each fragment has a step of its own to begin at"},
+        {.keys = {"model.experts.bias_rate"},
+         .values = {"0"},
+         .why = "biases are no weights, and ranks do not exchange them",
+         .wanted = "0 and model.experts.balance_loss"},
         {{"phases.local_sgd.exchange_bits"},
          Kind::kIsOneOf,
          {"32", "8", "4"},

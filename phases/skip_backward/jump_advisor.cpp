@@ -5,32 +5,11 @@
 
 namespace hybrid_trainer {
 
-namespace {
-
-template <class Advisor>
-std::unique_ptr<JumpAdvisor> make(const PhaseConfig& config) {
-  return std::make_unique<Advisor>(config);
-}
-
-struct AdvisorRow {
-  bool (*is_wanted)(const PhaseConfig& config);
-  std::unique_ptr<JumpAdvisor> (*make)(const PhaseConfig& config);
-};
-
-constexpr AdvisorRow kAdvisors[] = {
-    {[](const PhaseConfig& config) { return !config.skip_backward.arms.empty(); },
-     make<PredictionBandit>},
-    {[](const PhaseConfig& config) { return config.skip_backward.horizon == "dreamt"; },
-     make<JumpPlanner>},
-};
-
-}  // namespace
-
 std::vector<std::unique_ptr<JumpAdvisor>> make_jump_advisors(const PhaseConfig& config) {
   std::vector<std::unique_ptr<JumpAdvisor>> advisors;
-  for (const AdvisorRow& row : kAdvisors) {
-    if (row.is_wanted(config)) advisors.push_back(row.make(config));
-  }
+  const SkipBackwardConfig& group = config.skip_backward;
+  if (!group.arms.empty()) advisors.push_back(std::make_unique<PredictionBandit>(config));
+  if (group.horizon == "dreamt") advisors.push_back(std::make_unique<JumpPlanner>(config));
   return advisors;
 }
 

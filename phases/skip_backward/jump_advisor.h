@@ -67,7 +67,7 @@ struct RunCosts {
 };
 
 /// Has a say in what a prediction is made with. The gate still decides whether there is one. By
-/// default it says nothing. A new one is a class in phases/experiments/ and a row in
+/// default it says nothing. A new one is a class in phases/experiments/ and a line in
 /// jump_advisor.cpp.
 class JumpAdvisor {
  public:

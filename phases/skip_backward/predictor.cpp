@@ -287,10 +287,8 @@ void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& 
 class RandomPredictor final : public Predictor {
  public:
   RandomPredictor() : host_(MemoryPool::create("host")) {}
-  void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kReady; }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
-  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
   void save(State& state) const override { state.integers["phases.random.drawn"] = drawn_; }
   void load(const State& state, Trainable&) override {
     drawn_ = state.integer("phases.random.drawn");
@@ -327,25 +325,17 @@ void RandomPredictor::write_directions(Trainable& model, const std::vector<Tenso
 /// The control: Predict runs, and no weight moves.
 class ZeroPredictor final : public Predictor {
  public:
-  void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kChangesNothing; }
   void write_directions(Trainable&, const std::vector<Tensor>&) override {}
-  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
-  void save(State&) const override {}
-  void load(const State&, Trainable&) override {}
 };
 
 /// The optimizer's next step from its moments alone, which already are a mean of past gradients.
 class MomentumPredictor : public Predictor {
  public:
-  void observe(Trainable&) override {}
   Readiness readiness() const override { return Readiness::kReady; }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override {
     model.weights().write_momentum_directions(directions);
   }
-  void follow(Trainable&, const std::vector<Tensor>&, double) override {}
-  void save(State&) const override {}
-  void load(const State&, Trainable&) override {}
 };
 
 using Made = std::unique_ptr<Predictor>;

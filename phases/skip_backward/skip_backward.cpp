@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-bool FullExecutor::wants_slope() const {
+bool SkipBackwardMethod::wants_slope() const {
   if (parts_.phase != Phase::kFull || !prediction_.predicts()) return false;
   if (parts_.recovery.forces_full(parts_.statistics.steps())) return false;
   const std::int64_t to_come = parts_.config().full_steps - parts_.steps_in_phase;
@@ -15,7 +15,8 @@ bool FullExecutor::wants_slope() const {
 }
 
 /// A slope of exactly 0 along a direction that is to move weights says that there is none.
-void FullExecutor::take_slope(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
+void SkipBackwardMethod::measure_slope(const GradientMeasurement& measurement,
+                                       PhaseOutcome& outcome) {
   double slope = 0;
   try {
     slope = prediction_.line.wait_for_slope(parts_.model);
@@ -32,7 +33,7 @@ void FullExecutor::take_slope(const GradientMeasurement& measurement, PhaseOutco
   outcome.confidence = prediction_.trust.confidence();
 }
 
-void FullExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
+void SkipBackwardMethod::train(const Batch& batch, PhaseOutcome& outcome) {
   bool aimed = wants_slope() && prediction_.aim(outcome);
   if (!aimed) prediction_.forget_direction();  // older slopes would mean nothing
   GradientMeasurement measurement;
@@ -46,7 +47,7 @@ void FullExecutor::run(const Batch& batch, PhaseOutcome& outcome) {
   }
   aimed = aimed && prediction_.predicts();
   outcome.cost += 1;
-  if (aimed && measurement.finite()) take_slope(measurement, outcome);
+  if (aimed && measurement.finite()) measure_slope(measurement, outcome);
   update(parts_, measurement, outcome);
   if (parts_.phase == Phase::kFull && outcome.updates > 0 && prediction_.predicts())
     prediction_.gate.add_full_loss(outcome.loss);

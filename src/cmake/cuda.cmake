@@ -1,4 +1,4 @@
-# Sets HT_WITH_CUDA and turns the CUDA language on where HT_CUDA and the machine allow it.
+# Sets HT_WITH_CUDA and enables the CUDA language if HT_CUDA and the machine permit.
 include(CheckLanguage)
 set(HT_WITH_CUDA OFF)
 if(NOT HT_CUDA STREQUAL "OFF")

@@ -2,17 +2,22 @@
 # Its sources are the .cpp files of the folder and of the folders in it. With CUDA, *.cu, *_cuda.cpp and cuda/*.cpp take the place of no_cuda.cpp.
 # DEPENDS are the layers that it uses, which is the architecture: tests/architecture_test.cpp compares it with the includes.
 # LIBRARIES are the third-party libraries that it links, HEADERS those that are headers alone: neither is seen outside.
-# In a layer that READS_FILES, or in its folders named there, a number that changes its type or sign without narrow (src/core/narrow.h) is an error.
+# In a layer that READS_FILES a number that changes its type or sign without narrow (src/core/narrow.h) is an error.
 include(warnings)
 
-# What nearly every source includes is parsed once.
+# What nearly every source includes is parsed once, and Boost's JSON with it for the layers that link that.
 file(CONFIGURE OUTPUT precompiled.cpp CONTENT "")
-add_library(hybrid_trainer_precompiled OBJECT ${CMAKE_CURRENT_BINARY_DIR}/precompiled.cpp)
-set_target_properties(hybrid_trainer_precompiled PROPERTIES POSITION_INDEPENDENT_CODE ON)
-target_compile_features(hybrid_trainer_precompiled PRIVATE cxx_std_20)
-target_precompile_headers(hybrid_trainer_precompiled PRIVATE <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map>
-                          <memory> <optional> <sstream> <string> <string_view> <utility> <vector>)
-ht_compile_options(hybrid_trainer_precompiled)
+foreach(name hybrid_trainer_precompiled hybrid_trainer_precompiled_json)
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/precompiled.cpp)
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_compile_features(${name} PRIVATE cxx_std_20)
+  target_precompile_headers(${name} PRIVATE <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <deque>
+                            <filesystem> <functional> <map> <memory> <mutex> <numeric> <optional> <span> <sstream> <string>
+                            <string_view> <thread> <unordered_map> <utility> <variant> <vector>)
+  ht_compile_options(${name})
+endforeach()
+target_precompile_headers(hybrid_trainer_precompiled_json PRIVATE <boost/json.hpp>)
+target_link_libraries(hybrid_trainer_precompiled_json PRIVATE Boost::json)
 
 function(ht_add_layer name)
   cmake_parse_arguments(arg "READS_FILES" "" "DEPENDS;LIBRARIES;HEADERS" ${ARGN})
@@ -51,6 +56,10 @@ function(ht_add_layer name)
   if(arg_READS_FILES)
     target_compile_options(${layer} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror=conversion -Werror=sign-conversion>)
   endif()
-  target_precompile_headers(${layer} REUSE_FROM hybrid_trainer_precompiled)
+  if(Boost::json IN_LIST arg_LIBRARIES)
+    target_precompile_headers(${layer} REUSE_FROM hybrid_trainer_precompiled_json)
+  else()
+    target_precompile_headers(${layer} REUSE_FROM hybrid_trainer_precompiled)
+  endif()
   install(TARGETS ${layer} EXPORT hybrid_trainer ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 endfunction()

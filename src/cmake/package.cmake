@@ -1,4 +1,4 @@
-# What `cmake --install` leaves so that find_package(hybrid_trainer) gives hybrid_trainer::trainer and the layers below it.
+# Installs the files with which find_package(hybrid_trainer) gives hybrid_trainer::trainer and the layers below it.
 include(CMakePackageConfigHelpers)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/hybrid_trainer)
 

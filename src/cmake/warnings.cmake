@@ -16,7 +16,7 @@ function(ht_compile_options target)
       set(sanitizers address,undefined)
     endif()
     target_compile_options(${target} PRIVATE
-      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1>)
+      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${sanitizers} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
     if(HT_SANITIZE STREQUAL "address")
       # Pointers are the address sanitizer's: checked twice, they made a quarter of the build's time.
       target_compile_options(${target} PRIVATE

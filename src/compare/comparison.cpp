@@ -17,6 +17,7 @@
 #include "src/files/escaped_text.h"
 #include "src/files/output_file.h"
 #include "src/observability/console_sink.h"
+#include "src/tasks/task_kind.h"
 
 namespace hybrid_trainer {
 
@@ -204,7 +205,9 @@ class Comparison {
   bool run_pace();
   bool run_at_best(std::size_t arm, RunPoint point, std::vector<RunOutcome>& outcomes);
   bool run(std::size_t arm, const RunPoint& point, std::vector<RunOutcome>& outcomes);
-  bool train(const ComparisonArm& arm, const RunPoint& point, const fs::path& folder);
+  TrainingRunSettings settings_of(const ComparisonArm& arm, const RunPoint& point,
+                                  const fs::path& folder);
+  bool train(TrainingRunSettings run);
 
   const ComparisonSettings& settings_;
   const ComparisonSpec& spec_;
@@ -263,9 +266,8 @@ bool Comparison::run_at_best(std::size_t arm, RunPoint point, std::vector<RunOut
   return run(arm, point, outcomes);
 }
 
-/// False where a stop was asked for.
-bool Comparison::train(const ComparisonArm& arm, const RunPoint& point, const fs::path& folder) {
-  std::ostream nowhere(nullptr);
+TrainingRunSettings Comparison::settings_of(const ComparisonArm& arm, const RunPoint& point,
+                                            const fs::path& folder) {
   TrainingRunSettings run{
       .config = spec_.config_of(arm, point),
       .data = spec_.data,
@@ -273,8 +275,17 @@ bool Comparison::train(const ComparisonArm& arm, const RunPoint& point, const fs
       .resume = fs::exists(folder),
       .init_from = {},
       .command = settings_.command,
+      .task =
+          [](const TrainingRunSettings& all) { return task_kind(all.config.model).task(all, {}); },
       .on_step = [this](const StepRecord& record) { progress_.step(record.step, record.loss); },
       .interruption = &interruption_};
+  if (!spec_.model.empty()) run.init_from = spec_.model;
+  return run;
+}
+
+/// False where a stop was asked for.
+bool Comparison::train(TrainingRunSettings run) {
+  std::ostream nowhere(nullptr);
   if (spec_.ranks == 1) return run_training(run, nowhere).end != RunEnd::kInterrupted;
   run.local_ranks = spec_.ranks;
   std::atomic<bool> ended = true;
@@ -295,8 +306,8 @@ bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOu
   const fs::path folder = output_ / name;
   progress_.begin(arm.name, point);
   const std::vector<std::string> command = spec_.command_of(arm, point, folder);
-  const bool was_finished = arm.is_program() ? is_finished(folder, command)
-                                             : is_finished(folder, spec_.config_of(arm, point));
+  const TrainingRunSettings settings = settings_of(arm, point, folder);
+  const bool was_finished = arm.is_program() ? is_finished(folder, command) : is_finished(settings);
   RunOutcome outcome;
   const auto failed = [&](const Error& error, bool diverged) {
     outcome.point = point;
@@ -306,7 +317,7 @@ bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOu
   try {
     const bool ended =
         was_finished || (arm.is_program() ? run_program_arm(spec_, command, folder, interruption_)
-                                          : train(arm, point, folder));
+                                          : train(settings));
     if (!ended) return false;
     outcome = read_outcome(folder, point);
   } catch (const Diverged& error) {

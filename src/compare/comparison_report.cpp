@@ -10,6 +10,7 @@
 #include "src/core/messages.h"
 #include "src/files/escaped_text.h"
 #include "src/files/output_file.h"
+#include "src/observability/report.h"
 #include "src/run/run_files.h"
 
 namespace hybrid_trainer {
@@ -18,65 +19,54 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Format = std::function<std::string(double)>;
-
-/// The report's style sheet.
+/// What the style sheet of a run's report does not say.
 constexpr char kComparisonStyle[] = R"css(
-:root { --page: #f4f5f8; --card: #fff; --ink: #1b2130; --soft: #5d6679; --rule: #e2e5ec; --warn: #a85b00; --good: #1a7f4b;
+:root { --warn: #a85b00;
   --c0: #2667d9; --c1: #d9480f; --c2: #2b8a3e; --c3: #9a3fd1; --c4: #c4264e; --c5: #0c8599; --c6: #946200; --c7: #5d6679; }
 @media (prefers-color-scheme: dark) {
-  :root { --page: #11141b; --card: #1a1f2a; --ink: #e7eaf1; --soft: #97a1b5; --rule: #2c3342; --warn: #f2a93b; --good: #4cc38a;
+  :root { --warn: #f2a93b;
     --c0: #6ea0ff; --c1: #ff8f5c; --c2: #6cc67d; --c3: #c98bf5; --c4: #ff6d8f; --c5: #4cc3d9; --c6: #e0b04a; --c7: #97a1b5; }
 }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink);
-  font: 15px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", Arial, sans-serif; }
-main { max-width: 1200px; margin: 0 auto; padding: 18px 20px 40px; display: grid; gap: 14px; }
-main > *, .columns > * { min-width: 0; }
-h1 { font-size: 22px; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 15px; margin: 0 0 6px; }
-h1 small, h2 small, .soft { font-weight: 400; color: var(--soft); font-size: 13px; }
-.card { background: var(--card); border: 1px solid var(--rule); border-radius: 10px; padding: 12px 16px 14px; overflow-x: auto; }
-.columns { display: grid; grid-template-columns: 1fr 1fr; gap: 14px; }
-table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 6px 8px; border-top: 1px solid var(--rule); vertical-align: top; }
-thead th { border-top: 0; color: var(--soft); font-weight: 400; font-size: 13px; }
-th:first-child { text-align: left; padding-left: 0; font-weight: 550; white-space: nowrap; }
+.card { overflow-x: auto; } th, td { vertical-align: top; } th:first-child { white-space: nowrap; }
 td small { display: block; color: var(--soft); white-space: nowrap; }
 ul { margin: 0; padding-left: 18px; } li { overflow-wrap: anywhere; }
 .flag { color: var(--warn); } .claim { color: var(--good); font-weight: 600; }
 .key { display: inline-block; width: 10px; height: 10px; border-radius: 3px; margin-right: 7px; background: currentColor; }
 .c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
 .c4 { color: var(--c4); } .c5 { color: var(--c5); } .c6 { color: var(--c6); } .c7 { color: var(--c7); }
-.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; font-size: 13px; } .legend b { color: var(--ink); font-weight: 400; }
+.legend b { color: var(--ink); font-weight: 400; }
 svg { width: 100%; height: auto; display: block; }
 svg text { fill: var(--soft); font-size: 12px; font-variant-numeric: tabular-nums; }
 svg .grid { stroke: var(--rule); } svg .axis { stroke: var(--soft); }
 svg .line { stroke: currentColor; fill: none; stroke-width: 1.6; stroke-linejoin: round; }
 svg circle { fill: currentColor; stroke: var(--card); }
-a { color: var(--c0); } p { margin: 4px 0; } summary { font-weight: 600; cursor: pointer; }
-pre { margin: 10px 0 0; font: 13px/1.5 ui-monospace, Menlo, Consolas, "Liberation Mono", monospace; white-space: pre-wrap; overflow-wrap: anywhere; }
-@media (max-width: 760px) { .columns { grid-template-columns: 1fr; } main { padding: 14px 12px 30px; } }
+a { color: var(--c0); } p { margin: 4px 0; }
+@media (max-width: 760px) {
+  table { display: table; } thead { display: table-header-group; } tbody { display: table-row-group; }
+  tr { display: table-row; } td { display: table-cell; }
+}
 )css";
 
-using NumberText = std::function<std::string(double)>;
+using Format = std::function<std::string(double)>;
+
+constexpr const char* kNone = "–";
 
 /// "1.8293 (1.8201 to 1.8385)"; the mean alone of one seed.
-std::string with_interval(const std::optional<Interval>& interval, const NumberText& text) {
-  if (!interval) return "–";
+std::string with_interval(const std::optional<Interval>& interval, const Format& text) {
+  if (!interval) return kNone;
   const bool is_one = std::isnan(interval->low);
   return is_one ? text(interval->mean)
                 : concat(text(interval->mean), " (", text(interval->low), " to ",
                          text(interval->high), ")");
 }
 
-std::string two_decimals(double value) { return units::fixed(value, 2); }
-std::string four_decimals(double value) { return units::fixed(value, 4); }
-std::string seconds_text(double value) { return units::fixed(value, 1) + " s"; }
+std::string in_two(double value) { return units::fixed(value, 2); }
+std::string in_four(double value) { return units::fixed(value, 4); }
+std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
 
 /// "0.551 s (0.548 to 0.560)"
 std::string pace_text(const std::optional<Pace>& pace) {
-  if (!pace) return "–";
+  if (!pace) return kNone;
   const auto text = [](double seconds) { return units::fixed(seconds, 3); };
   return concat(text(pace->median), " s (", text(pace->low), " to ", text(pace->high), ")");
 }
@@ -85,7 +75,7 @@ std::string pace_text(const std::optional<Pace>& pace) {
 class Columns {
  public:
   Columns(const ComparisonSpec& spec, const ComparisonResult& result)
-      : masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
+      : unit_(spec.unit()), masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
     steps_ = result.arms.front().budgets.back().steps;
     for (const ArmResult& arm : result.arms)
       if (arm.budgets.back().steps != steps_) steps_.reset();
@@ -96,7 +86,8 @@ class Columns {
                                      : "validation loss | steps | ",
                               "less the first | ", has_pace_ ? "a step |" : "seconds of those |");
     if (target_)
-      text += concat(" seconds to ", brief(*target_), " | tokens to it | time by the first's |");
+      text +=
+          concat(" seconds to ", brief(*target_), " | ", unit_, " to it | time by the first's |");
     const auto columns = std::count(text.begin(), text.end(), '|') - 1;
     text += "\n|";
     for (auto i = columns; i > 0; --i) text += " --- |";
@@ -105,33 +96,28 @@ class Columns {
   std::string row(const ArmResult& arm) const {
     const BudgetResult& last = arm.budgets.back();
     std::string text = concat(
-        "| ", arm.name, " | ", arm.learning_rate ? brief(*arm.learning_rate) : "–",
-        arm.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, four_decimals),
+        "| ", arm.name, " | ", arm.learning_rate ? brief(*arm.learning_rate) : kNone,
+        arm.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, in_four),
         steps_ ? " | " : concat(" | ", last.steps, " | "),
-        arm.difference ? with_interval(arm.difference->interval, four_decimals) : "–", " | ",
-        has_pace_ ? pace_text(arm.pace) : with_interval(last.seconds.interval, seconds_text), " |");
+        arm.difference ? with_interval(arm.difference->interval, in_four) : kNone, " | ",
+        has_pace_ ? pace_text(arm.pace) : with_interval(last.seconds.interval, in_seconds), " |");
     if (!target_) return text + "\n";
-    const auto to_target = [&](const Measured BudgetResult::*what, const NumberText& in) {
-      return arm.to_target ? with_interval(((*arm.to_target).*what).interval, in) : "–";
+    const auto to_target = [&](const Measured BudgetResult::*what, const Format& in) {
+      return arm.to_target ? with_interval(((*arm.to_target).*what).interval, in) : kNone;
     };
-    return concat(text, " ", to_target(&BudgetResult::seconds, seconds_text), " | ",
+    return concat(text, " ", to_target(&BudgetResult::seconds, in_seconds), " | ",
                   to_target(&BudgetResult::tokens, units::count), " | ",
-                  arm.time_ratio ? with_interval(arm.time_ratio->interval, two_decimals) : "–",
-                  " |\n");
+                  arm.time_ratio ? with_interval(arm.time_ratio->interval, in_two) : kNone, " |\n");
   }
 
  private:
+  std::string unit_;
   bool masked_, has_pace_;
   std::optional<double> target_;
   std::optional<std::int64_t> steps_;  // of all arms' largest budgets
 };
 
 constexpr std::size_t kPointsOfACurve = 120;
-constexpr const char* kNone = "–";
-
-std::string in_four(double value) { return units::fixed(value, 4); }
-std::string in_two(double value) { return units::fixed(value, 2); }
-std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
 
 std::string signed_in_four(double value) {
   return (value < 0 ? "−" : "+") + units::fixed(std::abs(value), 4);
@@ -179,6 +165,11 @@ std::string card(const std::string& title, const std::string& remark, const std:
                 html_escaped(remark), "</small></h2>\n", body, "</section>\n");
 }
 
+/// "Tokens", "Examples": the name of a column.
+std::string units_of(const ComparisonSpec& spec) {
+  return spec.unit() == "tokens" ? "Tokens" : "Examples";
+}
+
 std::string legend(const ComparisonResult& result) {
   std::string out = "<div class=\"legend\">";
   for (std::size_t i = 0; i < result.arms.size(); ++i)
@@ -205,7 +196,7 @@ std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& resul
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out = head_of({"Variant", "Learning rate", "Final validation loss",
                              "Less " + result.arms.front().name, "Training time" + what,
-                             "Time by that of " + result.arms.front().name, "Tokens" + what,
+                             "Time by that of " + result.arms.front().name, units_of(spec) + what,
                              "FLOPs" + what, "Failed runs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     const ArmResult& arm = result.arms[i];
@@ -241,11 +232,11 @@ std::string pace_table(const ComparisonResult& result) {
   return any ? out + "</tbody></table>\n" : "";
 }
 
-std::string budgets_table(const ComparisonResult& result) {
+std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const auto has_one = [](const ArmResult& arm) { return arm.budgets.size() < 2; };
   if (std::all_of(result.arms.begin(), result.arms.end(), has_one)) return "";
-  std::string out =
-      head_of({"Variant", "Steps", "Final validation loss", "Training time", "Tokens", "FLOPs"});
+  std::string out = head_of(
+      {"Variant", "Steps", "Final validation loss", "Training time", units_of(spec), "FLOPs"});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     for (const BudgetResult& budget : result.arms[i].budgets) {
       out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>",
@@ -348,8 +339,10 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
               drawn.empty() ? "" : legend(result) + drawn);
 }
 
-std::string runs_table(const fs::path& output, const ComparisonResult& result) {
-  std::string out = head_of({"Run", "Validation loss", "Training time", "Tokens", "FLOPs", ""});
+std::string runs_table(const fs::path& output, const ComparisonSpec& spec,
+                       const ComparisonResult& result) {
+  std::string out =
+      head_of({"Run", "Validation loss", "Training time", units_of(spec), "FLOPs", ""});
   for (std::size_t i = 0; i < result.arms.size(); ++i) {
     for (const auto* runs : {&result.arms[i].runs.trials, &result.arms[i].runs.runs}) {
       for (const RunOutcome& run : *runs) {
@@ -409,7 +402,7 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
       "content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" "
       "content=\"light "
       "dark\">\n<title>",
-      title, " · comparison</title>\n<style>", kComparisonStyle,
+      title, " · comparison</title>\n<style>", report_style(), kComparisonStyle,
       "</style>\n</head>\n<body>\n<main>\n", "<h1>", title,
       " <small>comparison of ways to train</small></h1>\n");
   page += card("What it shows", "", verdict(result));
@@ -417,20 +410,20 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
   page += card("Time per step",
                "short runs in which the variants took turns; all seconds follow from it",
                pace_table(result));
-  page += card("Budgets", "each a whole run of its own", budgets_table(result));
+  page += card("Budgets", "each a whole run of its own", budgets_table(spec, result));
   page += sweep_cards(spec, result);
   page +=
       concat("<div class=\"columns\">\n",
-             curve_card(output, spec, result, &LossPoint::tokens, tokens, "tokens"),
+             curve_card(output, spec, result, &LossPoint::tokens, tokens, spec.unit()),
              curve_card(output, spec, result, &LossPoint::seconds, seconds, "seconds of training"),
              "</div>\n");
   page += card("Predictions", "of the runs of the largest budget", predictions_table(result));
   page += card("How the figures come about", "",
-               concat("<p>", html_escaped(statistics_text(spec)), "</p>\n<p class=\"soft\">",
+               concat("<p>", html_escaped(statistics_text(spec)), "</p>\n<p class=\"quiet\">",
                       html_escaped(concat(processor.name, ", ", processor.cores, " cores; hybrid ",
                                           project_version())),
                       "</p>\n"));
-  page += folded("Every run", runs_table(output, result));
+  page += folded("Every run", runs_table(output, spec, result));
   page += folded("The spec", concat("<pre>", html_escaped(spec.text), "</pre>\n"));
   replace_file(output / "report.html", page + "</main>\n</body>\n</html>\n");
 }

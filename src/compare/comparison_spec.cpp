@@ -12,6 +12,8 @@
 #include "src/files/config_fields.h"
 #include "src/files/json.h"
 #include "src/files/text.h"
+#include "src/run/fine_tuning_method.h"
+#include "src/tasks/task_kind.h"
 
 namespace hybrid_trainer {
 
@@ -169,7 +171,10 @@ void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
 /// One spec being read, whose problems are noted.
 class SpecReading {
  public:
-  explicit SpecReading(SpecProblems& problems) : problems_(problems) {}
+  /// `folder`: the spec's.
+  SpecReading(SpecProblems& problems, fs::path folder) : problems_(problems) {
+    spec_.folder = std::move(folder);
+  }
   ComparisonSpec read(const boost::json::object& root);
 
  private:
@@ -177,6 +182,8 @@ class SpecReading {
   using Value = boost::json::value;
   std::vector<std::int64_t> budgets(const Object& object, const std::string& path);
   void read_preset(const std::string& name);
+  void read_model(const Object& root);
+  bool is_of_model(const std::string& key) const;
   void read_base(const Value& base);
   std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
   void read_arms(const Object& root);
@@ -205,6 +212,8 @@ bool is_folder_name(const std::string& name) {
          std::all_of(name.begin(), name.end(), may_be_in);
 }
 
+constexpr const char* kOfTheFolder = "is what the folder \"model\" says; leave it out";
+
 /// What each run has its own of.
 bool is_of_a_run(const std::string& key) {
   return key == "training.seed" || key == "training.steps";
@@ -230,12 +239,29 @@ void SpecReading::read_preset(const std::string& name) {
   }
 }
 
+/// What each run begins with, trained as `hybrid finetune` does where nothing else is set.
+void SpecReading::read_model(const Object& root) {
+  spec_.model = problems_.text(root, "model", "");
+  if (spec_.model.empty()) return;
+  if (root.contains("preset")) problems_.note("preset", "is given beside \"model\"; give one");
+  spec_.model = (spec_.folder / spec_.model).lexically_normal();
+  base_ = fine_tuning_config(spec_.model, "full");
+}
+
+bool SpecReading::is_of_model(const std::string& key) const {
+  return !spec_.model.empty() && key.starts_with("model.") && key != "model.dropout";
+}
+
 void SpecReading::read_base(const Value& base) {
   if (!base.is_object()) {
     problems_.note("base",
                    concat("got ", in_brief(base), ", want {\"model\": {\"layers\": 4}, …}"));
     return;
   }
+  const Value* const model = base.get_object().if_contains("model");
+  for (const auto& [key, value] : model && model->is_object() ? model->get_object() : Object())
+    if (is_of_model(concat("model.", std::string(key))))
+      problems_.note(concat("base.model.", std::string(key)), kOfTheFolder);
   try {
     read_config_text(base_, json::serialize(base), "");
   } catch (const ConfigError& error) {
@@ -263,6 +289,7 @@ std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::strin
     problems_.note(path, key + " is set by the comparison: give budgets and seeds");
     return {};
   }
+  if (is_of_model(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
   if (!list.is_array() || list.get_array().empty()) {
     problems_.note(path, concat(key, ": want a list of at least one number"));
     return {};
@@ -296,6 +323,7 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
                                        : " is swept: give the arm a \"sweep\" of its own instead"));
       continue;
     }
+    if (is_of_model(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
     try {
       set_field(arm.config, key,
                 value.is_string() ? std::string(value.get_string()) : json::serialize(value));
@@ -416,11 +444,15 @@ void SpecReading::read_target(const Value& target) {
 
 ComparisonSpec SpecReading::read(const Object& root) {
   problems_.check_keys(root, "",
-                       {"data", "preset", "base", "budgets", "arms", "seeds", "sweep",
+                       {"data", "model", "preset", "base", "budgets", "arms", "seeds", "sweep",
                         "target_validation_loss", "pace", "ranks"});
-  spec_.data = problems_.text(root, "data", "");
+  if (root.contains("model")) read_model(root);
   if (root.contains("preset")) read_preset(problems_.text(root, "preset", ""));
   if (const Value* base = root.if_contains("base")) read_base(*base);
+  const ModelRegistry& families = model_families();
+  const auto family = std::ranges::find(families, base_.model.family, &ModelFamily::name);
+  const bool draws_examples = family != families.end() && family->data.empty();
+  if (root.contains("data") || !draws_examples) spec_.data = problems_.text(root, "data", "");
   spec_.seeds = problems_.whole_numbers(root, "seeds", "", 0);
   if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())
     problems_.note("seeds", "a seed stands there twice: its run would count twice");
@@ -489,6 +521,8 @@ std::string RunPoint::name() const {
   return round > 0 ? concat(name, "-pace-", round) : name;
 }
 
+std::string ComparisonSpec::unit() const { return task_kind(arms.front().config.model).unit; }
+
 std::int64_t ComparisonSpec::sweep_seed() const {
   std::int64_t seed = 0;
   while (std::find(seeds.begin(), seeds.end(), seed) != seeds.end()) ++seed;
@@ -525,16 +559,17 @@ ComparisonSpec read_comparison_spec(const fs::path& file) {
   SpecProblems problems(file.string(), keys.lines);
   for (const auto& duplicate : keys.duplicates)
     problems.note(duplicate.path, concat("the key stands there twice (line ", duplicate.line, ")"));
-  ComparisonSpec spec = SpecReading(problems).read(root);
+  ComparisonSpec spec =
+      SpecReading(problems, fs::absolute(file).lexically_normal().parent_path()).read(root);
   if (!problems.all().empty()) throw ConfigError(std::move(problems.all()));
-  spec.folder = fs::absolute(file).lexically_normal().parent_path();
-  spec.data = (spec.folder / spec.data).lexically_normal();
-  if (!fs::exists(spec.data)) {
+  if (!spec.data.empty()) spec.data = (spec.folder / spec.data).lexically_normal();
+  if (!spec.data.empty() && !fs::exists(spec.data)) {
     throw MissingInput(concat(file.string(), ": data: there is no ", spec.data.string(),
                               "; make it with hybrid prepare (a relative path is against the "
                               "spec's folder)"));
   }
-  root["data"] = spec.data.string();
+  if (!spec.data.empty()) root["data"] = spec.data.string();
+  if (!spec.model.empty()) root["model"] = spec.model.string();
   spec.text = pretty_json(root) + "\n";
   return spec;
 }
@@ -544,7 +579,7 @@ void check_same_comparison(const std::string& before_text, const std::string& no
   const json::object before = parsed_spec(before_text, "spec.json", keys),
                      now = parsed_spec(now_text, "spec", keys);
   std::vector<std::string> problems;
-  for (const char* key : {"data", "preset", "base", "sweep", "target_validation_loss"}) {
+  for (const char* key : {"data", "model", "preset", "base", "sweep", "target_validation_loss"}) {
     if (value_at(before, key) == value_at(now, key)) continue;
     problems.push_back(concat(key, ": was ", json_line(value_at(before, key)), ", is now ",
                               json_line(value_at(now, key))));

@@ -34,7 +34,8 @@ struct ComparisonPace {
 /// The variants to compare, the seeds and budgets, and the data.
 struct ComparisonSpec {
   std::filesystem::path folder;  // the spec's, in which programs run
-  std::filesystem::path data;    // absolute
+  std::filesystem::path data;    // absolute; empty: the networks draw their examples
+  std::filesystem::path model;   // absolute: a folder that each run begins with; or empty
   std::vector<ComparisonArm> arms;
   std::vector<std::int64_t> budgets;  // of arms that have none of their own
   std::vector<std::int64_t> seeds;
@@ -42,8 +43,10 @@ struct ComparisonSpec {
   std::optional<double> target_loss;
   std::optional<ComparisonPace> pace;
   int ranks = 1;     // threads of this process that train each run of this program
-  std::string text;  // the spec as JSON, its data folder absolute
+  std::string text;  // the spec as JSON, paths in it absolute
 
+  /// What a step learns from: "tokens", "examples".
+  std::string unit() const;
   /// Whether losses are of masked tokens.
   bool masks() const {
     return std::ranges::any_of(arms, [](const ComparisonArm& arm) { return arm.config.masks(); });

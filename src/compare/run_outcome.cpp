@@ -25,6 +25,7 @@
 #include "src/files/output_file.h"
 #include "src/observability/jsonl_sink.h"
 #include "src/run/run_files.h"
+#include "src/run/run_memory.h"
 
 namespace hybrid_trainer {
 
@@ -179,19 +180,6 @@ std::string checksum_of_losses(const std::string& metrics) {
   return sum.text();
 }
 
-/// What the run's own data and machine filled in, filled in.
-std::string resolved_text(HybridTrainerConfig config, const HybridTrainerConfig& run) {
-  if (config.model.vocabulary == 0) config.model.vocabulary = run.model.vocabulary;
-  if (config.exported.dtype == "auto") config.exported.dtype = run.exported.dtype;
-  if (config.memory.plan == "auto") {
-    config.memory = run.memory;
-    config.data.batch_size = run.data.batch_size;
-    config.gradient_accumulation = run.gradient_accumulation;
-    config.optimizer.state_bits = run.optimizer.state_bits;
-  }
-  return config_json(config);
-}
-
 json::array as_array(const std::vector<std::string>& texts) {
   return json::array(texts.begin(), texts.end());
 }
@@ -326,12 +314,14 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
   return outcome;
 }
 
-bool is_finished(const fs::path& run, const HybridTrainerConfig& config) {
-  const RunPaths paths{run.string()};
+bool is_finished(const TrainingRunSettings& run) {
+  const RunPaths paths{run.run.string()};
   if (!paths.hold_a_run()) return false;
   const HybridTrainerConfig before = config_of_run(paths);
-  if (resolved_text(config, before) != config_json(before)) {
-    throw ConfigError({concat(run.string(), ": holds a run of another configuration than the ",
+  HybridTrainerConfig now = run.task(run)->completed(run.config.with_parts());
+  if (now.memory.plan == "auto") now = with_memory_of(before, std::move(now));
+  if (config_json(now) != config_json(before)) {
+    throw ConfigError({concat(paths.root, ": holds a run of another configuration than the ",
                               "spec's; remove that folder, or give another --output")});
   }
   return end_of_run(paths) == "finished";

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "hybrid_trainer/run/training_run.h"
 #include "src/compare/comparison_result.h"
 
 namespace hybrid_trainer {
@@ -49,9 +50,9 @@ std::vector<LossPoint> loss_curve(const std::filesystem::path& run, std::size_t 
 /// What the run's summary.json and config.json tell. Throws DataError.
 RunOutcome read_outcome(const std::filesystem::path& run, const RunPoint& point);
 
-/// True if the folder holds a run of this configuration that is finished. Throws ConfigError where
-/// it holds a run of another one.
-bool is_finished(const std::filesystem::path& run, const HybridTrainerConfig& config);
+/// True if the run's folder holds one of this configuration that is finished. Throws ConfigError where
+/// it holds a run of another one; as the task.
+bool is_finished(const TrainingRunSettings& run);
 
 /// The same of a program's run, which is done anew where it is not.
 bool is_finished(const std::filesystem::path& run, const std::vector<std::string>& command);

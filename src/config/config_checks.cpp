@@ -216,16 +216,12 @@ void collect_device_problems(const HybridTrainerConfig& config, Problems& found)
                          name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
 }
 
-/// Biases are no weights, which adapters would leave out and an exchange of weights, too.
+/// Biases are no weights, which adapters would leave out.
 void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
-  if (config.model.experts.bias_rate == 0) return;
-  const auto refuse = [&](bool is_on, const char* why) {
-    if (!is_on) return;
-    found.push_back(concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
-                           ", but ", why, "; want 0 and model.experts.balance_loss"));
-  };
-  refuse(config.has_adapters(), "adapters keep routers as they are");
-  refuse(config.phases.method == "local_sgd", "with local_sgd ranks do not tell their loads");
+  if (config.model.experts.bias_rate == 0 || !config.has_adapters()) return;
+  found.push_back(concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
+                         ", but adapters keep routers as they are; want 0 and "
+                         "model.experts.balance_loss"));
 }
 
 /// Settings of as many examples a step with at least `ranks` micro-batches, in words.

@@ -117,31 +117,27 @@ const std::string& MixedPrecisionConfig::of(Phase phase) const {
 
 HybridTrainerConfigBuilder HybridTrainerConfig::builder() { return {}; }
 
-HybridTrainerConfig HybridTrainerConfig::conservative() {
+/// A config whose groups with profiles are made by `profile_of`, which is given each of them.
+template <class Profile>
+static HybridTrainerConfig with_profiles(const Profile& profile_of) {
   HybridTrainerConfig config;
-  config.phases = PhaseConfig::conservative();
-  config.mixed_precision = MixedPrecisionConfig::conservative();
-  config.gradient_accumulation = GradientAccumulationConfig::conservative();
-  config.predict_aware_memory = PredictAwareMemoryConfig::conservative();
+  config.phases = profile_of(config.phases);
+  config.mixed_precision = profile_of(config.mixed_precision);
+  config.gradient_accumulation = profile_of(config.gradient_accumulation);
+  config.predict_aware_memory = profile_of(config.predict_aware_memory);
   return config;
+}
+
+HybridTrainerConfig HybridTrainerConfig::conservative() {
+  return with_profiles([]<class Group>(const Group&) { return Group::conservative(); });
 }
 
 HybridTrainerConfig HybridTrainerConfig::balanced() {
-  HybridTrainerConfig config;
-  config.phases = PhaseConfig::balanced();
-  config.mixed_precision = MixedPrecisionConfig::balanced();
-  config.gradient_accumulation = GradientAccumulationConfig::balanced();
-  config.predict_aware_memory = PredictAwareMemoryConfig::balanced();
-  return config;
+  return with_profiles([]<class Group>(const Group&) { return Group::balanced(); });
 }
 
 HybridTrainerConfig HybridTrainerConfig::aggressive() {
-  HybridTrainerConfig config;
-  config.phases = PhaseConfig::aggressive();
-  config.mixed_precision = MixedPrecisionConfig::aggressive();
-  config.gradient_accumulation = GradientAccumulationConfig::aggressive();
-  config.predict_aware_memory = PredictAwareMemoryConfig::aggressive();
-  return config;
+  return with_profiles([]<class Group>(const Group&) { return Group::aggressive(); });
 }
 
 bool HybridTrainerConfig::has_adapters() const {

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/data/batch_order.h"
+#include "hybrid_trainer/data/dataset.h"
 
 namespace hybrid_trainer {
 

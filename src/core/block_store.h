@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// A source that gives no more than a budget, and keeps count.
+/// A memory source limited to a budget, with counters.
 class BudgetedSource {
  public:
   BudgetedSource(MemorySource& source, std::optional<std::size_t> budget_bytes)
@@ -26,26 +26,25 @@ class BudgetedSource {
   std::optional<std::size_t> budget_bytes_;
   std::size_t taken_bytes_ = 0;
   std::size_t most_taken_bytes_ = 0;
-  std::size_t fresh_bytes_ = 0;  // ever taken
+  std::size_t fresh_bytes_ = 0;  // total ever allocated
 };
 
-/// Blocks of a source, with those that came back kept for reuse. One thread at a time.
+/// Allocates blocks from a source and caches freed ones. Not thread-safe.
 class BlockStore {
  public:
   virtual ~BlockStore() = default;
   virtual void* allocate(std::size_t bytes) = 0;  // nullptr if out of memory
   virtual void release(void* data, std::size_t bytes) = 0;
-  /// Gives unused memory back to the source.
+  /// Returns cached memory to the source.
   virtual void trim() noexcept = 0;
   virtual bool reserve(std::size_t) { return true; }
-  /// The most bytes of one slab ever in use, from its start to the end of its last block.
+  /// Returns the highest end of a block within a slab so far.
   virtual std::size_t extent() const { return 0; }
 };
 
-/// Each block is taken from the source alone and reused for requests of exactly its size. The blocks
-/// that wait for one are few: in all never more is taken than the most that was ever in use, and a
-/// 32nd of it, or 1 MiB, more. So a process holds to the peak that was planned. Those that waited
-/// longest go first.
+/// Allocates each block separately and reuses it for requests of exactly its size. The cache is small:
+/// the total never exceeds the highest use so far by more than 1/32 or 1 MiB, so that a process stays
+/// within its planned peak. The oldest cached blocks are freed first.
 class BlockCache final : public BlockStore {
  public:
   explicit BlockCache(BudgetedSource& source) : source_(source) {}
@@ -62,12 +61,12 @@ class BlockCache final : public BlockStore {
   void give_back_the_oldest() noexcept;
 
   BudgetedSource& source_;
-  std::map<std::size_t, std::deque<Waiting>> free_;  // by size, those of a size by age
+  std::map<std::size_t, std::deque<Waiting>> free_;  // by size, then age
   std::uint64_t releases_ = 0;
   std::size_t in_use_bytes_ = 0, most_in_use_bytes_ = 0;
 };
 
-/// Each block is taken from the source alone and returned at once.
+/// Allocates and frees each block directly.
 class SingleBlocks final : public BlockStore {
  public:
   explicit SingleBlocks(BudgetedSource& source) : source_(source) {}
@@ -79,8 +78,7 @@ class SingleBlocks final : public BlockStore {
   BudgetedSource& source_;
 };
 
-/// Blocks are cut from few large slabs, best fit first, and merged with their free neighbours when
-/// they come back.
+/// Best-fit allocator over large slabs that coalesces freed neighbors.
 class Arena final : public BlockStore {
  public:
   explicit Arena(BudgetedSource& source) : source_(source) {}
@@ -94,7 +92,7 @@ class Arena final : public BlockStore {
   using Address = char*;
   struct Piece {
     std::size_t bytes;
-    Address slab;  // pieces of two slabs never merge, even where they touch
+    Address slab;  // blocks of different slabs never coalesce, even if adjacent
   };
   using Pieces = std::map<Address, Piece>;
   bool add_slab(std::size_t bytes);
@@ -109,11 +107,11 @@ class Arena final : public BlockStore {
   std::map<Address, Address> slab_of_used_;
 };
 
-/// Which ranges of a file are in use. A range is taken where there is room before its end, the
-/// smallest gap that is large enough, so that the file ends where it was fullest.
+/// Allocator of file ranges: best fit among the gaps, else at the end, so that the file is never longer
+/// than at its peak.
 class FileRanges {
  public:
-  /// Where the new range begins.
+  /// Returns the offset of the new range.
   off_t take(off_t bytes) {
     auto best = gaps_.end();
     for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
@@ -130,7 +128,7 @@ class FileRanges {
     return at;
   }
 
-  /// Gaps that touch become one; the last one is none.
+  /// Coalesces gaps; a gap at the end shortens the file.
   void give(off_t at, off_t bytes) {
     auto next = gaps_.lower_bound(at);
     if (next != gaps_.end() && next->first == at + bytes) {
@@ -152,11 +150,11 @@ class FileRanges {
     }
   }
 
-  /// Where the last range in use ends.
+  /// Returns the end of the last range in use.
   off_t end() const { return end_; }
 
  private:
-  std::map<off_t, off_t> gaps_;  // bytes, by where they begin
+  std::map<off_t, off_t> gaps_;  // offset to bytes
   off_t end_ = 0;
 };
 

@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// The clock that all durations are measured by; it never jumps.
+/// Monotonic clock for all durations.
 using Clock = std::chrono::steady_clock;
 
 inline double seconds_since(Clock::time_point begin) {

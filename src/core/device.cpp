@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kCudaPrefix = "cuda:";
 
-/// N of "cuda:N".
+/// Parses N of "cuda:N".
 std::optional<int> cuda_index(const std::string& name) {
   if (!name.starts_with(kCudaPrefix)) return {};
   int index = 0;

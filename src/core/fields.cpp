@@ -14,7 +14,7 @@ namespace {
 
 using Unit = std::pair<const char*, std::uint64_t>;
 
-/// Larger ones first.
+/// Units, largest first.
 constexpr std::array kUnits{
     Unit{"TiB", 1ull << 40},
     Unit{"TB", 1'000'000'000'000},
@@ -47,7 +47,7 @@ std::optional<MemorySize> MemorySize::parse(std::string_view text) {
     if (!same_letters(unit, name)) continue;
     const double bytes = number * static_cast<double>(size);
     if (!(bytes <= 0x1p62)) return {};
-    std::uint64_t whole = 0;  // exact, where a double is not
+    std::uint64_t whole = 0;  // exact, unlike a double
     const auto [after, wrong] = std::from_chars(text.data(), end, whole);
     const bool is_whole = wrong == std::errc{} && after == rest;
     return MemorySize{is_whole ? whole * size : static_cast<std::uint64_t>(bytes)};
@@ -79,7 +79,7 @@ bool matches_pattern(std::string_view name, std::string_view pattern) {
   if (!name.starts_with(pattern.substr(0, star))) return false;
   name.remove_prefix(star);
   pattern.remove_prefix(star + 1);
-  // What is between two stars may be taken where it comes first.
+  // Text between two stars matches at its first occurrence.
   while ((star = pattern.find('*')) != std::string_view::npos) {
     const std::size_t at = name.find(pattern.substr(0, star));
     if (at == std::string_view::npos) return false;

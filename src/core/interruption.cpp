@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::int64_t kOneRequest = 1'000'000'000;  // nanoseconds
 
-std::atomic<std::int64_t> first_request = 0;  // when it came, in nanoseconds; 0: none yet
-std::atomic<bool> first_ends = false;         // the process, at once
+std::atomic<std::int64_t> first_request = 0;  // time in nanoseconds; 0: none yet
+std::atomic<bool> first_ends = false;         // the first signal ends the process
 std::atomic<const std::string*> words = nullptr;
 static_assert(std::atomic<std::int64_t>::is_always_lock_free, "a signal handler takes no lock");
 
@@ -30,7 +30,7 @@ extern "C" void take_signal(int signal) {
   if (is_first ? !first_ends : now - first < kOneRequest || is_sent_repeatedly(signal)) return;
   const std::string& text = *words;
   const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
-  static_cast<void>(written);  // there is nowhere else to say it
+  static_cast<void>(written);
   end_process(static_cast<int>(ExitCode::kInterrupted));
 }
 
@@ -43,8 +43,8 @@ sigset_t signals() {
 
 }  // namespace
 
-/// A thread that computes nothing takes the signals: oneDNN's products move the stack pointer into
-/// the heap, where the frame of a handler would overwrite what lies below.
+/// Receives the signals in a thread that does not compute: oneDNN's products move the stack pointer
+/// into the heap, where the frame of a handler would overwrite live data.
 class Interruption::Receiver {
  public:
   Receiver(bool ends_at_once, std::string last_words) {
@@ -53,13 +53,13 @@ class Interruption::Receiver {
     say_at_the_end(std::move(last_words));
     struct sigaction action {};
     action.sa_handler = take_signal;
-    action.sa_mask = signals();  // one at a time
+    action.sa_mask = signals();  // serializes the handlers
     for (std::size_t i = 0; i < std::size(kStopSignals); ++i) {
       sigaction(kStopSignals[i], nullptr, &before_[i]);
       const bool is_for_nohup = kStopSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
       if (!is_for_nohup) sigaction(kStopSignals[i], &action, nullptr);
     }
-    const sigset_t left = signals();  // also by the thread, until it runs
+    const sigset_t left = signals();  // the new thread inherits the blocked set
     pthread_sigmask(SIG_BLOCK, &left, &mask_before_);
     thread_ = start_thread([] {
       return std::jthread([](const std::stop_token& stop) {
@@ -91,7 +91,7 @@ class Interruption::Receiver {
     words = &all_words_.emplace_back(std::move(text));
   }
 
-  std::list<std::string> all_words_;  // a handler may still be writing earlier ones
+  std::list<std::string> all_words_;  // a handler may still be reading earlier elements
   struct sigaction before_[std::size(kStopSignals)]{};
   sigset_t mask_before_{};
   std::jthread thread_;

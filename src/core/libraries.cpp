@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The loader's message, reduced to part of one line.
+/// Returns the loader's error on one line.
 std::string loader_message() {
   const char* const said = dlerror();
   std::string message = said == nullptr ? "the loader said nothing" : said;
@@ -24,14 +24,14 @@ std::string loader_message() {
   return message;
 }
 
-/// The file that a handle was loaded from.
+/// Returns the path of a loaded library.
 std::string path_of(void* handle, const std::string& asked) {
   link_map* map = nullptr;
   const bool known = dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map->l_name[0] != '\0';
   return known ? map->l_name : asked;
 }
 
-/// A version that this program cannot use, found by its file name; not open if there is none.
+/// Finds an unsupported version by its file name.
 SharedLibrary other_version(const KnownLibrary& known, const std::vector<std::string>& folders) {
   WantedLibrary any = wanted(known, folders);
   any.files = {known.stem};
@@ -42,7 +42,7 @@ SharedLibrary other_version(const KnownLibrary& known, const std::vector<std::st
   return SharedLibrary::look_for(any);
 }
 
-/// The folders in `folder`, sorted; none if it cannot be read.
+/// Returns the subfolders of `folder`, sorted; empty if it cannot be read.
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code failure;
@@ -55,7 +55,7 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return found;
 }
 
-/// `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, where NVIDIA's wheels install.
+/// Finds `prefix`/lib/python3.*/{site,dist}-packages/nvidia/*/lib, the folders of NVIDIA's wheels.
 void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
   for (const fs::path& version : folders_in(prefix / "lib")) {
     if (!version.filename().native().starts_with("python3")) continue;
@@ -68,7 +68,7 @@ void add_wheels(std::vector<std::string>& folders, const fs::path& prefix) {
   }
 }
 
-/// Adds the prefixes of the python3 programs on PATH that are not there yet.
+/// Adds the missing prefixes of python3 programs on PATH.
 void add_python_prefixes(std::vector<fs::path>& prefixes) {
   const char* const path = std::getenv("PATH");
   std::istringstream entries(path == nullptr ? "" : path);
@@ -81,12 +81,12 @@ void add_python_prefixes(std::vector<fs::path>& prefixes) {
   }
 }
 
-/// "13.1.0" of 130100.
+/// Formats 130100 as "13.1.0".
 std::string dotted(std::size_t version) {
   return concat(version / 10000, ".", version / 100 % 100, ".", version % 100);
 }
 
-// The version that each library reports; empty if it reports none.
+// Versions reported by the libraries; empty if none.
 
 std::string cublaslt_version(const SharedLibrary& library) {
   const auto ask = library.find<std::size_t()>("cublasLtGetVersion");

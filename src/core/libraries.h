@@ -6,37 +6,37 @@
 
 namespace hybrid_trainer {
 
-/// A library that is opened on demand, so that the program starts without it.
+/// Description of a library that is loaded on demand.
 struct WantedLibrary {
   std::string title;                 // "cuBLASLt", for messages
   std::vector<std::string> files;    // "libcublasLt.so.13", in order of preference
-  std::vector<std::string> folders;  // where to look after the loader's own search
+  std::vector<std::string> folders;  // searched after the loader's search path
   std::string way_out;               // "install ... or set ...", ends messages
 };
 
-/// Owner of an opened library, or of the reason why none could be opened. Move-only. What comes
-/// from it must not be used after it is destroyed.
+/// A loaded library, or the reason for the failure to load it. Move-only. The destructor unloads the
+/// library: its functions must not be used afterwards.
 class SharedLibrary {
  public:
   SharedLibrary() = default;
-  /// The first file that opens, each tried by the loader's search, then in each folder. Does not
-  /// throw if there is none: see opened() and problem().
+  /// Loads the first file that opens, on the loader's search path or in a folder. Does not throw: see
+  /// opened() and problem().
   static SharedLibrary look_for(const WantedLibrary& wanted);
-  /// Like look_for, but throws DeviceError with the problem if there is none.
+  /// Loads a library like look_for. Throws DeviceError with the problem if none opens.
   static SharedLibrary open(const WantedLibrary& wanted);
 
   bool opened() const { return handle_ != nullptr; }
-  const std::string& path() const { return path_; }  // of the file that was opened
-  /// One line: what was looked for and where, why each attempt failed and how to fix it; empty if
-  /// the library is open.
+  const std::string& path() const { return path_; }  // of the loaded file
+  /// One line with the names and folders tried, the error of each and the remedy; empty if the library
+  /// is open.
   const std::string& problem() const { return problem_; }
 
-  /// The function of that name; nullptr where the library has none.
+  /// Returns the function of that name, or nullptr.
   template <class Function>
   Function* find(const char* name) const noexcept {
     return reinterpret_cast<Function*>(address_of(name));
   }
-  /// Like find, but throws DeviceError if the library lacks it: it is too old.
+  /// Returns the function of that name. Throws DeviceError if the library is too old to have it.
   template <class Function>
   Function* function(const char* name) const {
     Function* const found = find<Function>(name);
@@ -58,45 +58,45 @@ class SharedLibrary {
   std::string way_out_;
 };
 
-/// One of NVIDIA's libraries that are loaded on demand.
+/// An NVIDIA library that is loaded on demand.
 struct CudaLibrary {
   std::string name;  // "cuBLASLt"
   bool found = false;
-  std::string version;  // "13.1.0"; for NVML the driver's; empty if not found
+  std::string version;  // "13.1.0"; for NVML the driver version; empty if not found
   std::string path;     // of the file; empty if not found
-  std::string problem;  // why it cannot be used and how to fix that; empty if it can
+  std::string problem;  // reason and remedy if it cannot be used, else empty
 };
 
-/// cuBLASLt, cuDNN, NCCL and NVML as installed on this machine. Opens each briefly; needs no
-/// device. Never throws.
+/// Returns the installed cuBLASLt, cuDNN, NCCL and NVML. Opens each briefly; needs no device. Never
+/// throws.
 std::vector<CudaLibrary> look_for_cuda_libraries();
 
-/// The library for matrix products.
+/// Returns the description of cuBLASLt.
 WantedLibrary cublaslt_library();
-/// The library for sending between devices, and its oldest version that is used: 22700 is 2.27.0,
-/// the first for CUDA 13.
+/// Returns the description of NCCL. The oldest supported version is 22700 (2.27.0), the first for
+/// CUDA 13.
 WantedLibrary nccl_library();
 inline constexpr int kOldestNccl = 22700;
 
-/// Folders that may hold NVIDIA's libraries outside the loader's search path: those of CUDA_HOME,
-/// /usr/local/cuda and the Python packages nvidia-*.
+/// Returns folders of NVIDIA libraries outside the loader's search path: CUDA_HOME, /usr/local/cuda and
+/// the Python packages nvidia-*.
 std::vector<std::string> cuda_library_folders();
 
-/// What is known in advance of a library that is opened on demand.
+/// Constants of a library that is loaded on demand.
 struct KnownLibrary {
   const char* title;
   const char* stem;  // "libcudnn.so"
-  int major;         // of the file's name
-  /// The version that the opened library reports; empty if none.
+  int major;         // in the file name
+  /// Returns the version reported by the library; empty if none.
   std::string (*version)(const SharedLibrary&);
-  bool version_is_its_own;  // and starts with `major`; else it is the driver's
+  bool version_is_its_own;  // starts with `major`; false: the driver's version
   const char* way_out;
-  int minor = 0;  // the oldest of `major` that will do, where the version is its own
+  int minor = 0;  // oldest supported minor version, if version_is_its_own
 };
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders);
 
-/// What this machine has of it, even of a wrong major version.
+/// Returns the installed library, even one of a wrong major version.
 CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& folders);
 
 }  // namespace hybrid_trainer

@@ -45,14 +45,14 @@ void visit_control_groups(const fs::path& root, const std::string& controller,
 
 namespace {
 
-/// The number that is all of a file; none where it says something else, as "max".
+/// Returns the number in a file, or nullopt for other contents such as "max".
 std::optional<std::size_t> number_in(const fs::path& path) {
   std::ifstream in(path);
   std::size_t number = 0;
   return in >> number ? std::optional(number) : std::nullopt;
 }
 
-/// The number after `key` in a file of keys and numbers; 0 without one.
+/// Returns the number after `key` in a file of keys and numbers, or 0.
 std::size_t number_after(const fs::path& path, const std::string& key) {
   std::ifstream in(path);
   std::size_t number = 0;
@@ -61,7 +61,7 @@ std::size_t number_after(const fs::path& path, const std::string& key) {
   return 0;
 }
 
-/// The names that a version of control groups has for its files.
+/// File names of a control group version.
 struct GroupFiles {
   const char *limit, *use, *reclaimable;
 };
@@ -76,7 +76,7 @@ InstructionSet best_of_processor() {
   return InstructionSet::kBaseline;
 }
 
-/// Unless the user said it. Once oneDNN has begun it does not look again.
+/// Sets oneDNN's limit unless the user did. No effect once oneDNN is initialized.
 void hold_onednn_to(InstructionSet set) {
   if (!onednn_limit_of_user().empty()) return;
   const char* const name = set == InstructionSet::kAvx512 ? "AVX512_CORE_BF16"
@@ -109,14 +109,14 @@ bool has_tile_instructions() {
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kTiles) != 0 && (d & kBFloat16) != 0;
 }
 
-/// Linux lets a process use the tiles' large state only if it asks.
+/// Requests permission for AMX state, which Linux requires.
 bool may_use_tiles() {
   constexpr int kRequestPermission = 0x1023, kTileData = 18;
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
-/// Asked once: in a virtual machine the processor answers after tens of microseconds. With tiles,
-/// BF16 vector products run at half of FP32's rate.
+/// Queried once: in a virtual machine CPUID takes tens of microseconds. On CPUs with AMX, BF16 vector
+/// products run at half the rate of FP32.
 ProcessorUse use_of_processor() {
   ProcessorUse use{.set = held_down()};
   if (use.set != InstructionSet::kAvx512) return use;
@@ -132,7 +132,7 @@ ProcessorUse& use_here() {
   return use;
 }
 
-/// The environment variables that limit a team, as " (OMP_THREAD_LIMIT=1)".
+/// Returns the environment variables that limit a team, as " (OMP_THREAD_LIMIT=1)".
 std::string limits_of_openmp() {
   std::vector<std::string> set;
   for (const char* const name : {"OMP_THREAD_LIMIT", "OMP_MAX_ACTIVE_LEVELS"})
@@ -140,7 +140,7 @@ std::string limits_of_openmp() {
   return set.empty() ? "" : concat(" (", join(set), ")");
 }
 
-/// Whether the calling thread's number was set.
+/// Whether the calling thread has its own number of threads.
 thread_local bool has_number = false;
 
 }  // namespace
@@ -200,7 +200,7 @@ void hold_processor_to(const ProcessorUse& use) {
   here = use;
 }
 
-/// Asked first by hold_onednn_to, before it sets that itself.
+/// Cached before hold_onednn_to sets the variable.
 const std::string& onednn_limit_of_user() {
   static const std::string limit = [] {
     for (const char* const name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"})
@@ -210,7 +210,7 @@ const std::string& onednn_limit_of_user() {
   return limit;
 }
 
-/// oneDNN takes any other name, known to it or not, for no limit below BF16.
+/// oneDNN treats every other name, even unknown ones, as no limit below BF16.
 bool onednn_limit_allows_bfloat16(const std::string& limit) {
   std::string name = limit;
   std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -295,7 +295,7 @@ void set_default_threads() {
 
 int threads() {
   if (omp_in_parallel() != 0) {
-    omp_set_num_threads(1);  // as a nested team gets; a library asks OpenMP itself
+    omp_set_num_threads(1);  // libraries query OpenMP directly
   } else if (!has_number) {
     set_default_threads();
   }

@@ -10,88 +10,85 @@
 
 namespace hybrid_trainer {
 
-/// Visits the control group of this process for `controller` ("cpu", "memory", "pids") and each
-/// group around it, innermost first, with its folder and version (1 or 2). In a container the named
-/// groups may be hidden, but the container's own is visible: at the mount.
+/// Visits the control group of this process for `controller` ("cpu", "memory", "pids") and its parents,
+/// innermost first, with folder and version (1 or 2). Inside a container the named groups may be
+/// hidden; the group of the container is then the mount point.
 void visit_control_groups(const std::filesystem::path& root, const std::string& controller,
                           const std::function<void(const std::filesystem::path&, int)>& visit);
 
-/// Memory that this process may take: the machine's, or less where a control group (a container, a
-/// batch job) limits it.
+/// Memory available to this process, including limits of control groups (containers, batch jobs).
 struct MachineMemory {
   std::size_t total_bytes = 0;
   std::size_t available_bytes = 0;  // now, without swapping
 };
 
-/// 0 is unknown. `root` is where /proc and /sys/fs/cgroup are, in versions 1 and 2.
+/// Reads /proc and /sys/fs/cgroup (versions 1 and 2) below `root`. 0 means unknown.
 MachineMemory machine_memory(const std::filesystem::path& root = "/");
 
-/// Vector instructions that the project's own kernels are compiled for; picked once at run time.
+/// Instruction sets of the project's kernels; selected once at run time.
 enum class InstructionSet { kBaseline, kAvx2, kAvx512 };
 const char* name_of(InstructionSet set);
 
-/// The best set that this processor has, limited by the environment variable HYBRID_MAX_ISA
-/// (baseline, avx2, avx512: without matrix tiles). The same variable limits oneDNN if
-/// ONEDNN_MAX_CPU_ISA is not set.
+/// Returns the best instruction set of the CPU, limited by the environment variable HYBRID_MAX_ISA
+/// (baseline, avx2, avx512: without AMX). The variable also limits oneDNN unless ONEDNN_MAX_CPU_ISA is
+/// set.
 InstructionSet instruction_set();
 
-/// True if the processor multiplies BF16 faster than FP32, instruction_set() is kAvx512, and the
-/// user lets oneDNN multiply it: on matrix tiles (AMX), or with AVX-512 BF16 on a processor without
-/// tiles.
+/// Whether BF16 products are faster than FP32: instruction_set() is kAvx512, the CPU has AMX, or
+/// AVX-512 BF16 without AMX, and the user's limits let oneDNN use it.
 bool multiplies_bfloat16();
 
-/// True if the processor has matrix tiles for BF16 (AMX), the system lets this process use them,
-/// and HYBRID_MAX_ISA does not limit it to avx512 or less.
+/// Whether the CPU has AMX for BF16, the system permits it and HYBRID_MAX_ISA does not exclude it.
 bool multiplies_tiles();
 
-/// The answers of the three functions above.
+/// Results of the three functions above.
 struct ProcessorUse {
   InstructionSet set = InstructionSet::kBaseline;
   bool bfloat16 = false, tiles = false;
   bool operator==(const ProcessorUse&) const = default;
 };
 ProcessorUse processor_use();
-/// The common part of several: the least set, tiles where all have them, and BF16 where all
-/// multiply it in the same way.
+/// Returns the features common to all: the smallest instruction set, AMX if all have it, and BF16 if
+/// all multiply it in the same way.
 ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
-/// From now on they answer this, which must not be more than they did. oneDNN is held down to it
-/// where it has not begun yet, and ONEDNN_MAX_CPU_ISA is not set. Not beside kernels.
+/// Lowers the results of the functions above to `limit`. Limits oneDNN too, if it is not initialized
+/// yet and ONEDNN_MAX_CPU_ISA is not set. Must not run concurrently with kernels.
 void hold_processor_to(const ProcessorUse& use);
-/// The limit that the user set in ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA; "" without one.
+/// Returns the value of ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA; "" if unset.
 const std::string& onednn_limit_of_user();
-/// False if `limit`, a value of ONEDNN_MAX_CPU_ISA in either case, forbids BF16 products.
+/// Whether `limit`, a case-insensitive value of ONEDNN_MAX_CPU_ISA, permits BF16 products.
 bool onednn_limit_allows_bfloat16(const std::string& limit);
 /// "avx512, bf16 products, tiles".
 std::string text_of(const ProcessorUse& use);
 
 struct ProcessorInfo {
-  std::string name;  // as the processor reports it
+  std::string name;  // reported by the CPU
   int cores = 1;     // usable by this process
 };
 ProcessorInfo processor_info();
 
-/// Cores' worth of time that the control groups of this process allow (cpu.max, cpu.cfs_quota_us),
-/// such as `docker run --cpus 1.5`; none without a limit. `root` holds /proc and /sys/fs/cgroup.
+/// Returns the CPU quota of the process's control groups in cores (cpu.max, cpu.cfs_quota_us; for
+/// example `docker run --cpus 1.5`), or nullopt. Reads /proc and /sys/fs/cgroup below `root`.
 std::optional<double> processor_quota(const std::filesystem::path& root = "/");
 
-/// This machine's name, as others know it.
+/// Returns the host name.
 std::string host_name();
 
-/// Sets the number of threads for the kernels and matrix products that the calling thread starts;
-/// results have the bits of that many. 0 means default_threads(processes). Throws ConfigError unless
-/// the number is between 1 and usable_threads().
+/// Sets the number of threads of kernels and matrix products started by the calling thread. Results are
+/// bit-identical for equal numbers of threads. 0 means default_threads(processes). Throws ConfigError
+/// unless the number is between 1 and usable_threads().
 void set_threads(std::int64_t count, int processes = 1);
 /// Sets default_threads(), or fewer if OpenMP gives fewer.
 void set_default_threads();
 /// Returns the number of threads of the calling thread, by default that of set_default_threads().
 int threads();
-/// Threads of one of `processes` processes that share this machine: the usable cores, at most the
-/// quota rounded up, divided by `processes`; no more than OMP_NUM_THREADS.
+/// Returns the threads per process if `processes` share the machine: the usable cores, at most the
+/// quota rounded up, divided by `processes`, and at most OMP_NUM_THREADS.
 int default_threads(int processes = 1);
-/// Threads of the team that OpenMP gives to one who asks for `wanted` of them: no more than
-/// OMP_THREAD_LIMIT and OMP_MAX_ACTIVE_LEVELS allow.
+/// Returns the size of an OpenMP team if `wanted` threads are requested, limited by OMP_THREAD_LIMIT
+/// and OMP_MAX_ACTIVE_LEVELS.
 int threads_of_openmp(int wanted);
-/// The most threads that may be set: the usable cores, or less if OpenMP gives less.
+/// Returns the highest number of threads: the usable cores, or OpenMP's limit if lower.
 int usable_threads();
 
 }  // namespace hybrid_trainer

@@ -15,7 +15,7 @@ thread_local std::string_view memory_label;
 
 constexpr std::size_t kPage = 4096;
 
-/// Cache lines below 4 KiB, whole pages from there on: similar sizes share blocks at little waste.
+/// Rounds up to cache lines below 4 KiB and to whole pages above, so that similar sizes share blocks.
 std::size_t rounded(std::size_t bytes) {
   const std::size_t step = bytes < kPage ? kCacheLine : kPage;
   return (bytes + step - 1) / step * step;
@@ -27,7 +27,7 @@ std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSourc
   return std::make_unique<BlockCache>(budgeted);
 }
 
-/// Parameters come first, before anything that a batch needs.
+/// Parameters are allocated first.
 const char* way_out(std::string_view what) {
   return what == name_of(MemoryKind::kParameters)
              ? "take a smaller model: lower model.width or model.layers"
@@ -35,14 +35,15 @@ const char* way_out(std::string_view what) {
                "memory.activations or memory.optimizer_state";
 }
 
-/// " (activations 5000, parameters 300)": what holds the memory, the largest first; "" for nothing.
+/// Formats live bytes by kind, largest first: " (activations 5000, parameters 300)"; "" if none.
 std::string holders(const MemoryUse& use) {
   std::vector<std::string> texts;
   for (const auto& [bytes, name] : kinds_by_size(use)) texts.push_back(concat(name, " ", bytes));
   return texts.empty() ? "" : " (" + join(texts) + ")";
 }
 
-/// ", the largest 5000 for h.0.mlp bf16 (8, 64, 256), ...": three blocks; "" where there are none.
+/// Formats the three largest blocks: ", the largest 5000 for h.0.mlp bf16 (8, 64, 256), ..."; "" if
+/// none.
 std::string largest(const MemoryShortage& shortage) {
   constexpr std::size_t kNamed = 3;
   std::vector<std::string> texts;
@@ -72,8 +73,8 @@ MemoryLabel::~MemoryLabel() { memory_label = outer_; }
 
 std::string_view MemoryLabel::current() { return memory_label; }
 
-/// What each live block of a pool is. Slots are used again: once there were as many blocks as there
-/// ever are, it takes no memory.
+/// Records of a pool's live blocks. Slots are reused, so that memory grows only with the highest number
+/// of live blocks.
 class BlockLedger {
  public:
   std::size_t add(const MemoryBlock& block) {
@@ -99,7 +100,7 @@ class BlockLedger {
     for (std::size_t slot = 0; slot < slots_.size(); ++slot)
       if (slots_[slot].bytes > 0) visit(slot, slots_[slot]);
   }
-  /// At most `count`, the largest first.
+  /// Returns at most `count` blocks, largest first.
   std::vector<MemoryBlock> largest(std::size_t count) const {
     std::vector<MemoryBlock> blocks;
     visit([&](std::size_t, const MemoryBlock& block) { blocks.push_back(block); });
@@ -111,7 +112,7 @@ class BlockLedger {
   }
 
  private:
-  std::vector<MemoryBlock> slots_;  // of 0 bytes where there is no block
+  std::vector<MemoryBlock> slots_;  // 0 bytes: free slot
   std::vector<std::size_t> free_;
 };
 
@@ -173,7 +174,7 @@ MemoryPool::MemoryPool(std::string name, std::optional<std::size_t> budget_bytes
 
 MemoryPool::~MemoryPool() { blocks_->store->trim(); }
 
-/// A block of the store; if there is none, unused memory is returned first.
+/// Allocates from the store; on failure returns cached memory to the system and retries.
 void* MemoryPool::find(std::size_t size) {
   void* data = blocks_->store->allocate(size);
   if (data != nullptr) return data;

@@ -20,17 +20,17 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kSmallPage = 4096;  // from there on files are read into them directly
+constexpr std::size_t kSmallPage = 4096;  // smallest block for direct reads
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// For any size, which aligned_alloc does not guarantee.
+/// Aligned allocation of any size, which aligned_alloc does not guarantee.
 void* take_aligned(std::size_t bytes) noexcept {
   void* data = nullptr;
   return posix_memalign(&data, bytes < kSmallPage ? kCacheLine : kSmallPage, bytes) == 0 ? data
                                                                                          : nullptr;
 }
 
-/// Large blocks are mappings of their own, so that freeing them really returns them to the system.
+/// Large blocks are separate mappings, so that freeing returns them to the system.
 class SystemMemory final : public MemorySource {
  public:
   void* take(std::size_t bytes) noexcept override {
@@ -58,13 +58,12 @@ class SystemMemory final : public MemorySource {
   Device device() const override { return {}; }
 };
 
-/// Reads and writes of a file past the system's page cache (O_DIRECT), in whole pages between
-/// addresses of whole pages; what mappings of the file hold of those pages is written out before, or
-/// dropped, by the system. Thread-safe.
+/// Direct I/O (O_DIRECT) in whole, aligned pages. The system keeps mappings of the file coherent.
+/// Thread-safe.
 class DirectFile {
  public:
   static constexpr std::size_t kPage = 4096;
-  /// Of an open file, of whose folder the file system may have no such way.
+  /// Reopens an open file for direct I/O, which its file system may not support.
   explicit DirectFile(int file)
       : file_(open(("/proc/self/fd/" + std::to_string(file)).c_str(),
                    O_RDWR | O_DIRECT | O_CLOEXEC)) {}
@@ -74,7 +73,7 @@ class DirectFile {
   DirectFile(const DirectFile&) = delete;
   DirectFile& operator=(const DirectFile&) = delete;
   bool available() const { return file_ >= 0; }
-  /// False where the file system does not move these so. Throws IoError.
+  /// Returns false if the file system does not support the transfer. Throws IoError.
   bool read(void* to, off_t at, std::size_t bytes) const;
   bool write(const void* from, off_t at, std::size_t bytes) const;
 
@@ -82,10 +81,10 @@ class DirectFile {
   int file_;
 };
 
-/// More at a time would make an interrupt wait; less would make the disk wait.
+/// Large enough to keep the disk busy, small enough for a prompt interrupt.
 constexpr std::size_t kMostAtATime = std::size_t{4} << 20;
 
-/// Calls transfer(offset, bytes), which returns as pread does, until all is done; false where it is
+/// Repeats transfer(offset, bytes), which returns like pread, until all is done. Returns false if it is
 /// refused.
 template <class Transfer>
 bool in_pieces(std::size_t bytes, const char* verb, const Transfer& transfer) {
@@ -120,12 +119,12 @@ bool DirectFile::write(const void* from, off_t at, std::size_t bytes) const {
 
 constexpr std::size_t kFilePage = DirectFile::kPage;
 
-/// Below, the system's page cache is as good.
+/// Smaller copies use the page cache.
 constexpr std::size_t kLeastDirect = 1 << 18;
 
 std::size_t in_pages(std::size_t bytes) { return (bytes + kFilePage - 1) / kFilePage * kFilePage; }
 
-/// A new unnamed file in the folder, or -1 with errno.
+/// Creates an unlinked file in the folder. Returns -1 with errno on failure.
 int open_nameless(const std::string& folder) {
   const int file = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
@@ -135,22 +134,20 @@ int open_nameless(const std::string& folder) {
   return named;
 }
 
-/// Takes the disk's space for a range of a file; false where the disk is full.
+/// Reserves disk space for a range of a file. Returns false if the disk is full.
 bool take_space(int file, off_t at, off_t bytes) {
   int problem = EINTR;
   while (problem == EINTR) problem = posix_fallocate(file, at, bytes);
   return problem == 0;
 }
 
-/// Gives it back. Where the file system cannot, it stays taken until the file is closed.
+/// Releases the space, if the file system supports that; otherwise it is held until the file closes.
 void free_space(int file, off_t at, off_t bytes) {
   if (fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, bytes) != 0) errno = 0;
 }
 
-/// Mapped pieces of one unnamed file, whose space on the disk is taken before it is used, so that a
-/// full disk is told when a block is asked for and never later. What is given back is used again:
-/// the file is never longer than its pieces and the gaps between them. Large copies go past the page
-/// cache.
+/// Mapped ranges of one unlinked file. Disk space is reserved at allocation, so that a full disk fails
+/// there and not at a later access. Freed ranges are reused. Large copies use direct I/O.
 class FileMemory final : public MemorySource {
  public:
   explicit FileMemory(int file) : file_(file), direct_(file) {}
@@ -212,10 +209,10 @@ class FileMemory final : public MemorySource {
     free_space(file_, at, static_cast<off_t>(bytes));
     const off_t end = ranges_.end();
     ranges_.give(at, static_cast<off_t>(bytes));
-    if (ranges_.end() < end && ftruncate(file_, ranges_.end()) != 0) errno = 0;  // it stays long
+    if (ranges_.end() < end && ftruncate(file_, ranges_.end()) != 0) errno = 0;
   }
 
-  /// Where in the file an address of its memory lies; none for other addresses.
+  /// Returns the file offset of an address, or nullopt for other memory.
   std::optional<off_t> place(const void* address) {
     const std::lock_guard lock(mutex_);
     auto piece = pieces_.upper_bound(address);
@@ -227,7 +224,7 @@ class FileMemory final : public MemorySource {
     return piece->second.at + static_cast<off_t>(offset);
   }
 
-  /// The place of its memory where that and the memory beside it can be moved directly.
+  /// Returns the file offset if both sides of a copy permit direct I/O.
   std::optional<off_t> direct_place(const void* own, const void* other, std::size_t bytes) {
     const auto aligned = [](const void* address) {
       return reinterpret_cast<std::uintptr_t>(address) % kFilePage == 0;
@@ -239,7 +236,7 @@ class FileMemory final : public MemorySource {
 
   int file_;
   DirectFile direct_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the members below
   FileRanges ranges_;
   std::map<const void*, Piece> pieces_;  // by the mapping's address
 };
@@ -330,7 +327,7 @@ bool is_short_of_device_memory(int device) noexcept {
   constexpr std::size_t kScarce = std::size_t{256} << 20;
   try {
     return cuda_runtime().properties(device).free_bytes < kScarce;
-  } catch (const std::exception&) {  // after a kernel's fault no call answers
+  } catch (const std::exception&) {  // after a kernel fault every call fails
     return false;
   }
 }

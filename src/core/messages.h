@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::units {
 
-/// Numbers in human-readable form.
+/// Format numbers for people.
 std::string fixed(double value, int decimals);  // "3.142"
 std::string count(double value);                // "950", "12.3k", "1.24M"
 std::string grouped(std::int64_t value);        // "1,234,567"
@@ -22,27 +22,25 @@ std::string duration(double seconds);           // "48s", "3m 05s", "2h 14m", "3
 
 namespace hybrid_trainer {
 
-/// The candidate with the smallest edit distance to `name`, or "" where none is near (distance over
-/// half its length).
+/// Returns the candidate with the smallest edit distance to `name`, or "" if every distance exceeds
+/// half its length.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates);
 
-/// "; did you mean X?" for the nearest candidate, or "; valid: A, B, C" where none is near.
+/// Returns "; did you mean X?" with the nearest candidate, or "; valid: A, B, C" if none is close.
 std::string name_hint(std::string_view name, const std::vector<std::string>& candidates);
 
-/// `word` as a shell takes it for one word: in quotes if it has characters with a meaning. For every
-/// command that a message or a file suggests.
+/// Quotes `word` for a shell if necessary. For commands suggested in messages and files.
 std::string shell_word(const std::string& word);
 
-/// `path` as one word that no program takes for an option.
+/// Quotes `path` for a shell and keeps programs from reading it as an option.
 std::string shell_path(const std::filesystem::path& path);
 
-/// Says what was ignored or left out although the work goes on: a line "warning: WHERE: WHAT" on
-/// standard error. A process says the same WHAT once, whatever it was found in: a model's folder,
-/// and the copies of its files in a run.
+/// Prints "warning: WHERE: WHAT" on standard error for something ignored or skipped. A process prints
+/// each WHAT once, regardless of WHERE, since a run contains copies of the model's files.
 void warn(const std::string& where, const std::string& what);
 
-/// Sends warnings elsewhere, or with null nowhere, which all ranks but the first do. Those said
-/// before are forgotten.
+/// Redirects warnings; null discards them, as on all ranks but the first. Resets the record of printed
+/// warnings.
 void send_warnings_to(std::ostream* out);
 
 }  // namespace hybrid_trainer

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns whether an integer type can represent the number without its fraction. False for NaN.
+/// Whether an integer type can represent the number without its fraction. False for NaN.
 template <std::integral To, class From>
 constexpr bool holds_number(From value) {
   if constexpr (std::is_floating_point_v<From>) {
@@ -20,9 +20,8 @@ constexpr bool holds_number(From value) {
   }
 }
 
-/// Converts a number from outside, or an enumerator, to a type of integers that may hold less. Readers of
-/// files call it in place of static_cast. Throws DataError with the name `what` if the type does not hold
-/// the number.
+/// Converts an external number or an enumerator to a narrower integer type; file readers call it in
+/// place of static_cast. Throws DataError naming `what` if the type cannot represent the number.
 template <std::integral To, class From>
 constexpr To narrow(From value, std::string_view what = "a number") {
   if constexpr (std::is_enum_v<From>) {

@@ -49,7 +49,7 @@ Tensor Prefetcher::take(const Tensor& home, const Stream& stream) {
   return here;
 }
 
-/// What is still being written there is waited for in the reader's thread.
+/// The reader thread waits for a pending write of the same place.
 void Prefetcher::begin_read(const Tensor& home, const Stream& stream) {
   Transfer& read = ahead_.emplace_back(home, Tensor::empty_like(home, home.kind(), stream));
   if (is_simulated(home, read.here)) return;
@@ -64,8 +64,8 @@ void Prefetcher::begin_read(const Tensor& home, const Stream& stream) {
   read.job = reader_.submitted();
 }
 
-/// The rest of this group and the next one. In backward another one follows than in forward, so that
-/// two places tell which. Nothing that is held, or used twice: it may change before it is used.
+/// Reads the rest of this group and the next one. Two places identify the successor, because forward
+/// and backward differ. Skips tensors in use or used twice, which may change before their next use.
 void Prefetcher::read_ahead(const Stream& stream) {
   int groups = 0;
   std::pair<Place, Place> at = last_;

@@ -9,19 +9,18 @@
 
 namespace hybrid_trainer {
 
-/// When a Prefetcher copies.
+/// Copy mode of a Prefetcher.
 enum class Copies {
-  kBeside,    // in threads, beside the computation: between host memory and a file
-  kInStream,  // where it is called, in stream order
+  kBeside,    // in background threads, between host memory and a file
+  kInStream,  // in the caller, in stream order
 };
 
-/// Copies in memory of tensors that lie elsewhere, as in a file. It learns the order in which they
-/// are used. While some are held, one thread reads those that followed them last time, and another
-/// writes back those that were changed before. Tensors that are held at the same time are a group:
-/// the one before is still being written, the next one is being read.
+/// Caches copies of tensors stored elsewhere, for example in a file, and learns their order of use.
+/// Tensors acquired together form a group. While a group is in use, one thread reads the group that
+/// followed it last time and another writes back the modified previous group.
 ///
-/// What is live depends on the order of use alone, never on the disk's pace: memory is taken and
-/// freed in the caller's thread. After a failure of the disk every call but `release` throws it.
+/// Memory is allocated and freed in the caller's thread, so that its use depends only on the order of
+/// calls and not on the speed of the disk. After a disk error every call but `release` throws it.
 class Prefetcher {
  public:
   explicit Prefetcher(Copies copies = Copies::kBeside)
@@ -29,36 +28,36 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// A copy of `home`, to be held until `release`. Throws OutOfMemory, IoError.
+  /// Returns a copy of `home`, valid until `release`. Throws OutOfMemory, IoError.
   Tensor acquire(const Tensor& home, const Stream& stream);
-  /// Writes it back where it was changed.
+  /// Releases a copy and writes it back if it was modified.
   void release(const Tensor& home, const Tensor& here, bool changed, const Stream& stream) noexcept;
-  /// What was changed is at its home, which others may read and write until the next acquire.
-  /// Throws IoError.
+  /// Waits until all modified copies are written back. Until the next acquire, others may access the
+  /// tensors. Throws IoError.
   void settle();
-  /// Settles; what comes next follows nothing, and nothing is read ahead of it at the end.
+  /// Waits like settle and ends the sequence: the next group is not predicted from the last one.
   void begin_pass();
-  /// `home` is no place of a tensor any more.
+  /// Forgets `home`, whose memory is about to be freed.
   void forget(const Tensor& home) noexcept;
 
-  // For an order that the caller knows, without acquire and release:
-  /// A copy of `home`: the one that was expected, or one that is read now.
+  // For callers that know the order, in place of acquire and release:
+  /// Returns the prefetched copy of `home`, or reads it.
   Tensor take(const Tensor& home, const Stream& stream);
-  /// `home` is taken next: it is read from now on, unless memory is too small for it.
+  /// Starts reading `home`, unless memory is short.
   void expect(const Tensor& home, const Stream& stream);
-  /// Writes `here`, and holds it until finish_writes. Returns what wait_for_write takes.
+  /// Starts writing `here` and keeps it alive until finish_writes. Returns a ticket for wait_for_write.
   std::int64_t write(const Tensor& home, const Tensor& here, const Stream& stream);
-  /// In any thread.
+  /// Waits for a write. Thread-safe.
   void wait_for_write(std::int64_t write) { writer_.wait_until_done(write); }
-  /// Waits for what is being written, and frees its memory.
+  /// Waits for all writes and frees their memory.
   void finish_writes();
 
  private:
   using Place = const void*;
   struct Transfer {
     Tensor home, here;
-    std::int64_t job = 0;    // the worker's, which owns nothing
-    std::int64_t group = 0;  // of what is written
+    std::int64_t job = 0;    // index in the worker
+    std::int64_t group = 0;  // of a write
   };
   struct Next {
     Tensor home;
@@ -72,14 +71,14 @@ class Prefetcher {
   void let_go_of_writes(std::int64_t before_group);
 
   const bool is_beside_;
-  std::map<std::pair<Place, Place>, Next> followed_;  // the last two, and what came then
+  std::map<std::pair<Place, Place>, Next> followed_;  // successor of the last two places
   std::pair<Place, Place> last_{};
   std::vector<Place> held_;
-  std::deque<Transfer> ahead_, written_;  // where a deque grows, what is in it stays
+  std::deque<Transfer> ahead_, written_;  // a deque keeps references valid as it grows
   std::int64_t group_ = 0;
   std::exception_ptr failure_;  // of a release
   BackgroundWorker writer_;
-  BackgroundWorker reader_;  // may wait for the writer; both stop before the rest goes
+  BackgroundWorker reader_;  // may wait for the writer; both are destroyed first
 };
 
 }  // namespace hybrid_trainer

@@ -10,20 +10,20 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// The paths of this process; a forked child removes none of its parent's.
+/// Paths of this process; a forked child must not remove its parent's.
 constexpr int kMostPaths = 16;
 std::atomic<char*> paths[kMostPaths];
 std::atomic<pid_t> owner = 0;
 
 void remove_paths() {
   if (owner != getpid()) return;
-  for (int i = kMostPaths - 1; i >= 0; --i) {  // a folder after what came into it
+  for (int i = kMostPaths - 1; i >= 0; --i) {  // folders after their contents
     const char* const path = paths[i].exchange(nullptr);
     if (path != nullptr && unlink(path) != 0) rmdir(path);
   }
 }
 
-/// Ends as the default action does, so that a shell sees the signal; process 1 has none.
+/// Ends the process by the default action, so that a shell sees the signal; process 1 exits.
 extern "C" void end_by_signal(int signal) {
   remove_paths();
   struct sigaction by_default {};
@@ -42,7 +42,7 @@ std::atomic<std::uint64_t> pieces = 0;
 }  // namespace
 
 void end_on_signals() {
-  // A product of oneDNN moves the stack pointer into the heap.
+  // oneDNN's products move the stack pointer into the heap.
   constexpr std::size_t kStack = std::size_t{1} << 16;
   static char stack[kStack];
   const stack_t own{.ss_sp = stack, .ss_flags = 0, .ss_size = sizeof stack};
@@ -67,7 +67,7 @@ void end_process(int exit_code) {
 
 TemporaryPath::TemporaryPath(const std::filesystem::path& path) {
   char* const text = strdup(std::filesystem::absolute(path).c_str());
-  if (owner.exchange(getpid()) != getpid())  // a forked child has its parent's list
+  if (owner.exchange(getpid()) != getpid())  // a forked child inherits its parent's list
     for (std::atomic<char*>& place : paths) place = nullptr;
   for (int i = 0; i < kMostPaths && place_ < 0; ++i) {
     char* none = nullptr;

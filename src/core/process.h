@@ -5,17 +5,16 @@
 
 namespace hybrid_trainer {
 
-/// SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGPIPE end the process from now on, also as the first
-/// process of a container, for which the kernel has no default action. Other processes go on
-/// ignoring those that they were started to ignore. Temporary paths are removed first. For the main
-/// thread of a program.
+/// Makes SIGINT, SIGTERM, SIGHUP, SIGQUIT and SIGPIPE remove temporary paths and end the process, even
+/// as process 1 of a container, which has no default actions. Signals that were ignored at the start
+/// stay ignored, except in process 1. Call from the main thread.
 void end_on_signals();
 
 /// Removes temporary paths and ends the process, without destructors. Safe in a signal handler.
 [[noreturn]] void end_process(int exit_code);
 
-/// A file, or an empty folder, that end_process, exit() and signals that end the process remove
-/// while this lives.
+/// Registers a file or an empty folder for removal by end_process, exit() and fatal signals during its
+/// lifetime.
 class TemporaryPath {
  public:
   explicit TemporaryPath(const std::filesystem::path& path);
@@ -27,9 +26,8 @@ class TemporaryPath {
   int place_ = -1;
 };
 
-/// Counts the work of this process so far, in kernels enqueued, pieces of files read or written and
-/// lines of examples, so that another thread can tell whether it still does anything. A process has
-/// one.
+/// Counts units of work of this process (kernels, file chunks, lines of examples), so that a watchdog
+/// thread can detect a stall.
 void count_progress() noexcept;
 std::uint64_t progress_so_far() noexcept;
 

@@ -13,7 +13,7 @@ enum class Work {
   kProduct,
   kAttention,
   kNormalization,
-  kElementwise,  // activations, dropout, residuals, casts, gradients of biases
+  kElementwise,  // activations, dropout, residuals, casts, bias gradients
   kEmbedding,
   kLoss,
   kReduction,  // norms and dot products of gradients and weights
@@ -21,17 +21,16 @@ enum class Work {
 };
 inline constexpr std::size_t kWorks = 8;
 
-/// Which part of a step a kernel ran in.
+/// Part of a training step.
 enum class StepPart { kForward, kBackward, kUpdate, kElsewhere };
 inline constexpr std::size_t kStepParts = 4;
 
 const char* name_of(Work work);      // "product"
 const char* name_of(StepPart part);  // "forward"
 
-/// Where the time of steps goes: seconds and calls of kernels by their work and the part of the
-/// step, and seconds of each part as a whole. A stream with a profile (Stream::set_profile)
-/// synchronizes before and after each kernel, so that on CUDA the times are true and the step is
-/// slower than without.
+/// Time profile of steps: seconds and calls of kernels by work and step part, and total seconds by
+/// part. A stream with a profile (Stream::set_profile) synchronizes around each kernel, which makes
+/// CUDA times exact and steps slower.
 class Profile {
  public:
   struct Entry {
@@ -41,7 +40,7 @@ class Profile {
   const Entry& of(StepPart part, Work work) const {
     return kernels_[index(part)][static_cast<std::size_t>(work)];
   }
-  /// Over all parts.
+  /// Sums over all parts.
   Entry of(Work work) const;
   double seconds_of(StepPart part) const { return parts_[index(part)]; }
   void clear() { *this = {}; }
@@ -52,11 +51,10 @@ class Profile {
   static std::size_t index(StepPart part) { return static_cast<std::size_t>(part); }
   std::array<std::array<Entry, kWorks>, kStepParts> kernels_{};
   std::array<double, kStepParts> parts_{};
-  StepPart part_ = StepPart::kElsewhere;  // the one running now
+  StepPart part_ = StepPart::kElsewhere;  // current part
 };
 
-/// Counts the time from here to the end of the scope as one kernel. Without a profile on the
-/// stream, does nothing and reads no clock; otherwise synchronizes.
+/// Times its scope as one kernel. Synchronizes if the stream has a profile, else does nothing.
 class KernelTimer {
  public:
   KernelTimer(const Stream& stream, Work work);
@@ -71,8 +69,8 @@ class KernelTimer {
   Clock::time_point begin_;
 };
 
-/// Counts the scope as a part of the step, and the kernels in it as belonging to that part. One
-/// within another takes its time from it.
+/// Attributes its scope, and the kernels in it, to a step part. The time of a nested scope is
+/// subtracted from the outer one.
 class StepPartTimer {
  public:
   StepPartTimer(const Stream& stream, StepPart part);

@@ -10,15 +10,15 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// More than any device has, so that everything is laid out in one slab.
+/// More than the memory of any device, so that one slab holds everything.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// The smallest block that a pool of slabs cuts, for work that takes no memory.
+/// Smallest block of a slab pool, for work without memory.
 constexpr std::size_t kSmallestBlock = 256;
 
 std::atomic<std::uint64_t> times_outdated = 0;
 
-/// One block of another pool, offered as a slab.
+/// A source whose only slab is a block of another pool.
 class OneBlock final : public MemorySource {
  public:
   explicit OneBlock(Buffer block) : block_(std::move(block)) {}
@@ -43,8 +43,7 @@ std::size_t bytes_of(Device device, const std::function<void(const Stream&)>& en
   return simulated.pool()->use().extent;
 }
 
-/// Ends a capture whose work could not all be enqueued. CUDA may report it as invalid; the caller
-/// already has the cause.
+/// Ends a failed capture. CUDA may report it as invalid; the caller already has the cause.
 void give_up_capture(CudaRuntime& runtime, const Stream& stream) {
   try {
     runtime.destroy(runtime.end_capture(stream.native()));

@@ -9,15 +9,14 @@ struct CUgraphExec_st;
 
 namespace hybrid_trainer {
 
-/// Work of a CUDA stream that is recorded once and then enqueued again by one call (a CUDA graph),
-/// together with the device memory that it uses. Move-only.
+/// A CUDA graph and the device memory that it uses. Move-only.
 class Recording {
  public:
   Recording() = default;
-  /// Records what `enqueue` enqueues on the stream it is given, without running it. `enqueue` is
-  /// called twice, first on a simulated device to measure its memory, which becomes one block of
-  /// MemoryKind::kActivations from the stream's pool. Tensors that it makes are in that block, and
-  /// hold after each replay what that replay wrote. Must not block. Throws OutOfMemory,
+  /// Records the work that `enqueue` enqueues on its stream, without running it. Calls `enqueue` twice,
+  /// first on a simulated device to measure its memory, which becomes one block of
+  /// MemoryKind::kActivations from the stream's pool. Tensors created by `enqueue` are in that block
+  /// and contain the results of the last replay. `enqueue` must not block. Throws OutOfMemory,
   /// DeviceError.
   Recording(const Stream& stream, const std::function<void(const Stream&)>& enqueue);
   ~Recording();
@@ -25,7 +24,7 @@ class Recording {
   Recording& operator=(Recording&& other) noexcept;
 
   explicit operator bool() const { return graph_ != nullptr; }
-  /// Enqueues the work on the stream that it was recorded on.
+  /// Enqueues the recorded work on its stream.
   void replay(const Stream& stream) const;
 
  private:
@@ -33,21 +32,21 @@ class Recording {
   CUgraphExec_st* graph_ = nullptr;
 };
 
-/// Says that memory which recorded work may read has moved, or has other contents: each
-/// BatchRecording records anew.
+/// Invalidates all recordings because memory that they read has moved or changed: every BatchRecording
+/// records again.
 void outdate_recordings() noexcept;
-/// How often that has been said.
+/// Returns the number of invalidations.
 std::uint64_t recordings_outdated() noexcept;
 
-/// Work on batches as one recording, whose Result holds tensors. The first batch of a shape is just
-/// enqueued, so that one-time initialization of kernels and libraries is done; the second is
-/// recorded, and later ones replay it. So it is again after outdate_recordings.
+/// Recorded work on batches whose Result contains tensors. The first batch of a shape runs unrecorded,
+/// which initializes kernels and libraries; the second is recorded and later ones replay it.
+/// outdate_recordings restarts this sequence.
 template <class Result>
 class BatchRecording {
  public:
   using Enqueue = std::function<Result(const Batch&, const Stream&)>;
 
-  /// Enqueues the work on the batch. The result is valid until the next call.
+  /// Enqueues the work on a batch. The result is valid until the next call.
   const Result& run(const Batch& batch, const Enqueue& enqueue, const Stream& stream) {
     if (!batch_.is_like(batch) || outdated_ != recordings_outdated()) {
       drop();
@@ -57,7 +56,7 @@ class BatchRecording {
     if (first_) {
       first_ = false;
       result_ = enqueue(batch, stream);
-      outdated_ = recordings_outdated();  // it may have made tables that it reads
+      outdated_ = recordings_outdated();  // the work itself may invalidate recordings
       return result_;
     }
     if (!recording_) {
@@ -71,14 +70,14 @@ class BatchRecording {
     return result_;
   }
 
-  /// Frees the recording and its memory. Then what it reads and writes may move.
+  /// Frees the recording and its memory, so that tensors it accesses may move.
   void drop() { *this = {}; }
 
  private:
   bool first_ = true;  // of this shape
   std::uint64_t outdated_ = recordings_outdated();
   Recording recording_;
-  Batch batch_;  // the recorded one; each batch is copied here
+  Batch batch_;  // input of the recording; batches are copied into it
   Result result_{};
 };
 

@@ -9,18 +9,18 @@ namespace hybrid_trainer {
 
 using Digest = std::array<std::uint8_t, 32>;
 
-/// FIPS 180-4.
+/// SHA-256. Source: FIPS 180-4.
 Digest sha256(std::string_view message);
 std::string hex_of(const Digest& digest);
 std::string base64_of(const Digest& digest);
 
-/// RFC 2104.
+/// HMAC-SHA-256. Source: RFC 2104.
 Digest hmac_sha256(std::string_view key, std::string_view message);
 
 /// Constant-time comparison.
 bool same_digest(const Digest& left, const Digest& right);
 
-/// So many bytes that nobody can guess. Throws DeviceError where the system has none.
+/// Returns cryptographically random bytes. Throws DeviceError if the system has no source of them.
 std::string random_bytes(std::size_t count);
 
 }  // namespace hybrid_trainer

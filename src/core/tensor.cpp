@@ -62,7 +62,7 @@ void Tensor::throw_wrong_dtype(DType asked) const {
 
 namespace {
 
-/// Calls fn(offset, bytes) for contiguous shares of `bytes`, on the team's threads.
+/// Calls fn(offset, bytes) for contiguous parts of `bytes` on the thread team.
 template <class Fn>
 void in_shares(std::size_t bytes, const Fn& fn) {
   constexpr std::size_t kShare = 1 << 20;
@@ -73,7 +73,7 @@ void in_shares(std::size_t bytes, const Fn& fn) {
   });
 }
 
-/// True if one of them lies in a file and its pool has copied.
+/// Whether the pool of a file-backed tensor did the copy.
 bool copy_to_or_from_file(const Tensor& destination, const Tensor& source) {
   void* const to = destination.raw();
   return source.pool()->copy_out(to, source.raw(), source.bytes()) ||
@@ -101,7 +101,7 @@ bool simulated(const Stream& stream) { return stream.device().simulated; }
 
 bool needs_staging(const Tensor& tensor) { return on_host(tensor) && !tensor.pinned(); }
 
-/// Page-locked memory that a blocking copy is routed through, piece by piece.
+/// Page-locked staging memory of blocking copies.
 class Staging {
  public:
   Staging(std::size_t bytes, const Stream& stream) : bytes_(std::min(bytes, kBytes)) {
@@ -212,7 +212,7 @@ StagedTensor::StagedTensor(const Tensor& tensor, Use use, const Stream& stream, 
   if (use != Use::kWrite) copy_or_wait(here_, tensor, stream);
 }
 
-/// Beside an exception that is on its way, which says more, what goes wrong here is not told.
+/// Swallows errors during stack unwinding: the exception in flight is more informative.
 StagedTensor::~StagedTensor() noexcept(false) {
   if (prefetcher_ != nullptr) prefetcher_->release(tensor_, here_, goes_back_, stream_);
   if (prefetcher_ != nullptr || !goes_back_) return;

@@ -22,7 +22,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// "ulimit -u: 100", for each limit that is set.
+/// Formats each thread limit: "ulimit -u: 100".
 std::vector<std::string> thread_limits() {
   std::vector<std::string> limits;
   for (const auto& [resource, name, unit] :
@@ -38,23 +38,23 @@ std::vector<std::string> thread_limits() {
   return limits;
 }
 
-/// As the system call takes it. Source: sched_setattr(2).
+/// Argument of the system call. Source: sched_setattr(2).
 struct SchedulingAttributes {
   std::uint32_t size = sizeof(SchedulingAttributes), policy = SCHED_OTHER;
   std::uint64_t flags = 0;
   std::int32_t nice = 0;
   std::uint32_t priority = 0;
-  std::uint64_t runtime = 100'000;  // ns: the least that the system takes
+  std::uint64_t runtime = 100'000;  // ns, the minimum of the system
   std::uint64_t deadline = 0, period = 0;
 };
 
-/// While a library computes on OpenMP's threads, which need the processors.
+/// Set while a library computes on OpenMP threads, which need the cores.
 std::atomic<bool> library_computes = false;
 
-/// Whether this thread runs a task, or is one of the team's.
+/// Whether this thread runs a task or belongs to the team.
 thread_local bool is_in_task = false;
 
-/// While the calling thread computes tasks.
+/// Marks the calling thread as running tasks.
 class AtTasks {
  public:
   AtTasks() {
@@ -76,8 +76,8 @@ class AtTasks {
   const int threads_ = threads();
 };
 
-/// How often a thread looks for work at once, then how often it lets other programs go first, about
-/// a millisecond, before it sleeps: a processor that was let go idle comes back late.
+/// Iterations of spinning, then of yielding (about a millisecond), before a thread sleeps: waking an
+/// idle core is slow.
 struct Patience {
   int looks = 1000;
   int yields = 2000;
@@ -87,8 +87,8 @@ Patience patience() {
   return policy != nullptr && (*policy == 'p' || *policy == 'P') ? Patience{0, 0} : Patience{};
 }
 
-/// oneDNN's products move the stack pointer into the heap, where a handler's frame would overwrite
-/// what lies below; faults of the thread itself are still told.
+/// Blocks signals except the thread's own faults: oneDNN's products move the stack pointer into the
+/// heap, where the frame of a handler would overwrite live data.
 void take_no_signals() {
   sigset_t set;
   sigfillset(&set);
@@ -99,7 +99,7 @@ void take_no_signals() {
 
 class ThreadTeam {
  public:
-  /// Lives until the process ends, as its threads do.
+  /// Never destroyed, like its threads.
   static ThreadTeam& instance() {
     static ThreadTeam& team = *new ThreadTeam;
     return team;
@@ -115,7 +115,7 @@ class ThreadTeam {
   };
 
   ThreadTeam() {
-    pthread_atfork(nullptr, nullptr, [] {  // the threads stay behind
+    pthread_atfork(nullptr, nullptr, [] {  // a forked child has no team threads
       instance().started_ = 0;
       instance().active_ = 0;
     });
@@ -129,13 +129,13 @@ class ThreadTeam {
   const Patience patience_ = patience();
   std::mutex caller_;
   int started_ = 0;
-  Job job_;  // written while closed, read only by those who have seen it open
+  Job job_;  // written while closed; read only after seeing is_open_
   std::mutex failing_;
-  std::exception_ptr failure_;  // of task `failed_`
+  std::exception_ptr failure_;  // thrown by task `failed_`
   std::int64_t failed_ = 0;
   std::atomic<std::int64_t> next_ = 0;
   std::atomic<bool> is_open_ = false;  // tasks may be taken
-  std::atomic<int> active_ = 0;        // helpers that may be at a task
+  std::atomic<int> active_ = 0;        // helpers that may run a task
   std::atomic<std::uint32_t> jobs_ = 0;
 };
 
@@ -162,7 +162,8 @@ void ThreadTeam::start(int helpers) {
   }
 }
 
-/// Tasks before one that failed have been taken, so that the smallest i that fails is always run.
+/// All tasks before a failed one have been taken, so that the failing task with the smallest i always
+/// runs.
 void ThreadTeam::take_tasks(int worker) {
   std::int64_t i = next_++;
   try {
@@ -174,8 +175,8 @@ void ThreadTeam::take_tasks(int worker) {
   }
 }
 
-/// Either this sees that the job is closed, or the caller sees that this is active. A job that
-/// opens after `seen` was read ends the next wait at once.
+/// Either this thread sees the closed job or the caller sees this thread as active. A job that opens
+/// after the read of `seen` ends the next wait immediately.
 void ThreadTeam::help(int worker) {
   take_no_signals();
   is_in_task = true;
@@ -236,14 +237,14 @@ void require_more_threads(int count) {
 }
 
 bool take_short_turns() noexcept {
-  if (sched_getscheduler(0) != SCHED_OTHER) return false;  // somebody wants it otherwise
+  if (sched_getscheduler(0) != SCHED_OTHER) return false;  // respect an explicit policy
   SchedulingAttributes attributes;
   attributes.nice = getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)));
   return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
 }
 
 LibraryComputes::LibraryComputes() {
-  thread_local int able = 1;  // OpenMP ends the process if it cannot start a thread
+  thread_local int able = 1;  // OpenMP aborts if it cannot start a thread
   if (threads() > able) require_more_threads(threads() - 1);
   able = std::max(able, threads());
   if (!is_in_task) library_computes.store(true, std::memory_order_relaxed);

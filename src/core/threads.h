@@ -12,11 +12,11 @@
 
 namespace hybrid_trainer {
 
-/// Throws Error(ExitCode::kMemory), which names the limits on the number of threads of this process.
+/// Throws Error(ExitCode::kMemory) naming the thread limits of this process.
 [[noreturn]] void throw_thread_refused();
 
-/// Calls `start`, which starts a thread, and returns its result. Throws as throw_thread_refused if the system
-/// refuses one. Every thread is started through it.
+/// Returns the result of `start`, which starts a thread. Throws like throw_thread_refused if the system
+/// refuses it. All threads are started through this function.
 template <class Start>
 auto start_thread(const Start& start) {
   try {
@@ -26,35 +26,33 @@ auto start_thread(const Start& start) {
   }
 }
 
-/// Throws as throw_thread_refused if `count` more threads cannot run at once: for libraries that end
-/// the process then.
+/// Throws like throw_thread_refused if `count` more threads cannot start. For libraries that would
+/// abort the process.
 void require_more_threads(int count);
 
-/// For a thread that mostly waits, beside others that compute: from now on the system gives its turns
-/// a tenth of a millisecond, so that it interrupts one with longer turns on its core where it has
-/// something to do, and need not wait for that one's turn to end. Linux since 6.12 (EEVDF, which
-/// prefers short slices); elsewhere nothing changes. False where the system does not let it.
+/// Requests time slices of 0.1 ms for the calling thread, which mostly waits, so that it preempts
+/// compute threads on its core as soon as it has work. Effective on Linux 6.12 and later (EEVDF).
+/// Returns false if the system refuses.
 bool take_short_turns() noexcept;
 
-/// task(worker, i) for each i of [0, count), the next one to whichever of threads() threads is
-/// free, the caller among them. Returns when all are done. `worker` is below threads() and names
-/// scratch space. Waits only for threads that took a task: one whose processor runs another program
-/// delays nobody. Inside a task, and while another thread uses the team, all run on the caller.
-/// What the failed task of the smallest i threw is thrown on; others may be left out. OpenMP
-/// within tasks has one thread.
+/// Runs task(worker, i) for each i in [0, count) on threads() threads including the caller, scheduled
+/// dynamically, and returns when all are done. `worker` < threads() identifies scratch space. Waits only
+/// for threads that took a task, so that a preempted thread delays nothing. Nested calls, and calls
+/// while another thread uses the team, run all tasks on the caller. Rethrows the exception of the
+/// failed task with the smallest i; later tasks may be skipped. OpenMP within tasks uses one thread.
 template <class Task>
 void run_tasks(std::int64_t count, const Task& task);
 
-/// body(i) for each i of [0, count), `at_once` neighbors in a task.
+/// Runs body(i) for each i in [0, count), `at_once` consecutive indices per task.
 template <class Body>
 void run_each(std::int64_t count, std::int64_t at_once, const Body& body);
 
-/// A task as a function with its context.
+/// A task: function and context.
 using TaskFunction = void (*)(const void* context, std::int64_t worker, std::int64_t i);
 void run_task_function(std::int64_t count, TaskFunction task, const void* context);
 
-/// While one lives, the team's waiting threads sleep at once: for calls of a library that computes
-/// on OpenMP's threads. Within a task, where a library has one thread, it does nothing.
+/// Makes the team's idle threads sleep immediately during its lifetime, for calls of libraries that
+/// compute on OpenMP threads. Does nothing within a task.
 class LibraryComputes {
  public:
   LibraryComputes();
@@ -63,9 +61,8 @@ class LibraryComputes {
   LibraryComputes& operator=(const LibraryComputes&) = delete;
 };
 
-/// The calling thread, which is to compute beside the team for as long as it lives, takes no signals
-/// and none of the team, which goes on as without it; products of a library run on `threads` threads
-/// of its own.
+/// Lets the calling thread compute concurrently with the team during its lifetime: it blocks signals
+/// and does not use the team; library products run on `threads` separate threads.
 void compute_beside_the_team(int threads);
 
 template <class Task>
@@ -86,11 +83,10 @@ void run_each(std::int64_t count, std::int64_t at_once, const Body& body) {
   });
 }
 
-/// A thread that does one job after another, in the order in which they were given, on the CUDA
-/// device of the thread that gave the first.
+/// A thread that runs jobs in FIFO order on the CUDA device of the thread that submitted the first.
 class BackgroundWorker {
  public:
-  /// `threads`: for the products of its jobs. Not `beside`: jobs are done where they are given.
+  /// Jobs use `threads` threads for products. Without `beside`, jobs run in the submitting thread.
   BackgroundWorker(int threads, bool beside) : threads_(threads), beside_(beside) {}
   ~BackgroundWorker() { stop(); }
   BackgroundWorker(const BackgroundWorker&) = delete;
@@ -98,14 +94,13 @@ class BackgroundWorker {
 
   void submit(std::function<void()> job);
   std::int64_t submitted() const;
-  /// Blocks until so many jobs are done; returns the seconds that it took, 0 where nothing was left
-  /// to do. Throws what a job threw, from then on each time; later jobs, which would build on it,
-  /// are given up.
+  /// Blocks until this many jobs are done and returns the seconds waited. Rethrows the exception of a
+  /// failed job, now and in every later call; later jobs are dropped.
   double wait_until_done(std::int64_t jobs);
   double wait_until_idle() { return wait_until_done(submitted()); }
-  /// After the jobs that there are; then no more may be given.
+  /// Stops after the submitted jobs. No more jobs may be submitted.
   void stop();
-  double seconds() const;  // of all jobs done
+  double seconds() const;  // total of finished jobs
 
  private:
   void run(const std::stop_token& stop);
@@ -119,7 +114,7 @@ class BackgroundWorker {
   std::int64_t submitted_ = 0, done_ = 0;
   double seconds_ = 0;
   std::exception_ptr failure_;
-  std::jthread thread_;  // from the first job on
+  std::jthread thread_;  // started by the first job
 };
 
 }  // namespace hybrid_trainer

@@ -1,59 +1,117 @@
-#include "src/data/dataset.h"
+#include "hybrid_trainer/data/dataset.h"
+
+#include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/random.h"
 
 namespace hybrid_trainer {
 
+namespace {
+
+/// The first tokens of each tensor under another shape.
+Batch shaped(const Batch& batch, const BatchShape& shape) {
+  std::vector<NamedTensor> parts;
+  for (const NamedTensor& part : batch.tensors())
+    parts.push_back({part.name, part.tensor.view({part.tensor.elements()})
+                                    .rows(0, shape.tokens())
+                                    .view({shape.batch_size, shape.sequence_length})});
+  return Batch(std::move(parts), shape.sequence_length);
+}
+
+std::int64_t places_of_epoch(const DatasetPart& part, const ShuffledBatches::Settings& settings) {
+  const std::int64_t count = part.count, size = settings.batch_size;
+  if (!settings.rows_go_on || count == 0)
+    return count > 0 && part.dataset->pads() ? std::max(count, size) : count;
+  if (count < size)
+    throw DataError(concat("the data have ", count, " sequences of data.sequence_length, and ",
+                           "data.carry_state wants one for each of the ", size,
+                           " rows of a batch: use more text, or shorter or fewer sequences"));
+  return count - count % size;
+}
+
+}  // namespace
+
 Batch Dataset::read(std::int64_t first, const Batch& memory) const {
-  std::int64_t all = 0;
-  for (std::int64_t at = 0; at < memory.size(); ++at) {
-    write(first + at, ExampleMemory(memory, at));
-    all += targets(first + at);
-  }
   Batch batch = memory;
-  batch.set_targets(static_cast<double>(all));
+  batch.set_targets(0);
+  for (std::int64_t row = 0; row < batch.size(); ++row)
+    write(first + row, ExampleMemory(batch, row));
   return batch;
 }
 
+ShuffledBatches::ShuffledBatches(DatasetPart part, const Settings& settings)
+    : part_(std::move(part)), settings_(settings), places_(places_of_epoch(part_, settings)) {}
+
 std::int64_t ShuffledBatches::epochs_in(std::int64_t batches) const {
-  if (part_.count == 0) return 0;
-  const std::int64_t size = settings_.batch_size;
-  return batches * (part_.dataset->pads() ? std::min(size, part_.count) : size) / part_.count;
+  if (places_ == 0 || !part_.dataset->counts_epochs()) return 0;
+  return batches * settings_.batch_size / places_;
 }
 
-ShuffledBatches::Place ShuffledBatches::place_of(std::int64_t index, std::int64_t at) const {
-  const std::int64_t size = settings_.batch_size, count = part_.count, taken = index * size + at;
-  if (count == 0) return {part_.first + taken, 0};
-  const bool is_epoch = part_.dataset->pads() && size >= count;
-  const std::int64_t place = is_epoch ? at : taken % count;
-  const auto epoch = static_cast<std::uint64_t>(is_epoch ? index : taken / count);
-  if (place >= count) return {Dataset::kPadding, epoch};
-  if (!settings_.shuffle) return {part_.first + place, epoch};
-  const std::uint64_t number =
-      random_permuted({settings_.seed, epoch, part_.dataset->order_key()},
-                      static_cast<std::uint64_t>(place), static_cast<std::uint64_t>(count));
-  return {part_.first + static_cast<std::int64_t>(number), epoch};
+ShuffledBatches::Beginning ShuffledBatches::beginning_of(std::int64_t index,
+                                                         const BatchShape& whole) const {
+  std::int64_t taken = 0;
+  for (const auto& [batches, shape] : settings_.stretches) {
+    require(shape.sequence_length >= 1 && whole.sequence_length % shape.sequence_length == 0,
+            "a stretch's sequences are a whole part of the longest");
+    const std::int64_t pieces = whole.sequence_length / shape.sequence_length;
+    require(batches >= 0 && batches % pieces == 0, "a stretch uses its sequences up");
+    require(shape.batch_size >= 1 && shape.tokens() <= whole.tokens(),
+            "a stretch's batches are no larger than the others");
+    if (index < batches) return {shape, taken + index / pieces * shape.batch_size, index % pieces};
+    taken += batches / pieces * shape.batch_size;
+    index -= batches;
+  }
+  return {whole, taken + index * whole.batch_size, 0};
+}
+
+ShuffledBatches::Place ShuffledBatches::place_of(std::int64_t taken) const {
+  if (places_ == 0) return {part_.first + taken, 0};
+  const std::int64_t place = taken % places_, rows = settings_.batch_size;
+  const auto epoch = static_cast<std::uint64_t>(taken / places_);
+  std::int64_t number = place;
+  if (place >= part_.count) return {Dataset::kPadding, epoch};
+  if (settings_.rows_go_on) {
+    number = place % rows * (places_ / rows) + place / rows;
+  } else if (settings_.shuffle) {
+    number = static_cast<std::int64_t>(random_permuted(
+        {settings_.seed, epoch, part_.dataset->order_key()}, static_cast<std::uint64_t>(place),
+        static_cast<std::uint64_t>(part_.count)));
+  }
+  return {part_.first + number, epoch};
 }
 
 Batch ShuffledBatches::read(std::int64_t index, const Batch& memory) const {
   require(memory.size() == settings_.batch_size, "a batch has the settings' size");
-  std::int64_t all = 0;
-  for (std::int64_t at = 0; at < memory.size(); ++at) {
-    const auto [number, epoch] = place_of(index, at);
-    part_.dataset->write(number, ExampleMemory(memory, at, epoch));
-    all += number == Dataset::kPadding ? 0 : part_.dataset->targets(number);
+  const BatchShape whole{memory.size(), memory.tokens_per_example()};
+  const Beginning beginning = beginning_of(index, whole);
+  Batch batch = beginning.shape == whole ? memory : shaped(memory, beginning.shape);
+  batch.set_targets(0);
+  batch.set_goes_on(settings_.rows_go_on && places_ > 0 && beginning.taken % places_ != 0);
+  for (std::int64_t row = 0; row < batch.size(); ++row) {
+    const auto [number, epoch] = place_of(beginning.taken + row);
+    const ExampleMemory::Draw draw{epoch, index, beginning.piece};
+    part_.dataset->write(number, ExampleMemory(batch, row, draw));
   }
-  Batch batch = memory;
-  batch.set_targets(static_cast<double>(all));
   return batch;
 }
 
-Batch OrderedBatches::batch(std::int64_t index) {
+OrderedBatches::OrderedBatches(DatasetPart part, std::int64_t batch_size, const Stream& stream)
+    : part_(std::move(part)),
+      rest_(part_.first + part_.count == part_.dataset->size() ? part_.dataset->rest() : 0),
+      memory_(part_.dataset->empty_batch(std::min(batch_size, part_.count), stream)) {}
+
+std::int64_t OrderedBatches::batches() const {
+  return (part_.count + memory_.size() - 1) / memory_.size() + (rest_ > 0 ? 1 : 0);
+}
+
+Batch OrderedBatches::batch(std::int64_t index) const {
   require(index >= 0 && index < batches(), "an evaluation has no batch of this number");
-  const std::int64_t first = index * memory_.size();
-  return part_.dataset->read(part_.first + first,
-                             memory_.examples(0, std::min(memory_.size(), part_.count - first)));
+  const std::int64_t first = std::min(index * memory_.size(), part_.count);
+  const std::int64_t left = part_.count - first;
+  return part_.dataset->read(
+      part_.first + first,
+      left > 0 ? memory_.examples(0, std::min(memory_.size(), left)) : shaped(memory_, {1, rest_}));
 }
 
 }  // namespace hybrid_trainer

@@ -157,11 +157,6 @@ BeamSearch::BeamSearch(LanguageModel& model, TextRoom room, DType dtype, const S
 
 BeamSearch::~BeamSearch() { model_.set_texts_per_source(1); }
 
-std::span<const float> BeamSearch::logits(std::span<const std::int32_t> beginning) {
-  decoder_.begin(0, beginning);
-  return decoder_.logits(0);
-}
-
 std::vector<std::int32_t> BeamSearch::write_greedily(std::span<const std::int32_t> beginning,
                                                      const BeamSettings& settings,
                                                      const ScoreRule& rule) {

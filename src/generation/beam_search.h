@@ -43,7 +43,10 @@ class BeamSearch {
   std::vector<std::int32_t> write(std::span<const std::int32_t> beginning,
                                   const BeamSettings& settings, const ScoreRule& rule);
   /// The logits behind `beginning`, for what is asked of a model beside its text.
-  std::span<const float> logits(std::span<const std::int32_t> beginning);
+  std::span<const float> logits(std::span<const std::int32_t> beginning) {
+    decoder_.begin(0, beginning);
+    return decoder_.logits(0);
+  }
 
  private:
   std::vector<std::int32_t> write_greedily(std::span<const std::int32_t> beginning,

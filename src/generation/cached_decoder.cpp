@@ -62,10 +62,6 @@ std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
 ContextWindow::ContextWindow(std::int64_t context, std::int64_t pinned)
     : context_(context), pinned_(std::min(pinned, context / 2)) {}
 
-std::int64_t ContextWindow::least() const {
-  return pinned_ + std::max<std::int64_t>(1, (context_ - pinned_) / 2);
-}
-
 std::int64_t ContextWindow::dropped(std::int64_t tokens) const {
   if (tokens <= context_) return 0;
   const std::int64_t at_once = context_ + 1 - least();
@@ -105,11 +101,6 @@ void CachedDecoder::reserve(std::int64_t tokens) {
   if (!state_) state_ = model_.make_decode_state({.texts = 1, .tokens = wanted}, dtype_, stream_);
   if (wanted <= state_->room().tokens) return;
   state_->grow(std::min(std::max(wanted, 2 * state_->room().tokens), context()), stream_);
-}
-
-std::int64_t CachedDecoder::room_for_drafts(std::int64_t tokens, std::int64_t pinned) const {
-  if (state_ && !state_->can_keep()) return 0;  // behind drafts that are not taken
-  return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
 }
 
 void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) {
@@ -154,11 +145,6 @@ BatchDecoder::BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, con
           {.texts = room.texts, .tokens = std::min(room.tokens, model.config().context)}, dtype,
           stream)),
       rows_(static_cast<std::size_t>(room.texts)) {}
-
-std::span<const float> BatchDecoder::logits(std::int64_t row) const {
-  const Tensor& all = rows_[static_cast<std::size_t>(row)].logits;
-  return {all.data<float>(), static_cast<std::size_t>(vocabulary())};
-}
 
 void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text,
                          std::int64_t pinned) {

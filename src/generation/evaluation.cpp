@@ -65,7 +65,7 @@ std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t 
 
 }  // namespace
 
-EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dtype,
+EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType dtype,
                           const Stream& stream, const EvaluationShare& share,
                           std::int64_t segment_length) {
   const std::int64_t count = batches.batches();

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string_view>
 
-#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/nn/network.h"
 
@@ -36,7 +36,7 @@ struct EvaluationShare {
 /// unchanged. `dtype` is that of activations and products. Batches go in parts where memory does
 /// not hold a whole one, and long sequences in segments (LossModel::segment_for); throws OutOfMemory where it does not hold one window. Throws Diverged if
 /// the loss is not finite.
-EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches, DType dtype,
+EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType dtype,
                           const Stream& stream, const EvaluationShare& share = {},
                           std::int64_t segment_length = 0);
 

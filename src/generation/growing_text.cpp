@@ -1,6 +1,5 @@
 #include "src/generation/growing_text.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
@@ -36,8 +35,6 @@ std::string StopStrings::add(std::string_view piece) {
   held_.erase(0, reached_ ? held_.size() : sure.size());
   return sure;
 }
-
-std::string StopStrings::rest() { return std::exchange(held_, {}); }
 
 GrowingText::GrowingText(const Tokenizer& tokenizer, std::int64_t vocabulary,
                          std::vector<std::int32_t> text, const GenerationSettings& settings,
@@ -80,14 +77,6 @@ bool GrowingText::add(std::int32_t token) {
   write_some(stop_.add(assembler_.rest()));
   write_some(stop_.rest());
   return false;
-}
-
-bool GrowingText::ends(std::int32_t token) const {
-  return token == tokenizer_.end_of_text() || std::ranges::count(end_tokens_, token) > 0;
-}
-
-void GrowingText::write_some(const std::string& piece) const {
-  if (!piece.empty()) write_(piece);
 }
 
 }  // namespace hybrid_trainer

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+
 #include "hybrid_trainer/generation/text_generation.h"
 
 namespace hybrid_trainer {
@@ -15,7 +17,7 @@ class StopStrings {
   /// Whether one of them came: nothing follows.
   bool reached() const { return reached_; }
   /// The text that was held back, if the text ends without a stop.
-  std::string rest();
+  std::string rest() { return std::exchange(held_, {}); }
 
  private:
   std::vector<std::string> strings_;
@@ -44,8 +46,12 @@ class GrowingText {
   std::size_t words() const { return words_; }
 
  private:
-  bool ends(std::int32_t token) const;
-  void write_some(const std::string& piece) const;
+  bool ends(std::int32_t token) const {
+    return token == tokenizer_.end_of_text() || std::ranges::count(end_tokens_, token) > 0;
+  }
+  void write_some(const std::string& piece) const {
+    if (!piece.empty()) write_(piece);
+  }
   const Tokenizer& tokenizer_;
   std::vector<std::int32_t> text_, end_tokens_;
   SamplingSettings sampling_;

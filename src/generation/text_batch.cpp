@@ -102,21 +102,6 @@ std::int64_t tokens_of(std::span<const std::vector<std::int32_t>> texts, std::in
   return longest + std::min(more, context);
 }
 
-std::vector<std::string> written_answers(const std::vector<std::vector<std::int32_t>>& prompts,
-                                         LanguageModel& model, const Tokenizer& tokenizer,
-                                         const AnswerSettings& settings, const Stream& stream) {
-  GenerationSettings generation{.tokens = settings.most_tokens, .end_tokens = settings.end_tokens};
-  generation.sampling.temperature = 0;
-  std::vector<std::string> answers;
-  CachedDecoder decoder(model, settings.dtype, stream);
-  for (const std::vector<std::int32_t>& prompt : prompts) {
-    std::string& answer = answers.emplace_back();
-    continue_text(decoder, nullptr, tokenizer, prompt, generation,
-                  [&](std::string_view piece) { answer += piece; });
-  }
-  return answers;
-}
-
 }  // namespace
 
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
@@ -189,14 +174,6 @@ std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, con
   }
   compute_as_before();
   return texts;
-}
-
-std::vector<std::string> greedy_answers(const std::vector<std::vector<std::int32_t>>& prompts,
-                                        LanguageModel& model, const Tokenizer& tokenizer,
-                                        const AnswerSettings& settings, const Stream& stream) {
-  return texts_written_in(model, settings.dtype, stream, [&] {
-    return written_answers(prompts, model, tokenizer, settings, stream);
-  });
 }
 
 }  // namespace hybrid_trainer

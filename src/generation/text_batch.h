@@ -40,22 +40,9 @@ void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
                     const GenerationSettings& settings, const TextDone& done);
 
-struct AnswerSettings {
-  std::int64_t most_tokens = 48;
-  std::vector<std::int32_t> end_tokens{};  // which end an answer as the end-of-text token does
-  DType dtype = DType::kF32;               // what is computed in
-};
-
 /// What `write` makes with the model, which computes in `dtype` meanwhile, its inputs rounded where that is
 /// faster, and then as it did before. Empty where memory is short.
 std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, const Stream& stream,
                                           const std::function<std::vector<std::string>()>& write);
-
-/// What the model answers to each prompt, which is not empty: its likeliest tokens as text. The model
-/// computes in settings.dtype meanwhile, and then in what it did before. Empty where memory does not
-/// hold a text's keys and values.
-std::vector<std::string> greedy_answers(const std::vector<std::vector<std::int32_t>>& prompts,
-                                        LanguageModel& model, const Tokenizer& tokenizer,
-                                        const AnswerSettings& settings, const Stream& stream);
 
 }  // namespace hybrid_trainer

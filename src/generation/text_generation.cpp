@@ -170,11 +170,6 @@ void check(const GenerationSettings& settings) {
   StopStrings{settings.stop};
 }
 
-std::optional<double> GenerationResult::tokens_per_second() const {
-  if (tokens < 2 || seconds <= 0) return {};
-  return static_cast<double>(tokens - 1) / seconds;
-}
-
 std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::string& prompt,
                                         ControlText control) {
   const std::vector<std::int32_t> ids =

@@ -4,10 +4,10 @@
 #include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/nn/dropout.h"
 #include "hybrid_trainer/nn/norm.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "src/models/decode_pass.h"
+#include "src/models/decode_recording.h"
+#include "src/models/sequence_to_sequence.h"
 
 namespace hybrid_trainer {
 
@@ -18,22 +18,6 @@ FirstDeviations usual_deviations(const ModelConfig& config) {
   return {.embedding = config.initializer_range.value_or(kUsual),
           .matrix = matrix,
           .projection = matrix / std::sqrt(2.0 * static_cast<double>(config.layers))};
-}
-
-std::vector<std::unique_ptr<ResidualBlock>> make_blocks(const DecoderSpec& spec,
-                                                        std::int64_t layers, const Stream& stream) {
-  std::vector<std::unique_ptr<ResidualBlock>> blocks;
-  std::uint64_t site = 1;  // of dropout; 0 is the embedding's
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, i));
-    require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
-    const std::string index = concat(".", i);
-    blocks.push_back(
-        std::make_unique<ResidualBlock>(ModuleName("h" + index, spec.files.layers + index),
-                                        spec.residual, kind->second, site, stream));
-    site += kind->second.size();
-  }
-  return blocks;
 }
 
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
@@ -82,12 +66,104 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary) {
 
 namespace {
 
-std::unique_ptr<Norm> norm_if(bool exists, const ModuleName& name, const DecoderSpec& spec,
-                              std::int64_t width, const Stream& stream) {
-  return exists ? make_norm(name, width, spec.residual.norm, stream) : nullptr;
+BlockStack::Spec decoder_blocks(const DecoderSpec& spec, std::int64_t layers) {
+  BlockStack::Spec blocks{
+      .name = ModuleName("h", spec.files.layers),
+      .layers = layers,
+      .layer =
+          [&spec](std::int64_t block) {
+            const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, block));
+            require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
+            return kind->second;
+          },
+      .residual = spec.residual,
+      .drops_input = true};
+  if (spec.final_norm) blocks.final_norm = ModuleName("ln_f", spec.files.final_norm);
+  return blocks;
 }
 
+/// Whether the branches that keep anything can do what `can` asks for.
+bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState::*can)() const) {
+  return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
+    return std::ranges::all_of(
+        block, [&](const auto& state) { return state == nullptr || ((*state).*can)(); });
+  });
+}
+
+/// Calls visit(state) for each branch that keeps anything.
+template <class Visit>
+void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visit) {
+  for (ResidualBlock::State& block : blocks)
+    for (const auto& state : block)
+      if (state) visit(*state);
+}
+
+/// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.
+Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
+                 const Stream& stream) {
+  const std::int64_t rows = std::ssize(texts) * time;
+  const Stream host(MemoryPool::create("host"));
+  const Tensor places = Tensor::empty({2, rows}, DType::kI32, MemoryKind::kData, host);
+  auto* const to = places.data<std::int32_t>();
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int64_t text = texts[static_cast<std::size_t>(row / time)];
+    const std::int64_t position = state.position(text) + row % time;
+    require(position > 0 && position < state.room().tokens,
+            "decoder: tokens follow texts that have begun, within the state's room");
+    to[row] = static_cast<std::int32_t>(text);
+    to[rows + row] = static_cast<std::int32_t>(position);
+  }
+  return wait_for_device(places, stream);
+}
+
+/// A tape whose pass is of a batch's sources, while this lives.
+class SourceTape {
+ public:
+  SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)
+      : tape_(tape), first_token_(tape.pass().first_token) {
+    tape_.set_positions(Tensor());  // those of the batch are of its texts
+    tape_.set_segment(tape.pass().carry, first_token_ / batch.tokens_per_example() * places);
+  }
+  ~SourceTape() { tape_.set_segment(tape_.pass().carry, first_token_); }
+  SourceTape(const SourceTape&) = delete;
+  SourceTape& operator=(const SourceTape&) = delete;
+
+ private:
+  ActivationTape& tape_;
+  std::int64_t first_token_;
+};
+
 }  // namespace
+
+/// What each branch of the blocks keeps of texts.
+class Decoder::States final : public DecodeState {
+ public:
+  using DecodeState::DecodeState;
+  bool can_rewind() const override { return all_can(blocks, &BranchState::can_rewind); }
+  bool can_keep() const override { return all_can(blocks, &BranchState::can_keep); }
+  bool can_record() const { return all_can(blocks, &BranchState::can_record); }
+  std::vector<ResidualBlock::State> blocks;
+  DecodeRecording recording;
+
+ private:
+  void grow_caches(std::int64_t tokens, const Stream& stream) override {
+    const MemoryLabel label("keys and values");
+    recording.drop();
+    for_each_state(blocks, [&](BranchState& state) { state.grow(tokens, stream); });
+  }
+  void keep_states(std::int64_t text, const Stream& stream) override {
+    const MemoryLabel label("states of recurrences");
+    for_each_state(blocks, [&](BranchState& state) { state.keep(text, stream); });
+  }
+  void return_states(std::int64_t text, const Stream& stream) override {
+    for_each_state(blocks, [&](BranchState& state) { state.go_back(text, stream); });
+  }
+  void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
+                     const Stream& stream) override {
+    const MemoryLabel label("keys and values");
+    for_each_state(blocks, [&](BranchState& state) { state.branch(parents, tokens, stream); });
+  }
+};
 
 Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
                  const Stream& stream)
@@ -100,11 +176,10 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                   .scales_tokens_alone = spec.scales_tokens_alone,
                   .first_position = spec.first_position},
                  stream),
-      blocks_(make_blocks(spec, config.layers, stream)),
-      embedding_norm_(norm_if(spec.embedding_norm, {"ln_e", spec.files.embedding_norm}, spec,
-                              config.width, stream)),
-      final_norm_(
-          norm_if(spec.final_norm, {"ln_f", spec.files.final_norm}, spec, config.width, stream)),
+      blocks_(decoder_blocks(spec, config.layers), stream),
+      embedding_norm_(spec.embedding_norm ? make_norm({"ln_e", spec.files.embedding_norm},
+                                                      config.width, spec.residual.norm, stream)
+                                          : nullptr),
       own_head_(spec.tied_head ? std::optional<Parameter>()
                                : Parameter("lm_head.weight", embedding_.tokens().shape(),
                                            Role::kHead, stream)),
@@ -113,7 +188,8 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                                                            Role::kVector, stream)
                                 : std::nullopt),
       head_(head_table(), config.vocabulary, spec.logit_cap, static_cast<float>(spec.logit_scale),
-            head_bias_ ? &*head_bias_ : nullptr) {
+            head_bias_ ? &*head_bias_ : nullptr),
+      source_(spec.source) {
   const Shape table{config.vocabulary, config.width};  // without padding
   embedding_.tokens().set_in_files({{spec.files.tokens + ".weight", table}});
   if (embedding_.has_positions())
@@ -128,7 +204,12 @@ Decoder::Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64
                                .may_be_missing = true}});
   if (spec.tied_head) embedding_.tokens().add_contributor();  // the head
   initialize(spec.deviations, seed, stream);
+  if (!spec.make_encoder) return;
+  encoder_ = spec.make_encoder(embedding_.shared_tokens());
+  encoder_->initialize(spec.deviations, seed, stream);
 }
+
+Decoder::~Decoder() = default;
 
 void Decoder::initialize(const FirstDeviations& deviations, std::uint64_t seed,
                          const Stream& stream) {
@@ -145,22 +226,28 @@ double Decoder::flops_of(const Shape& targets) {
   const double head = (head_table().trainable() ? 6.0 : 4.0) *
                       static_cast<double>(config_.vocabulary * config_.width);
   const TokenFlops blocks = blocks_.flops(targets[1]);
-  return (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
+  const double texts =
+      (head + blocks.forward + blocks.backward) * static_cast<double>(targets.elements());
+  if (!encoder_) return texts;
+  const TokenFlops source = encoder_->flops();
+  const double backward = encoder_->trains() ? source.backward : 0;
+  return texts + (source.forward + backward) * static_cast<double>(targets[0]);
 }
 
 double Decoder::recomputed_flops_of(const Shape& targets, double share) {
-  return blocks_.recomputed_flops(targets[1], share) * static_cast<double>(targets.elements());
+  const double texts =
+      blocks_.recomputed_flops(targets[1], share) * static_cast<double>(targets.elements());
+  if (!encoder_ || !encoder_->trains()) return texts;
+  return texts + encoder_->recomputed_flops(share) * static_cast<double>(targets[0]);
 }
 
 std::vector<std::string> Decoder::parts() const {
-  std::vector<std::string> parts{"w*e.*"};
-  for (const std::string& block : blocks_.names()) parts.push_back(block + ".*");
+  std::vector<std::string> parts;
+  if (encoder_) parts = encoder_->parts();
+  parts.emplace_back("w*e.*");
+  for (std::string& pattern : blocks_.patterns()) parts.push_back(std::move(pattern));
   if (own_head_) parts.emplace_back("lm_head.*");
   return parts;
-}
-
-void Decoder::read_documents(const Pass& pass, const Stream& stream) {
-  for (const auto& table : rotary_) table->read_documents(pass.positions, stream);
 }
 
 Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream) {
@@ -172,14 +259,7 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
   const MemoryLabel label("embedding");  // blocks name what they allocate themselves
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
-  drop(x, tape.pass(), stream);
-  x = blocks_.forward(std::move(x), tape, stream);
-  const MemoryLabel norm_label("ln_f");
-  return final_norm_ ? final_norm_->forward(x, tape, stream) : x;
-}
-
-bool Decoder::goes_in_segments() const {
-  return !embedding_.has_positions() && blocks_.goes_in_segments();
+  return blocks_.forward(std::move(x), tape, stream);
 }
 
 std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
@@ -192,8 +272,28 @@ bool Decoder::goes_by_segments(const Batch& batch, const Pass& pass) const {
   return pass.states != nullptr || segments(batch.tokens_per_example(), pass.segment) > 1;
 }
 
+/// Encodes the batch's sources for the layers that attend to them.
+void Decoder::read_source(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  source_->set(encoder_->forward(batch, tape, stream), encoder_->lengths(batch));
+}
+
 Tensor Decoder::forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                         const Stream& stream) {
+  if (!encoder_) return text_loss(batch, gradient_scale, tape, stream);
+  {
+    const SourceTape of_sources(tape, batch, encoder_->places());
+    const bool trains = tape.keeps() && encoder_->trains();
+    source_->want_gradient(trains);
+    ForwardOnlyTape passing(tape.pass());
+    read_source(batch, tape.keeps() && !trains ? passing : tape, stream);
+  }
+  const Tensor loss = text_loss(batch, gradient_scale, tape, stream);
+  if (!tape.keeps()) source_->drop();
+  return loss;
+}
+
+Tensor Decoder::text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                          const Stream& stream) {
   tape.set_gradient_scale(gradient_scale);
   if (goes_by_segments(batch, tape.pass()))
     return segmented_.forward(batch, gradient_scale, tape, *this, stream);
@@ -228,8 +328,20 @@ void Decoder::losses(const Tensor& of_rows, const Tensor& x, const Batch& batch,
 }
 
 void Decoder::backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
-  if (goes_by_segments(batch, tape.pass())) return segmented_.backward(batch, tape, *this, stream);
-  backward_from_losses(batch, tape, stream);
+  if (goes_by_segments(batch, tape.pass())) {
+    segmented_.backward(batch, tape, *this, stream);
+  } else {
+    backward_from_losses(batch, tape, stream);
+  }
+  if (encoder_) source_backward(batch, tape, stream);
+}
+
+void Decoder::source_backward(const Batch& batch, ActivationTape& tape, const Stream& stream) {
+  const Tensor gradient = source_->take_gradient();
+  source_->drop();
+  if (!gradient) return;
+  const SourceTape of_sources(tape, batch, encoder_->places());
+  encoder_->backward(batch, gradient, tape, stream);
 }
 
 void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, const Stream& stream) {
@@ -237,29 +349,49 @@ void Decoder::backward_from_losses(const Batch& batch, ActivationTape& tape, con
   const MemoryLabel label("head");
   const Tensor& tokens = batch.at("tokens");
   Tensor dx = head_.backward(tape, stream).view({tokens.size(0), tokens.size(1), config_.width});
-  if (final_norm_) dx = final_norm_->backward(dx, tape, stream);
   dx = blocks_.backward(std::move(dx), tape, stream);
-  drop(dx, tape.pass(), stream);
   if (embedding_norm_) dx = embedding_norm_->backward(dx, tape, stream);
   embedding_.backward(dx, tokens, tape.pass(), stream);
 }
 
-/// Dropout after the embedding, site 0; the same call on the gradient drops the same elements.
-void Decoder::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
-  if (config_.dropout == 0 || !pass.training) return;
-  apply_dropout(x, static_cast<float>(config_.dropout), pass, 0, stream);
-}
-
 void Decoder::visit_parameters(const ParameterVisitor& visit) {
+  if (encoder_) encoder_->visit_parameters(visit);
   embedding_.visit_parameters(visit);
   if (embedding_norm_) embedding_norm_->visit_parameters(visit);
   blocks_.visit_parameters(visit);
-  if (final_norm_) final_norm_->visit_parameters(visit);
   if (own_head_) visit(*own_head_);
   if (head_bias_) visit(*head_bias_);
 }
 
+void Decoder::visit_linears(const LinearVisitor& visit) {
+  if (encoder_) encoder_->visit_linears(visit);
+  blocks_.visit_linears(visit);
+}
+
+Batch Decoder::with_sources(Batch batch, const Stream& stream) const {
+  if (!encoder_) return batch;
+  std::vector<NamedTensor> tensors = batch.tensors();
+  for (NamedTensor& source : encoder_->empty_sources(batch.size(), stream))
+    tensors.push_back(std::move(source));
+  Batch whole(std::move(tensors), batch.tokens_per_example());
+  whole.set_targets(batch.targets());
+  return whole;
+}
+
+void Decoder::encode(const Batch& sources, const Pass& pass, const Stream& stream) {
+  if (!encoder_) return;
+  ForwardOnlyTape tape(pass);
+  tape.set_positions(Tensor());
+  read_source(sources, tape, stream);
+}
+
+void Decoder::set_texts_per_source(std::int64_t texts) {
+  if (encoder_) source_->set_texts_per_source(texts);
+}
+
 Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& stream) {
+  require(!encoder_ || (source_->values().defined() && source_->values().size(0) == tokens.size(0)),
+          "logits: a sequence-to-sequence model first encodes as many sources as there are texts");
   ForwardOnlyTape tape(pass);
   const Tensor x = hidden_of(tokens, tape, stream);
   return head_.logits(x.view({tokens.elements(), config_.width}), stream);
@@ -274,7 +406,7 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dty
   require(room.texts > 0 && room.tokens > 0 && room.tokens <= config_.context,
           "decoder: room for texts beyond the context");
   const MemoryLabel label("keys and values");
-  auto state = std::make_unique<BlockStates>(room);
+  auto state = std::make_unique<States>(room);
   state->blocks = blocks_.make_states(room, dtype, stream);
   return state;
 }
@@ -282,8 +414,47 @@ std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dty
 Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                             DecodeState& state, std::int64_t last, const Pass& pass,
                             const Stream& stream) {
-  DecodePass next({embedding_, embedding_norm_.get(), blocks_, final_norm_.get(), head_}, *this);
-  return next.next_logits(tokens, texts, dynamic_cast<BlockStates&>(state), last, pass, stream);
+  auto& states = dynamic_cast<States&>(state);
+  const std::int64_t batch = tokens.size(0), time = tokens.size(1);
+  require(std::ssize(texts) == batch && (batch == 1 || time == 1),
+          "decoder: of several texts one token each may follow");
+  require(last >= 1 && last <= time, "decoder: logits are of tokens that are given");
+  Tensor logits;
+  if (batch == 1 && states.position(texts.front()) == 0) {
+    logits = decode(tokens, {.begun = texts.front()}, states, last, pass, stream);
+  } else {
+    // Positions and texts are on the device, so that it can be recorded.
+    const Tensor places = places_of(texts, time, states, stream);
+    const Batch following({{"tokens", tokens},
+                           {"texts", places.rows(0, 1).view(tokens.shape())},
+                           {"positions", places.rows(1, 2).view(tokens.shape())}},
+                          time);
+    const bool is_many = batch == 1 && time > kMostSingly;
+    const auto enqueue = [&](const Batch& next, const Stream& on) {
+      Pass step = pass;
+      step.positions = next.at("positions");
+      DecodeTexts where{.each = next.at("texts").view({next.tokens()})};
+      if (is_many) where.alone = texts.front();
+      return decode(next.at("tokens"), where, states, last, step, on);
+    };
+    logits = is_many || !states.can_record()
+                 ? enqueue(following, stream)
+                 : states.recording.run(*this, last, following, enqueue, stream);
+  }
+  for (const std::int64_t text : texts) states.advance(time, text);
+  return logits;
+}
+
+/// Lets tokens go through the layers behind the texts that the states keep.
+Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
+                       std::int64_t last, const Pass& pass, const Stream& stream) {
+  const std::int64_t batch = tokens.size(0), rows = tokens.elements();
+  ForwardOnlyTape tape(pass);
+  Tensor x = embedding_.forward(tokens, pass, stream);
+  if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
+  x = blocks_.decode(std::move(x), texts, states.blocks, pass, stream);
+  const Tensor wanted = x.as_rows().rows(batch > 1 ? 0 : rows - last, rows);
+  return head_.logits(blocks_.normed(wanted, tape, stream), stream);
 }
 
 std::int64_t Decoder::parameter_count() {

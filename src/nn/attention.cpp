@@ -41,14 +41,6 @@ void AttentionGate::put_without_gates(const Tensor& dproduct, const Tensor& dqkv
   kernels::copy_columns({to, 2 * columns_}, {from, columns_}, from.size(1) - columns_, stream);
 }
 
-void AttentionSinks::backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
-                              const Stream& stream) {
-  GradientContribution dsinks(sinks_, stream);
-  if (!dsinks.wanted()) return;
-  kernels::attention_sinks_backward(dsinks.gradient(), dsinks.next_mode(), dy, y, log_sum_exp,
-                                    acquire(stream), stream);
-}
-
 /// All queries together are one head as wide as they are, and likewise all keys.
 HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads,
                      std::int64_t head_size, const kernels::RmsNormSpec& norm, bool whole,
@@ -74,11 +66,6 @@ void HeadNorms::backward(const Tensor& dqkv, const Tensor& qkv, const Stream& st
   };
   part(queries_, query_heads_);
   part(keys_, key_heads_);
-}
-
-void HeadNorms::visit_parameters(const ParameterVisitor& visit) {
-  visit(queries_);
-  visit(keys_);
 }
 
 HeadPreparation::HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream)
@@ -117,10 +104,6 @@ void HeadPreparation::backward(const Tensor& dqkv, const Tensor& from,
     kernels::clip_backward(dqkv, dqkv, normed, limit_, stream);
   }
   if (norms_) norms_->backward(dqkv, from, stream);
-}
-
-void HeadPreparation::visit_parameters(const ParameterVisitor& visit) {
-  if (norms_) norms_->visit_parameters(visit);
 }
 
 namespace {
@@ -214,11 +197,6 @@ Pass CarriedKeys::joined(const Pass& pass, std::int64_t time, const Stream& stre
   return joined;
 }
 
-std::int64_t CarriedKeys::positions_end(const Pass& pass, std::int64_t time) const {
-  if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
-  return before(pass) + time;
-}
-
 Tensor CarriedKeys::backward(const Tensor& djoined, const Pass& pass, const Stream& stream) const {
   if (pass.carry == nullptr) return djoined;
   SegmentCarry::Slot& carried = slot(pass);
@@ -259,7 +237,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
   first_.weight().set_blocks(first_.weight().shape()[0] / head_size_);
   if (spec.gated) gate_.emplace(inner());
-  if (spec.sinks) sinks_.emplace(name / "sinks", heads_.queries, stream);
+  if (spec.sinks) sinks_.emplace(name / "sinks", Shape{heads_.queries}, Role::kVector, stream);
   if (relative_) relative_->join(heads_.queries);
   require(!spec.gated || spec.taps == 0, "attention: it has gates or a convolution, not both");
   if (spec.taps > 0)
@@ -268,23 +246,6 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
         TokenConvolution::Spec{
             .channels = first_.weight().shape()[0], .taps = spec.taps, .sum = {.silu = false}},
         stream);
-}
-
-bool Attention::goes_in_segments() const {
-  return heads_.window > 0 && !heads_.two_way && !convolution_ && !relative_ &&
-         !heads_.pattern.is_on() && preparation_.is_relative();
-}
-
-TokenFlops Attention::flops(std::int64_t time) const {
-  const double products = 4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner());
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = products, .backward = 2 * products, .attended = products};
-}
-
-KeptNumbers Attention::kept() const {
-  const auto product = static_cast<double>(first_.weight().shape()[0]),
-             attended = static_cast<double>(inner());
-  return {product + attended, product + attended, product + attended, product};
 }
 
 /// The gradient of what the heads attended to, from that of the branch, with gates between.
@@ -354,6 +315,15 @@ Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTap
   return projection_.product(gate_->apply(y, product, stream), residual, tape.pass(), stream);
 }
 
+void Attention::sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                               const Stream& stream) {
+  if (!sinks_) return;
+  GradientContribution dsinks(*sinks_, stream);
+  if (!dsinks.wanted()) return;
+  kernels::attention_sinks_backward(dsinks.gradient(), dsinks.next_mode(), dy, y, log_sum_exp,
+                                    held_sinks(stream), stream);
+}
+
 Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   Tensor dattention = gate_ ? Tensor{} : projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), product = tape.take(stream);
@@ -373,7 +343,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
     kernels::attention_backward(dqkv, dout, out, log_sum_exp, qkv, pass.positions, heads, stream);
     if (relative_)
       relative_->backward({dout, out, log_sum_exp, qkv, pass.positions}, heads, stream);
-    if (sinks_) sinks_->backward(dout, out, log_sum_exp, stream);
+    sinks_backward(dout, out, log_sum_exp, stream);
   }
   preparation_.backward(dqkv, preparation_.changes() ? joined(product, pass, stream) : Tensor{},
                         turns, pass, stream);
@@ -419,17 +389,11 @@ std::unique_ptr<BranchState> Attention::make_state(TextRoom room, DType dtype,
   return cache;
 }
 
-void Attention::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                           const Stream& stream) {
-  TwoProductBranch::initialize(deviations, seed, stream);
-  if (convolution_) convolution_->initialize(seed, stream);
-}
-
 void Attention::visit_parameters(const ParameterVisitor& visit) {
   first_.visit_parameters(visit);
   if (convolution_) convolution_->visit_parameters(visit);
   preparation_.visit_parameters(visit);
-  if (sinks_) sinks_->visit_parameters(visit);
+  if (sinks_) visit(*sinks_);
   projection_.visit_parameters(visit);
 }
 

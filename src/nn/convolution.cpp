@@ -122,15 +122,6 @@ void Convolution::write_parameter_gradients(GradientContribution& dweight,
     kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }
 
-Tensor Convolution::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  return backward(dy, true, tape, stream);
-}
-
-void Convolution::backward_parameters(const Tensor& dy, ActivationTape& tape,
-                                      const Stream& stream) {
-  backward(dy, false, tape, stream);
-}
-
 /// Without `wants_input` returns nothing.
 Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape& tape,
                              const Stream& stream) {
@@ -152,11 +143,6 @@ Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape&
   return dx;
 }
 
-void Convolution::visit_parameters(const ParameterVisitor& visit) {
-  visit(weight_);
-  if (bias_) visit(*bias_);
-}
-
 void Convolution::initialize(std::uint64_t seed, const Stream& stream) {
   const double bound = 1 / std::sqrt(static_cast<double>(weight_.shape()[1]));
   initialize_uniform(weight_, bound, seed, stream);
@@ -166,10 +152,6 @@ void Convolution::initialize(std::uint64_t seed, const Stream& stream) {
 TokenFlops Convolution::flops(const Shape& x) const {
   const double product = 2.0 * static_cast<double>(output_shape(x).elements() * weight_.shape()[1]);
   return {product, weight_.trainable() ? 2 * product : product};
-}
-
-double Convolution::kept_numbers(const Shape& x) const {
-  return weight_.trainable() ? static_cast<double>(x.elements()) : 0;
 }
 
 Tensor MeanPooling::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
@@ -266,17 +248,6 @@ Tensor PatchEmbedding::forward(const Tensor& x, ActivationTape& tape, const Stre
   return y.view({x.size(0), tokens(x.shape()), projection_.spec().outputs});
 }
 
-Tensor PatchEmbedding::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Shape windows = projection_.output_shape(tape.take_shape());
-  return projection_.backward(dy.view(windows), tape, stream);
-}
-
-void PatchEmbedding::backward_parameters(const Tensor& dy, ActivationTape& tape,
-                                         const Stream& stream) {
-  const Shape windows = projection_.output_shape(tape.take_shape());
-  projection_.backward_parameters(dy.view(windows), tape, stream);
-}
-
 SpeechStem::SpeechStem(std::int64_t features, std::int64_t places, std::int64_t width,
                        const Stream& stream)
     : features_(features),
@@ -315,12 +286,6 @@ void SpeechStem::add_positions(const Tensor& x, const Pass& pass, const Stream& 
     const Tensor one = x.rows(i, i + 1).view({places_, x.size(2)});
     kernels::add(one, one, positions, stream);
   }
-}
-
-void SpeechStem::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  second_.visit_parameters(visit);
-  visit(positions_);
 }
 
 void SpeechStem::initialize(const FirstDeviations& deviations, std::uint64_t seed,

@@ -110,10 +110,6 @@ Tensor CrossAttention::forward(const Tensor& x, const Tensor& residual, Activati
   return projection_.forward(y, residual, tape, stream);
 }
 
-Tensor CrossAttention::rebuild(const Tensor& queries, const Pass& pass, const Stream& stream) {
-  return keys_values(pass_of_source(pass, queries), stream);
-}
-
 Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Tensor dattended = projection_.backward(dy, tape, stream);
   const Tensor log_sum_exp = tape.take(stream), y = tape.take(stream), kv = tape.take(stream),
@@ -172,17 +168,6 @@ std::unique_ptr<BranchState> CrossAttention::make_state(TextRoom, DType, const S
   return std::make_unique<SourceState>();
 }
 
-void CrossAttention::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                                const Stream& stream) {
-  TwoProductBranch::initialize(deviations, seed, stream);
-  initialize_normal(source_keys_.weight(), deviations.matrix, seed, stream);
-}
-
-double CrossAttention::source_share() const {
-  if (source_length_ == 0 || text_length_ == 0) return 1;
-  return static_cast<double>(source_length_) / static_cast<double>(text_length_);
-}
-
 TokenFlops CrossAttention::flops(std::int64_t time) const {
   const double keys =
       source_length_ > 0 ? static_cast<double>(source_length_) : static_cast<double>(time);
@@ -200,18 +185,6 @@ TokenFlops CrossAttention::flops(std::int64_t time) const {
 KeptNumbers CrossAttention::kept() const {
   const double always = 2 * inner(), all = always + source_share() * key_numbers();
   return {all, all, all, always};
-}
-
-void CrossAttention::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  source_keys_.visit_parameters(visit);
-  projection_.visit_parameters(visit);
-}
-
-void CrossAttention::visit_linears(const LinearVisitor& visit) {
-  visit(first_);
-  visit(source_keys_);
-  visit(projection_);
 }
 
 }  // namespace hybrid_trainer

@@ -84,9 +84,4 @@ void Embedding::backward(const Tensor& dy, const Tensor& tokens, const Pass& pas
                               apart ? Tensor{} : read, mode, dy, tokens, stream);
 }
 
-void Embedding::visit_parameters(const ParameterVisitor& visit) {
-  if (owns_tokens_) visit(*tokens_);
-  if (positions_) visit(*positions_);
-}
-
 }  // namespace hybrid_trainer

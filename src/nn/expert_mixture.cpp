@@ -369,11 +369,6 @@ ExpertMixture::ExpertMixture(const ModuleName& name, const Spec& spec, const Str
   shared_ = std::make_unique<GatedFeedForward>(shared_name(name, spec), shared_spec(spec), stream);
 }
 
-Tensor ExpertMixture::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
-                              const Stream& stream) {
-  return forward(x, residual, GroupedLinear::Wanted::kAll, tape, stream);
-}
-
 Tensor ExpertMixture::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
                              BranchState*, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);

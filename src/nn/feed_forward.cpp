@@ -4,14 +4,10 @@ namespace hybrid_trainer {
 
 FeedForward::FeedForward(const ModuleName& name, const Spec& spec, const Stream& stream)
     : TwoProductBranch{Linear(name / "c_fc", spec.width, spec.inner_width, stream, spec.biases),
-                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases)},
+                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases),
+                       Rebuild::kActivated},
       exact_gelu_(spec.exact_gelu) {
   set_files(name, spec.files, {});
-}
-
-KeptNumbers FeedForward::kept() const {
-  const auto inner = static_cast<double>(projection_.weight().shape()[1]);
-  return {2 * inner, inner, inner, inner};
 }
 
 Tensor FeedForward::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -74,14 +70,10 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
 
 GatedFeedForward::GatedFeedForward(const ModuleName& name, const Spec& spec, const Stream& stream)
     : TwoProductBranch{Linear(name / "c_fc", spec.width, 2 * spec.inner_width, stream, spec.biases),
-                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases)},
+                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases),
+                       Rebuild::kActivated},
       gate_(spec.gate) {
   set_files(name, spec.files, {spec.inner_width, spec.inner_width});
-}
-
-KeptNumbers GatedFeedForward::kept() const {
-  const auto inner = static_cast<double>(projection_.weight().shape()[1]);
-  return {3 * inner, 2 * inner, 2 * inner, 2 * inner};
 }
 
 Tensor GatedFeedForward::rebuild(const Tensor& source, const Pass&, const Stream& stream) {

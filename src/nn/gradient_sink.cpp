@@ -16,11 +16,6 @@ void ResidentGradients::allocate(const std::vector<Parameter*>& parameters, cons
   }
 }
 
-Tensor ResidentGradients::gradient(const Parameter& parameter) const {
-  const auto found = gradients_.find(&parameter);
-  return found == gradients_.end() ? Tensor{} : found->second;
-}
-
 GradientContribution::GradientContribution(Parameter& parameter, const Stream& stream,
                                            bool backward, DType writes)
     : parameter_(parameter),
@@ -62,16 +57,6 @@ void RoundedGradients::allocate(const std::vector<Parameter*>& parameters, const
     const DType dtype = parameter->role() == Role::kVector ? DType::kF32 : DType::kBF16;
     gradient.kept = Tensor::empty(parameter->shape(), dtype, MemoryKind::kGradients, stream);
   }
-}
-
-void RoundedGradients::free() {
-  wait_until_read_();
-  gradients_.clear();
-}
-
-Tensor RoundedGradients::gradient(const Parameter& parameter) const {
-  const auto found = gradients_.find(&parameter);
-  return found == gradients_.end() ? Tensor{} : found->second.kept;
 }
 
 Tensor RoundedGradients::memory_for(const Parameter& parameter, bool adds, DType writes,

@@ -56,10 +56,6 @@ void KeyValueCache::branch(std::span<const std::int64_t> parents, std::int64_t t
   }
 }
 
-void KeyValueCache::go_back(std::int64_t text, const Stream& stream) {
-  if (rows) copy(rows.rows(text, text + 1), kept_rows.rows(text, text + 1), stream);
-}
-
 void KeyValueCache::attend(const Tensor& y, const Tensor& qkv, const DecodeTexts& texts,
                            const Pass& pass, const kernels::AttentionSpec& heads,
                            const Stream& stream) const {

@@ -17,7 +17,9 @@ struct KeyValueCache final : BranchState {
   bool can_rewind() const override { return !rows; }
   bool can_keep() const override { return true; }
   void keep(std::int64_t text, const Stream& stream) override;
-  void go_back(std::int64_t text, const Stream& stream) override;
+  void go_back(std::int64_t text, const Stream& stream) override {
+    if (rows) copy(rows.rows(text, text + 1), kept_rows.rows(text, text + 1), stream);
+  }
   void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
               const Stream& stream) override;
   /// Keeps the keys and values of tokens, and lets their queries attend to all of their texts. Tokens

@@ -60,12 +60,6 @@ LowRankAdapter::LowRankAdapter(const std::string& name, std::int64_t inputs, std
                      stream);
 }
 
-void LowRankAdapter::visit_parameters(const ParameterVisitor& visit) {
-  visit(a_);
-  visit(b_);
-  if (magnitude_) visit(*magnitude_);
-}
-
 Tensor LowRankAdapter::dropped(const Tensor& x, const Pass& pass, const Stream& stream,
                                const TokenRows& rows) const {
   if (spec_.dropout == 0 || !pass.training) return x;
@@ -240,10 +234,6 @@ void Linear::set_in_files(const std::vector<std::string>& modules,
   }
   weight_.set_in_files(std::move(weights));
   if (bias_) bias_->set_in_files(std::move(biases));
-}
-
-Tensor Linear::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
-  return forward(x, Tensor{}, tape, stream);
 }
 
 Tensor Linear::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,

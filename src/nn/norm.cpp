@@ -23,10 +23,6 @@ Tensor LayerNorm::normalized(const Tensor& x, const Tensor& mean, const Tensor& 
   return y;
 }
 
-Tensor LayerNorm::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
-  return normalized(source, Tensor{}, Tensor{}, stream);
-}
-
 Tensor LayerNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   const std::int64_t rows = x.elements() / weight_.elements();
   Tensor mean, rstd;
@@ -53,11 +49,6 @@ void LayerNorm::write_backward(const Tensor& dx, kernels::GradientMode mode, con
                                x.view(rows), mean, rstd, weight_.acquire_master(stream), stream);
 }
 
-void LayerNorm::visit_parameters(const ParameterVisitor& visit) {
-  visit(weight_);
-  visit(bias_);
-}
-
 Parameter rms_norm_gain(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
                         const Stream& stream) {
   Parameter weight(name / "weight", {width}, Role::kVector, stream);
@@ -75,10 +66,6 @@ Tensor RmsNorm::normalized(const Tensor& x, const Tensor& rstd, const Stream& st
   kernels::rms_norm_forward(y.view(rows), rstd, x.view(rows), weight_.acquire_master(stream), spec_,
                             stream);
   return y;
-}
-
-Tensor RmsNorm::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
-  return normalized(source, Tensor{}, stream);
 }
 
 Tensor RmsNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
@@ -140,10 +127,6 @@ Tensor GroupNorm::normalized(const Tensor& x, const Tensor& mean, const Tensor& 
   return y;
 }
 
-Tensor GroupNorm::rebuild(const Tensor& source, const Pass&, const Stream& stream) {
-  return normalized(source, Tensor{}, Tensor{}, stream);
-}
-
 Tensor GroupNorm::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   if (x.shape().rank() < 2 || x.size(x.shape().rank() - 1) != spec_.channels) {
     throw ShapeMismatch(concat(weight_.name(), ": its input is ", x.shape().text(),
@@ -173,11 +156,6 @@ Tensor GroupNorm::backward(const Tensor& dy, ActivationTape& tape, const Stream&
                                dbias.gradient_or_scratch(), mode, dy.view(shape), x.view(shape),
                                mean, rstd, weight_.acquire_master(stream), stream);
   return dx;
-}
-
-void GroupNorm::visit_parameters(const ParameterVisitor& visit) {
-  visit(weight_);
-  visit(bias_);
 }
 
 }  // namespace hybrid_trainer

@@ -80,11 +80,6 @@ void Parameter::be_part(std::int64_t first, std::int64_t whole) {
   whole_elements_ = whole;
 }
 
-void Parameter::compute_in(DType dtype, const Stream& stream) {
-  const MemoryLabel label(name_);
-  storage_->compute_in(role_ == Role::kVector ? DType::kF32 : own_dtype_.value_or(dtype), stream);
-}
-
 void Parameter::begin_gradient(GradientSink& sink, std::int64_t micro_batches) {
   sink_ = &sink;
   expected_ = contributors_ * micro_batches;
@@ -102,8 +97,6 @@ void Parameter::leave(const GradientSink& sink) {
   sink_ = nullptr;
   contributed_ = 0;
 }
-
-Tensor Parameter::gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
 
 Tensor Parameter::gradient_to_write(DType writes, const Stream& stream) const {
   const MemoryLabel label(name_);

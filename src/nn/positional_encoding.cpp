@@ -87,14 +87,6 @@ RotaryScaling RotaryScaling::resolved(std::int64_t context) const {
   return whole;
 }
 
-std::int64_t RotaryTable::original_context() const {
-  return scaling_.original_context > 0 ? scaling_.original_context : context_;
-}
-
-bool RotaryTable::depends_on_documents(std::int64_t length) const {
-  return is_dynamic() && length > original_context();
-}
-
 std::vector<float> RotaryTable::frequencies(std::int64_t length) const {
   const auto size = static_cast<double>(head_size_);
   const auto original = static_cast<double>(original_context());

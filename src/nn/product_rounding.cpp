@@ -34,18 +34,6 @@ void MagnitudeHistory::allocate(const Stream& stream, const Stream& host) {
   wait_for_upload(stream);
 }
 
-Tensor MagnitudeHistory::expected(std::size_t tensor) const {
-  const auto at = static_cast<std::int64_t>(tensor);
-  return expected_.rows(at, at + 1);
-}
-
-Tensor MagnitudeHistory::current(std::size_t tensor) const {
-  const auto at = static_cast<std::int64_t>(tensor);
-  return current_.rows(at, at + 1);
-}
-
-void MagnitudeHistory::clear(const Stream& stream) const { fill_zero(current_, stream); }
-
 std::vector<float> MagnitudeHistory::wait_for_current(const Stream& stream) const {
   std::vector<float> largest(tensors_);
   if (stream.device().simulated) return largest;

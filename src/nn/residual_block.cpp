@@ -117,11 +117,6 @@ ResidualBlock::State ResidualBlock::make_state(TextRoom room, DType dtype,
   return state;
 }
 
-void ResidualBlock::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                               const Stream& stream) {
-  for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
-}
-
 bool ResidualBlock::goes_in_segments() const {
   return std::ranges::all_of(parts_,
                              [](const Part& part) { return part.branch->goes_in_segments(); });
@@ -161,14 +156,6 @@ void ResidualBlock::visit_parameters(const ParameterVisitor& visit) {
   }
 }
 
-void ResidualBlock::visit_linears(const LinearVisitor& visit) {
-  for (const Part& part : parts_) part.branch->visit_linears(visit);
-}
-
-void ResidualBlock::visit_routings(const RoutingVisitor& visit) {
-  for (const Part& part : parts_) part.branch->visit_routings(visit);
-}
-
 Recomputation::Recomputation(std::span<const BlockKept> blocks, double share) {
   double all = 0;
   for (const BlockKept& kept : blocks) all += kept.front() - kept.back();
@@ -189,12 +176,29 @@ Rebuild Recomputation::rebuild(std::size_t block) const {
   return static_cast<Rebuild>(level);
 }
 
-BlockStack::BlockStack(std::vector<std::unique_ptr<ResidualBlock>> blocks)
-    : blocks_(std::move(blocks)) {
-  for (const auto& block : blocks_) kept_.push_back(block->kept());
+BlockStack::BlockStack(const Spec& spec, const Stream& stream)
+    : input_dropout_(spec.drops_input ? spec.residual.dropout : 0), input_site_(spec.first_site) {
+  std::uint64_t site = spec.first_site + (spec.drops_input ? 1 : 0);
+  for (std::int64_t i = 0; i < spec.layers; ++i) {
+    const LayerSpec layer = spec.layer(i);
+    blocks_.push_back(std::make_unique<ResidualBlock>(spec.name / ModuleName(std::to_string(i)),
+                                                      spec.residual, layer, site, stream));
+    kept_.push_back(blocks_.back()->kept());
+    site += layer.size();
+  }
+  if (!spec.final_norm) return;
+  norm_name_ = spec.final_norm->here;
+  final_norm_ = make_norm(*spec.final_norm, spec.residual.width, spec.residual.norm, stream);
+}
+
+/// The same call on the gradient drops the same elements.
+void BlockStack::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
+  if (input_dropout_ != 0 && pass.training)
+    apply_dropout(x, input_dropout_, pass, input_site_, stream);
 }
 
 Tensor BlockStack::forward(Tensor x, ActivationTape& tape, const Stream& stream) {
+  drop(x, tape.pass(), stream);
   const Recomputation again = recomputation(tape);
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     tape.set_rebuild(again.rebuild(i));
@@ -202,16 +206,24 @@ Tensor BlockStack::forward(Tensor x, ActivationTape& tape, const Stream& stream)
                        : blocks_[i]->forward(x, tape, stream);
   }
   tape.set_rebuild(Rebuild::kNothing);
-  return x;
+  return normed(x, tape, stream);
 }
 
 Tensor BlockStack::backward(Tensor dy, ActivationTape& tape, const Stream& stream) {
+  if (final_norm_) dy = final_norm_->backward(dy, tape, stream);
   const Recomputation again = recomputation(tape);
   for (std::size_t i = blocks_.size(); i-- > 0;) {
     dy = again.whole(i) ? CheckpointedModule(*blocks_[i]).backward(dy, tape, stream)
                         : blocks_[i]->backward(dy, tape, stream);
   }
+  drop(dy, tape.pass(), stream);
   return dy;
+}
+
+Tensor BlockStack::normed(const Tensor& x, ActivationTape& tape, const Stream& stream) {
+  if (!final_norm_) return x;
+  const MemoryLabel label(norm_name_);
+  return final_norm_->forward(x, tape, stream);
 }
 
 Tensor BlockStack::decode(Tensor x, const DecodeTexts& texts,
@@ -227,11 +239,6 @@ std::vector<ResidualBlock::State> BlockStack::make_states(TextRoom room, DType d
   std::vector<ResidualBlock::State> states;
   for (const auto& block : blocks_) states.push_back(block->make_state(room, dtype, stream));
   return states;
-}
-
-void BlockStack::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                            const Stream& stream) {
-  for (auto& block : blocks_) block->initialize(deviations, seed, stream);
 }
 
 bool BlockStack::goes_in_segments() const {
@@ -262,22 +269,10 @@ double BlockStack::recomputed_flops(std::int64_t time, double share) const {
   return all;
 }
 
-std::vector<std::string> BlockStack::names() const {
-  std::vector<std::string> names;
-  for (const auto& block : blocks_) names.push_back(block->name());
-  return names;
-}
-
-void BlockStack::visit_parameters(const ParameterVisitor& visit) {
-  for (auto& block : blocks_) block->visit_parameters(visit);
-}
-
-void BlockStack::visit_linears(const LinearVisitor& visit) {
-  for (auto& block : blocks_) block->visit_linears(visit);
-}
-
-void BlockStack::visit_routings(const RoutingVisitor& visit) {
-  for (auto& block : blocks_) block->visit_routings(visit);
+std::vector<std::string> BlockStack::patterns() const {
+  std::vector<std::string> patterns;
+  for (const auto& block : blocks_) patterns.push_back(block->name() + ".*");
+  return patterns;
 }
 
 }  // namespace hybrid_trainer

@@ -31,15 +31,6 @@ void BranchState::branch(std::span<const std::int64_t>, std::int64_t, const Stre
       "a beam search do; want one beam");
 }
 
-Tensor ResidualBranch::decode(const Tensor& x, const Tensor& residual, const DecodeTexts&,
-                              BranchState*, const Pass& pass, const Stream& stream) {
-  ForwardOnlyTape tape(pass);
-  return forward(x, residual, tape, stream);
-}
-
-TwoProductBranch::TwoProductBranch(Linear first, Linear projection)
-    : first_(std::move(first)), projection_(std::move(projection)) {}
-
 void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,
                                  std::vector<std::int64_t> rows) {
   if (files.first.empty()) return;
@@ -55,24 +46,12 @@ void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,
                            files.transposed);
 }
 
-void TwoProductBranch::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                                  const Stream& stream) {
-  initialize_normal(first_.weight(), deviations.matrix, seed, stream);
-  initialize_normal(projection_.weight(), deviations.projection, seed, stream);
-}
-
-TokenFlops TwoProductBranch::flops(std::int64_t) const {
-  return first_.flops() + projection_.flops();
-}
-
-void TwoProductBranch::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  projection_.visit_parameters(visit);
-}
-
-void TwoProductBranch::visit_linears(const LinearVisitor& visit) {
-  visit(first_);
-  visit(projection_);
+KeptNumbers TwoProductBranch::kept() const {
+  KeptNumbers numbers;
+  numbers.fill(static_cast<double>(first_.weight().shape()[0]));
+  for (std::size_t level = 0; level < static_cast<std::size_t>(recomputed_); ++level)
+    numbers[level] += static_cast<double>(projection_.weight().shape()[1]);
+  return numbers;
 }
 
 }  // namespace hybrid_trainer

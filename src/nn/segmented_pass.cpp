@@ -24,10 +24,6 @@ void SegmentCarry::begin(const std::vector<State>& firsts) {
   for (std::size_t i = 0; i < firsts.size(); ++i) slots_[i].first = firsts[i];
 }
 
-void SegmentCarry::go_on() {
-  for (Slot& slot : slots_) slot = {.first = slot.last};
-}
-
 std::vector<SegmentCarry::State> SegmentCarry::lasts() const {
   std::vector<State> states;
   for (const Slot& slot : slots_) states.push_back(slot.last);
@@ -41,17 +37,11 @@ void SegmentCarry::save_firsts(ActivationTape& tape, const Stream& stream) const
   }
 }
 
-void SegmentCarry::begin_backward() { end(); }
-
 void SegmentCarry::take_firsts(ActivationTape& tape, const Stream& stream) {
   for (std::size_t i = slots_.size(); i-- > 0;) {
     slots_[i].first.scan = tape.take(stream);
     slots_[i].first.rows = tape.take(stream);
   }
-}
-
-void SegmentCarry::go_back() {
-  for (Slot& slot : slots_) slot = {.dlast = slot.dfirst};
 }
 
 void SegmentCarry::end() {
@@ -141,8 +131,6 @@ void RowStates::remember(std::int64_t first, const std::vector<SegmentCarry::Sta
   }
 }
 
-void RowStates::commit() { std::swap(now_, next_); }
-
 void RowStates::save(State& state) const {
   state.integers["carried.branches"] = std::ssize(now_);
   for (std::size_t i = 0; i < now_.size(); ++i) {
@@ -163,11 +151,6 @@ void RowStates::load(const State& state, const Stream& stream) {
   };
   for (std::size_t i = 0; i < now_.size(); ++i)
     now_[i] = {read(concat("carried.", i, ".rows")), read(concat("carried.", i, ".scan"))};
-}
-
-std::int64_t SegmentedPass::segments(const Batch& batch, const Pass& pass) {
-  const std::int64_t time = batch.tokens_per_example();
-  return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
 }
 
 Batch SegmentedPass::enter(const Batch& batch, std::int64_t index, ActivationTape& tape,

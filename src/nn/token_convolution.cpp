@@ -92,9 +92,4 @@ void TokenConvolution::initialize(std::uint64_t seed, const Stream& stream) {
   initialize_uniform(weight_, 1 / std::sqrt(static_cast<double>(spec_.taps)), seed, stream);
 }
 
-void TokenConvolution::visit_parameters(const ParameterVisitor& visit) {
-  visit(weight_);
-  if (bias_) visit(*bias_);
-}
-
 }  // namespace hybrid_trainer

@@ -63,18 +63,10 @@ Tensor LiveWeight::acquire(DType dtype, const Stream& stream) {
   });
 }
 
-void LiveWeight::release(DType dtype, Use, const Stream&) noexcept {
-  if (dtype != live_.dtype()) widened_.release();
-}
-
 void LiveWeight::compute_in(DType dtype, const Stream& stream) {
   if (dtype == live_.dtype()) return;
   live_ = Tensor::empty(live_.shape(), dtype, MemoryKind::kParameters, stream);
   refresh_compute_copy(stream);
-}
-
-void LiveWeight::refresh_compute_copy(const Stream& stream) {
-  refresh_from(StagedTensor(master_, Use::kRead, stream, master_.pool() != stream.pool()), stream);
 }
 
 void LiveWeight::refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row) {

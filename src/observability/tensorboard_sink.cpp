@@ -164,6 +164,95 @@ std::string as_code(const std::string& text) {
   return code;
 }
 
+}  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  std::uint32_t rest = 0xFFFFFFFF;
+  for (const char byte : bytes)
+    rest = (rest >> 8) ^ kRemainders[(rest ^ static_cast<unsigned char>(byte)) & 0xFF];
+  return ~rest;
+}
+
+/// Turns a run's records into the records of a TensorBoard event file: a length, the event, and a
+/// masked CRC-32C of each. The event is a message of tensorflow/core/util/event.proto.
+class TensorBoardEvents {
+ public:
+  /// `begin`: of the run, in seconds since 1970.
+  explicit TensorBoardEvents(double begin) : begin_(begin) {}
+  double begin() const { return begin_; }
+  /// What a file starts with: its version, the word that all that was read before is void, and the
+  /// run's settings as text at step 0.
+  std::string preface(const std::string& settings) const;
+  /// One event with every number that the record has. Its time is the run's begin and the seconds
+  /// of all records so far.
+  std::string of(const StepRecord& record);
+
+ private:
+  double begin_;
+  double seconds_ = 0;
+};
+
+/// The first record of a file.
+struct EventFileStart {
+  double begin = 0;       // of the run
+  std::size_t bytes = 0;  // of the record, which without the others makes a file of no steps
+};
+
+std::string TensorBoardEvents::preface(const std::string& settings) const {
+  constexpr std::int64_t kStart = 1;
+  auto version = event_at(begin_, 0);
+  version.bytes(EventField::kFileVersion, "brain.Event:2")
+      .message(EventField::kSource, ProtobufMessage().bytes(1, kWriter));
+  auto restart = event_at(begin_, 0);
+  restart.message(EventField::kSession, ProtobufMessage().integer(1, kStart));
+  SummaryMaker summary;
+  summary.text("configuration", as_code(settings));
+  auto configuration = event_at(begin_, 0);
+  configuration.message(EventField::kSummary, summary.summary());
+  return framed(version) + framed(restart) + framed(configuration);
+}
+
+std::string TensorBoardEvents::of(const StepRecord& record) {
+  if (std::isfinite(record.seconds)) seconds_ += record.seconds;
+  SummaryMaker summary;
+  summary.number("loss/train", record.loss);
+  summary.number("loss/validation", record.validation_loss);
+  summary.number("loss/validation_of_average", record.average_validation_loss);
+  summary.number("loss/predicted", record.predicted_loss);
+  summary.number("learning_rate", record.learning_rate);
+  summary.number("gradient_norm", record.gradient_norm);
+  summary.number("tokens_per_second", record.tokens_per_second);
+  summary.number("memory/device_peak_bytes", static_cast<double>(record.device_memory.peak_total));
+  summary.number("memory/host_bytes", static_cast<double>(record.host_memory.live_total));
+  summary.number("phase", static_cast<double>(record.phase));
+  summary.number("predictions/kept_fraction", record.kept_fraction);
+  summary.number("predictions/confidence", record.confidence);
+  summary.number("cost", record.cost);
+  if (!record.event.empty()) summary.text("decisions", as_code(record.event));
+  auto event = event_at(begin_ + seconds_, record.step);
+  event.message(EventField::kSummary, summary.summary());
+  return framed(event);
+}
+
+/// Of a file that starts with these bytes; none where TensorBoardEvents did not write it.
+std::optional<EventFileStart> start_of_events(std::string_view start) {
+  constexpr std::size_t kHeader = 12, kTime = 9, kFooter = 4;  // of the time: its key and 8 bytes
+  if (start.size() < kHeader + kTime) return {};
+  std::uint64_t length = 0, time = 0;
+  for (std::size_t i = 8; i-- > 0;) {
+    length = length << 8 | static_cast<unsigned char>(start[i]);
+    time = time << 8 | static_cast<unsigned char>(start[kHeader + 1 + i]);
+  }
+  const std::string_view event = start.substr(kHeader, length);
+  const char key = static_cast<char>(EventField::kWallTime << 3 | 1);
+  if (event.size() < length || event.size() < kTime || event.front() != key ||
+      event.find(kWriter) == event.npos)
+    return {};
+  return EventFileStart{std::bit_cast<double>(time), kHeader + event.size() + kFooter};
+}
+
+namespace {
+
 constexpr const char* kNameStart = "events.out.tfevents.";
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
 /// A TensorBoard that reads a file waits for ever if the file goes, so it stays a while, without steps.
@@ -259,91 +348,6 @@ std::int64_t write_events(const fs::path& path, TensorBoardEvents& events, const
 }
 
 }  // namespace
-
-std::uint32_t crc32c(std::string_view bytes) {
-  std::uint32_t rest = 0xFFFFFFFF;
-  for (const char byte : bytes)
-    rest = (rest >> 8) ^ kRemainders[(rest ^ static_cast<unsigned char>(byte)) & 0xFF];
-  return ~rest;
-}
-
-/// Turns a run's records into the records of a TensorBoard event file: a length, the event, and a
-/// masked CRC-32C of each. The event is a message of tensorflow/core/util/event.proto.
-class TensorBoardEvents {
- public:
-  /// `begin`: of the run, in seconds since 1970.
-  explicit TensorBoardEvents(double begin) : begin_(begin) {}
-  double begin() const { return begin_; }
-  /// What a file starts with: its version, the word that all that was read before is void, and the
-  /// run's settings as text at step 0.
-  std::string preface(const std::string& settings) const;
-  /// One event with every number that the record has. Its time is the run's begin and the seconds
-  /// of all records so far.
-  std::string of(const StepRecord& record);
-
- private:
-  double begin_;
-  double seconds_ = 0;
-};
-
-/// The first record of a file.
-struct EventFileStart {
-  double begin = 0;       // of the run
-  std::size_t bytes = 0;  // of the record, which without the others makes a file of no steps
-};
-
-std::string TensorBoardEvents::preface(const std::string& settings) const {
-  constexpr std::int64_t kStart = 1;
-  auto version = event_at(begin_, 0);
-  version.bytes(EventField::kFileVersion, "brain.Event:2")
-      .message(EventField::kSource, ProtobufMessage().bytes(1, kWriter));
-  auto restart = event_at(begin_, 0);
-  restart.message(EventField::kSession, ProtobufMessage().integer(1, kStart));
-  SummaryMaker summary;
-  summary.text("configuration", as_code(settings));
-  auto configuration = event_at(begin_, 0);
-  configuration.message(EventField::kSummary, summary.summary());
-  return framed(version) + framed(restart) + framed(configuration);
-}
-
-std::string TensorBoardEvents::of(const StepRecord& record) {
-  if (std::isfinite(record.seconds)) seconds_ += record.seconds;
-  SummaryMaker summary;
-  summary.number("loss/train", record.loss);
-  summary.number("loss/validation", record.validation_loss);
-  summary.number("loss/validation_of_average", record.average_validation_loss);
-  summary.number("loss/predicted", record.predicted_loss);
-  summary.number("learning_rate", record.learning_rate);
-  summary.number("gradient_norm", record.gradient_norm);
-  summary.number("tokens_per_second", record.tokens_per_second);
-  summary.number("memory/device_peak_bytes", static_cast<double>(record.device_memory.peak_total));
-  summary.number("memory/host_bytes", static_cast<double>(record.host_memory.live_total));
-  summary.number("phase", static_cast<double>(record.phase));
-  summary.number("predictions/kept_fraction", record.kept_fraction);
-  summary.number("predictions/confidence", record.confidence);
-  summary.number("cost", record.cost);
-  if (!record.event.empty()) summary.text("decisions", as_code(record.event));
-  auto event = event_at(begin_ + seconds_, record.step);
-  event.message(EventField::kSummary, summary.summary());
-  return framed(event);
-}
-
-/// Of a file that starts with these bytes; none where TensorBoardEvents did not write it.
-std::optional<EventFileStart> start_of_events(std::string_view start) {
-  constexpr std::size_t kHeader = 12, kTime = 9, kFooter = 4;  // of the time: its key and 8 bytes
-  if (start.size() < kHeader + kTime) return {};
-  std::uint64_t length = 0, time = 0;
-  for (std::size_t i = 8; i-- > 0;) {
-    length = length << 8 | static_cast<unsigned char>(start[i]);
-    time = time << 8 | static_cast<unsigned char>(start[kHeader + 1 + i]);
-  }
-  const std::string_view event = start.substr(kHeader, length);
-  const char key = static_cast<char>(EventField::kWallTime << 3 | 1);
-  if (event.size() < length || event.size() < kTime || event.front() != key ||
-      event.find(kWriter) == event.npos)
-    return {};
-  return EventFileStart{std::bit_cast<double>(time), kHeader + event.size() + kFooter};
-}
 
 TensorBoardSink::TensorBoardSink(fs::path folder, fs::path metrics, std::string settings)
     : folder_(std::move(folder)), metrics_(std::move(metrics)), settings_(std::move(settings)) {

@@ -206,8 +206,8 @@ void ForecastUpdates::wait_for_exact_weights(const Stream& stream) {
   for (const Group& group : groups_) group.on_device->free_workspace();
 }
 
-void ForecastUpdates::save(State& state) const {
-  LateUpdates::save(state);
+void ForecastUpdates::save_late(State& state) const {
+  LateUpdates::save_late(state);
   if (!is_saved(state)) return;
   visit_kept_forecasts(exact_.all(), place(step_ - 1),
                        [&](UpdateForecast forecast, const std::string& key) {
@@ -218,8 +218,8 @@ void ForecastUpdates::save(State& state) const {
                        });
 }
 
-void ForecastUpdates::load(const State& state, const std::vector<float>& rates,
-                           const Stream& stream) {
+void ForecastUpdates::load_late(const State& state, const std::vector<float>& rates,
+                                const Stream& stream) {
   if (!is_saved(state)) return;
   allocate(stream);
   const std::int64_t step = state.integer("speculation.step");
@@ -231,7 +231,7 @@ void ForecastUpdates::load(const State& state, const std::vector<float>& rates,
                              wait_and_take(tensor, state, concat(key, ".", part), exact_.host());
                          });
                        });
-  LateUpdates::load(state, rates, stream);
+  LateUpdates::load_late(state, rates, stream);
 }
 
 RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,

@@ -11,12 +11,33 @@ LateUpdates::LateUpdates(const OptimizerConfig& config, const std::vector<Parame
                          const SpeculationSettings& settings, const Stream& device,
                          const std::shared_ptr<MemoryPool>& host, const Stream& home)
     : lag_(settings.lag),
+      weights_(parameters.size()),
       exact_(config, parameters, settings, device, host, home),
       arrived_(static_cast<std::size_t>(settings.lag)),
       worker_(settings.worker_threads, !device.device().simulated) {}
 
-void LateUpdates::update_now(std::size_t index, float learning_rate, float gradient_scale,
-                             const Stream& stream) {
+void LateUpdates::begin_step(const Stream&) {
+  require(!is_late_, "updates are pending; wait_for_exact_weights first");
+  exact_.begin_step();
+  ++steps_;
+}
+
+void LateUpdates::write_momentum_directions(const std::vector<Tensor>&, float, const Stream&) {
+  require(false, "an optimizer whose state is elsewhere gives no momentum directions");
+}
+
+void LateUpdates::visit_state(const StateVisitor& visit) {
+  worker_.wait_until_idle();
+  exact_.visit_state(visit);
+}
+
+void LateUpdates::set_steps_taken(std::int64_t steps) {
+  steps_ = steps;
+  exact_.optimizer().set_steps_taken(steps);
+}
+
+void LateUpdates::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                                const Stream& stream) {
   for (ExactWeight& weight : exact_.of_parameter(index)) {
     if (!weight.parameter->gradient()) return;
     const Tensor gradient = gradient_now(weight, stream);
@@ -46,7 +67,7 @@ void LateUpdates::free_buffers() {
   for (ExactWeight& weight : exact_.all()) weight.gradients.free();
 }
 
-void LateUpdates::begin(const std::vector<float>& rates, const Stream& stream) {
+void LateUpdates::begin_lag(const std::vector<float>& rates, const Stream& stream) {
   if (is_late_) return;
   try {
     allocate(stream);
@@ -80,8 +101,10 @@ void LateUpdates::send(const LateStep& step, const Stream& stream) {
   sent_.record(stream);
 }
 
-ArrivedUpdate LateUpdates::wait_for_step(const LateStep& step, const Stream& stream) {
+ArrivedUpdate LateUpdates::wait_for_late_step(const LateStep& step, const Stream& stream) {
+  if (step.finite) ++steps_;
   ArrivedUpdate result;
+  result.is_late = true;
   result.waited_seconds = wait_for_forecast();
   result.lag = static_cast<std::int64_t>(flying_.size());
   if (result.waited_seconds > 0) ++use_.waits;
@@ -127,8 +150,8 @@ SpeculationUse LateUpdates::use() const {
 }
 
 /// The newest forecast is not kept: it follows from the exact state.
-void LateUpdates::save(State& state) const {
-  const bool is_under_way = is_late_ && step_ > 0;  // else begin() makes the same anew
+void LateUpdates::save_late(State& state) const {
+  const bool is_under_way = is_late_ && step_ > 0;  // else begin_lag() makes the same anew
   state.integers["speculation.late"] = is_under_way ? 1 : 0;
   if (!is_under_way) return;
   state.integers["speculation.step"] = step_;
@@ -153,7 +176,8 @@ bool LateUpdates::is_saved(const State& state) {
   return state.integers.contains("speculation.late") && state.integer("speculation.late") != 0;
 }
 
-void LateUpdates::load(const State& state, const std::vector<float>& rates, const Stream& stream) {
+void LateUpdates::load_late(const State& state, const std::vector<float>& rates,
+                            const Stream& stream) {
   if (!is_saved(state)) return;
   allocate(stream);
   is_late_ = true;

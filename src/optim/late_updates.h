@@ -9,26 +9,33 @@ namespace hybrid_trainer {
 
 /// The two sides of a SpeculativeOptimizer: exact weights and state with the worker, and what is in
 /// flight. Steps since the lag began are counted from 0; gradient k and composition k end step k.
-class LateUpdates {
+class LateUpdates : public SpeculativeOptimizer {
  public:
   LateUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
               const SpeculationSettings& settings, const Stream& device,
               const std::shared_ptr<MemoryPool>& host, const Stream& home);
-  virtual ~LateUpdates() = default;
 
-  ExactWeights& exact() { return exact_; }
-  /// The exact update of a parameter at lag 0.
-  void update_now(std::size_t index, float learning_rate, float gradient_scale,
-                  const Stream& stream);
-  void begin(const std::vector<float>& rates, const Stream& stream);
-  bool is_late() const { return is_late_; }
-  ArrivedUpdate wait_for_step(const LateStep& step, const Stream& stream);
-  virtual void wait_for_exact_weights(const Stream& stream);
-  virtual void wait_until_gradients_are_sent() {}
-  void wait_until_idle() { worker_.wait_until_idle(); }
-  SpeculationUse use() const;
-  virtual void save(State& state) const;
-  virtual void load(const State& state, const std::vector<float>& rates, const Stream& stream);
+  void begin_step(const Stream& stream) override;
+  std::size_t weights() const override { return weights_; }
+  /// At lag 0.
+  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                     const Stream& stream) override;
+  void end_step(const Stream&) override { exact_.end_step(); }
+  /// Throws Error.
+  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
+                                 const Stream& stream) override;
+  /// Waits for the worker.
+  void visit_state(const StateVisitor& visit) override;
+  void set_steps_taken(std::int64_t steps) override;
+
+  void begin_lag(const std::vector<float>& rates, const Stream& stream) override;
+  bool is_late() const override { return is_late_; }
+  ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream) override;
+  void wait_for_exact_weights(const Stream& stream) override;
+  SpeculationUse use() const override;
+  void save_late(State& state) const override;
+  void load_late(const State& state, const std::vector<float>& rates,
+                 const Stream& stream) override;
 
  protected:
   /// A gradient in flight: what its update is made with.
@@ -63,6 +70,7 @@ class LateUpdates {
   Tensor gradient_here(const ExactWeight& weight, std::int64_t step, const Flying& one) const;
 
   const std::int64_t lag_;
+  const std::size_t weights_;
   ExactWeights exact_;
   bool is_late_ = false;
   std::int64_t step_ = 0;         // of the composition to come
@@ -101,8 +109,9 @@ class ForecastUpdates : public LateUpdates {
                   const std::shared_ptr<MemoryPool>& host, const Stream& home);
   ~ForecastUpdates() override { worker_.stop(); }
   void wait_for_exact_weights(const Stream& stream) override;
-  void save(State& state) const override;
-  void load(const State& state, const std::vector<float>& rates, const Stream& stream) override;
+  void save_late(State& state) const override;
+  void load_late(const State& state, const std::vector<float>& rates,
+                 const Stream& stream) override;
 
  protected:
   void compose(const Stream& stream) override;

@@ -61,25 +61,6 @@ void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, boo
   to.push_back(std::move(rest));
 }
 
-template <class T>
-std::unique_ptr<Optimizer> wrap(std::unique_ptr<Optimizer> other,
-                                std::vector<Parameter*> parameters, const OptimizerConfig& config,
-                                const Stream& home) {
-  return std::make_unique<T>(std::move(other), std::move(parameters), config, home);
-}
-
-/// What is put around an optimizer.
-struct WrapperRow {
-  bool (*is_wanted)(const OptimizerConfig& config);
-  std::unique_ptr<Optimizer> (*wrap)(std::unique_ptr<Optimizer> other,
-                                     std::vector<Parameter*> parameters,
-                                     const OptimizerConfig& config, const Stream& home);
-};
-
-constexpr WrapperRow kWrappers[] = {
-    {[](const OptimizerConfig& config) { return config.slow_momentum > 0; }, wrap<SlowNesterov>},
-};
-
 /// Of a device budget that pages fill at most: no profile of the memory monitor calls that much.
 constexpr std::size_t kPagesPercent = 85;
 
@@ -197,10 +178,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
     where.copies.prefetcher = std::make_shared<Prefetcher>();
   }
   auto made = make_optimizer_of(optimizer_kinds(), config, parameters, stream, where);
-  for (const WrapperRow& row : kWrappers) {
-    if (row.is_wanted(config)) made = row.wrap(std::move(made), parameters, config, home);
-  }
-  return made;
+  if (config.slow_momentum <= 0) return made;
+  return std::make_unique<SlowNesterov>(std::move(made), std::move(parameters), config, home);
 }
 
 std::unique_ptr<Optimizer> make_optimizer_of(std::span<const OptimizerKind> kinds,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/random.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
@@ -12,7 +11,6 @@
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "kernels/backend/machine.h"
 #include "src/core/clock.h"
-#include "src/trainer/model_trainable.h"
 #include "src/trainer/planning/device_memory.h"
 
 namespace hybrid_trainer {
@@ -130,7 +128,7 @@ class Subject {
     return median(seconds);
   }
 
-  const Precision& precision() const { return trainer_.trainable().precision().of(Phase::kFull); }
+  const Precision& precision() const { return trainer_.precision().of(Phase::kFull); }
   DType dtype() const { return precision().dtype; }
   std::int64_t tokens() const { return batch_.tokens(); }
   double flops() { return model_->step_flops(batch_); }

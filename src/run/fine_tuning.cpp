@@ -4,7 +4,7 @@
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/error.h"
-#include "src/config/stretches.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "src/core/clock.h"
 #include "src/core/messages.h"
 #include "src/data/examples/example_rows.h"
@@ -51,22 +51,16 @@ class Pretraining final : public LanguageTask {
         validation_(folder_, Split::kValidation, known_vocabulary(settings)),
         checksum_(sampled_checksum(train_) + sampled_checksum(validation_)) {}
 
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    auto windows = std::make_unique<WindowBatches>(
-        train_, BatchSettings{.batch_size = config.effective_batch(),
-                              .sequence_length = config.data.sequence_length,
-                              .shuffle = config.data.shuffle,
-                              .seed = static_cast<std::uint64_t>(config.training.seed),
-                              .stretches = Stretches(config).batches(),
-                              .goes_on = config.data.carry_state});
-    if (!config.masks()) return windows;
-    return std::make_unique<MaskedBatches>(
-        std::move(windows),
-        config.masking(train_.vocabulary_size().value_or(config.data_vocabulary())));
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return std::make_shared<TokenWindows>(
+        train_, TokenWindows::Settings{.sequence_length = config.data.sequence_length,
+                                       .shifts = config.data.shuffle && !config.data.carry_state,
+                                       .seed = static_cast<std::uint64_t>(config.training.seed),
+                                       .masks = config.masking(train_.vocabulary_size())});
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return window_evaluation(validation_, config, config.data.sequence_length, stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    return TokenWindows::to_measure_on(validation_, config.data.sequence_length,
+                                       config.masking(validation_.vocabulary_size()));
   }
 
  private:
@@ -125,6 +119,9 @@ ExampleFiles files_of(const TrainingRunSettings& settings,
   return files;
 }
 
+/// Most tokens of an answer to a prompt of the validation data.
+constexpr std::int64_t kAnswerTokens = 48;
+
 /// On the rows of examples.
 class FineTuning final : public LanguageTask {
  public:
@@ -138,13 +135,11 @@ class FineTuning final : public LanguageTask {
         end_tokens_(end_tokens_of(data_.train, *tokenizer_)),
         sequence_length_(settings.config.data.sequence_length) {}
 
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return shuffled_batches(examples(config, data_.train, train_references_), config);
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return examples(config, data_.train, train_references_);
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return std::make_unique<OrderedBatches>(
-        examples(config, data_.validation, validation_references_), config.data.batch_size, stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    return examples(config, data_.validation, validation_references_);
   }
 
  private:
@@ -238,38 +233,47 @@ class FineTuning final : public LanguageTask {
     }
     return prompts;
   }
-  std::vector<std::string> answers_of(LossModel& model, const Stream& stream) const {
-    if (hears()) {
-      const std::vector<ExampleRow> clips(data_.validation.begin(),
-                                          data_.validation.begin() + std::ssize(prompts_));
-      auto& language_model = static_cast<LanguageModel&>(model);
-      return texts_written_in(language_model, dtype_of_text(), stream, [&] {
-        return heard_texts(language_model, *tokenizer_, speech_tokens(), clips, dtype_of_text(),
-                           stream, 1);
-      });
-    }
-    if (files_.source) return written_of_sources(static_cast<LanguageModel&>(model), stream);
-    AnswerSettings settings{.end_tokens = end_token_ids_in(files_.tokenizer),
-                            .dtype = dtype_of_text()};
-    settings.end_tokens.insert(settings.end_tokens.end(), end_tokens_.begin(), end_tokens_.end());
-    std::vector<std::vector<std::int32_t>> prompts;
-    for (const HeldOutPrompt& prompt : prompts_) prompts.push_back(prompt.tokens);
-    return greedy_answers(prompts, static_cast<LanguageModel&>(model), *tokenizer_, settings,
-                          stream);
+  std::vector<std::string> answers_of(LossModel& loss_model, const Stream& stream) const {
+    auto& model = static_cast<LanguageModel&>(loss_model);
+    return texts_written_in(model, dtype_of_text(), stream, [&] {
+      return hears()         ? heard_clips(model, stream)
+             : files_.source ? written_of_sources(model, stream)
+                             : written_behind_prompts(model, stream);
+    });
+  }
+  std::vector<std::string> heard_clips(LanguageModel& model, const Stream& stream) const {
+    const std::vector<ExampleRow> clips(data_.validation.begin(),
+                                        data_.validation.begin() + std::ssize(prompts_));
+    return heard_texts(model, *tokenizer_, speech_tokens(), clips, dtype_of_text(), stream, 1);
   }
   /// Of the prompts, which are sources: the likeliest tokens, without a search.
   std::vector<std::string> written_of_sources(LanguageModel& model, const Stream& stream) const {
     SourceWriting writing = source_writing_of(model.config(), files_.generation);
     writing.beams = 1;
     writing.rules.words = tokenizer_->vocabulary_size();
-    writing.set_longest(std::min(writing.search.longest, AnswerSettings{}.most_tokens + 1));
-    return texts_written_in(model, dtype_of_text(), stream, [&] {
-      SourceWriter writer(model, writing, dtype_of_text(), stream);
-      std::vector<std::string> texts;
-      for (const HeldOutPrompt& prompt : prompts_)
-        texts.push_back(readable_text(*tokenizer_, writer.write(prompt.tokens)));
-      return texts;
-    });
+    writing.set_longest(std::min(writing.search.longest, kAnswerTokens + 1));
+    SourceWriter writer(model, writing, dtype_of_text(), stream);
+    std::vector<std::string> texts;
+    for (const HeldOutPrompt& prompt : prompts_)
+      texts.push_back(readable_text(*tokenizer_, writer.write(prompt.tokens)));
+    return texts;
+  }
+  /// Answers to the prompts: the likeliest tokens.
+  std::vector<std::string> written_behind_prompts(LanguageModel& model,
+                                                  const Stream& stream) const {
+    GenerationSettings generation{.tokens = kAnswerTokens,
+                                  .end_tokens = end_token_ids_in(files_.tokenizer)};
+    generation.end_tokens.insert(generation.end_tokens.end(), end_tokens_.begin(),
+                                 end_tokens_.end());
+    generation.sampling.temperature = 0;
+    std::vector<std::string> texts;
+    CachedDecoder decoder(model, dtype_of_text(), stream);
+    for (const HeldOutPrompt& prompt : prompts_) {
+      std::string& text = texts.emplace_back();
+      continue_text(decoder, nullptr, *tokenizer_, prompt.tokens, generation,
+                    [&](std::string_view piece) { text += piece; });
+    }
+    return texts;
   }
   /// f32 if phases differ; evaluations are in f32.
   static DType dtype_of_training(const Beginning& beginning) {
@@ -396,6 +400,7 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& settings) {
 std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const ReadInputs& read) {
   const TrainingRunSettings settings = with_base(given);
   const std::string data = settings.data.string();
+  if (data.empty()) throw UsageError("--data is missing: the folder of `hybrid prepare`");
   const bool wants_rows = settings.config.data.is_rows();
   const bool is_file = std::filesystem::is_regular_file(settings.data);
   const bool are_rows = may_be_examples(settings.data);

@@ -84,18 +84,6 @@ SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& 
   return writing;
 }
 
-std::unique_ptr<EvaluationBatches> window_evaluation(const TokenDataset& dataset,
-                                                     const HybridTrainerConfig& config,
-                                                     std::int64_t sequence_length,
-                                                     const Stream& stream) {
-  auto windows =
-      std::make_unique<EvaluationWindows>(dataset, config.data.batch_size, sequence_length, stream);
-  if (!config.masks()) return windows;
-  return std::make_unique<MaskedEvaluation>(
-      std::move(windows),
-      config.masking(dataset.vocabulary_size().value_or(config.data_vocabulary())));
-}
-
 void ExampleFiles::set_encoder(const ModelConfig& model, const std::vector<ModelFolder>& folders) {
   heard_seconds = hybrid_trainer::heard_seconds(model);
   if (heard_seconds == 0 && !model.encoder.reads_tokens()) return;

@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/files/run_directory.h"
 #include "hybrid_trainer/models/model_config.h"
@@ -24,14 +23,6 @@ std::optional<SourceFormat> source_format_of(const ModelConfig& model, const Gen
 /// How such a model writes: at most as many tokens as its decoder's context. Throws DataError if the
 /// keys name no start token.
 SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& keys);
-
-/// The windows of a split that a run of this configuration is measured on, in batches of
-/// data.batch_size; masked where its objective is. `dataset` must outlive them. Throws as
-/// EvaluationWindows.
-std::unique_ptr<EvaluationBatches> window_evaluation(const TokenDataset& dataset,
-                                                     const HybridTrainerConfig& config,
-                                                     std::int64_t sequence_length,
-                                                     const Stream& stream);
 
 /// Where a run's examples come from.
 struct ExampleFiles {

@@ -86,8 +86,8 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
 /// None of a network that gives no logits.
 std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
                                 const Stream& stream) {
-  if (!find_family(run.config.model.family).is_of_language) return {};
-  return probe_logits(run.model(), what, stream);
+  auto* const model = dynamic_cast<LanguageModel*>(run.network.get());
+  return model == nullptr ? std::vector<float>() : probe_logits(*model, what, stream);
 }
 
 LogitChange compare_logits(const std::vector<float>& before, const std::vector<float>& after,

@@ -106,21 +106,6 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
   return plan.config;
 }
 
-/// The config with what a run was planned with.
-HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config) {
-  const MemoryConfig asked = config.memory;
-  config.memory = run.memory;
-  config.memory.device_budget = asked.device_budget;
-  config.memory.host_budget = asked.host_budget;
-  config.memory.folder = asked.folder;
-  config.memory.timeline = asked.timeline;
-  config.data.batch_size = run.data.batch_size;
-  config.gradient_accumulation = run.gradient_accumulation;
-  config.optimizer.state_bits = run.optimizer.state_bits;
-  config.phases.asynchronous_optimizer.exact_state = run.phases.asynchronous_optimizer.exact_state;
-  return config;
-}
-
 /// Half as large micro-batches, twice as many; false where they do not split.
 bool halve_micro_batches(HybridTrainerConfig& config) {
   if (config.training.cuda_graphs || config.data.batch_size % 2 != 0) return false;
@@ -209,6 +194,20 @@ void check_memory(const HybridTrainerConfig& config, const RankCount& ranks,
 bool has_checkpoint(const RunPaths& paths) {
   return std::filesystem::exists(paths.checkpoints()) &&
          !std::filesystem::is_empty(paths.checkpoints());
+}
+
+HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config) {
+  const MemoryConfig asked = config.memory;
+  config.memory = run.memory;
+  config.memory.device_budget = asked.device_budget;
+  config.memory.host_budget = asked.host_budget;
+  config.memory.folder = asked.folder;
+  config.memory.timeline = asked.timeline;
+  config.data.batch_size = run.data.batch_size;
+  config.gradient_accumulation = run.gradient_accumulation;
+  config.optimizer.state_bits = run.optimizer.state_bits;
+  config.phases.asynchronous_optimizer.exact_state = run.phases.asynchronous_optimizer.exact_state;
+  return config;
 }
 
 HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPaths& paths,

@@ -29,6 +29,9 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
                                 bool resumes, const RankCount& ranks, const ModelRegistry& registry,
                                 std::vector<std::string>& told);
 
+/// The config with what a run was planned with.
+HybridTrainerConfig with_memory_of(const HybridTrainerConfig& run, HybridTrainerConfig config);
+
 /// The step under way; none before the first.
 struct RunMoment {
   std::optional<Phase> phase;

@@ -137,7 +137,7 @@ std::vector<std::string> RunRanks::gather(const std::string& mine) const {
   return ranks_ == nullptr ? std::vector{mine} : ranks_->host_gather(mine);
 }
 
-EvaluationResult RunRanks::evaluate(LossModel& model, EvaluationBatches& batches,
+EvaluationResult RunRanks::evaluate(LossModel& model, const OrderedBatches& batches,
                                     const HybridTrainerConfig& config, const Stream& stream) const {
   EvaluationShare share;
   if (are_several()) {

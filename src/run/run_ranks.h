@@ -2,7 +2,7 @@
 
 #include <fstream>
 
-#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/files/run_directory.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/run_summary.h"
@@ -66,7 +66,7 @@ class RunRanks {
   }
   /// Loss over all batches, of which each rank evaluates some, with the bits of one rank. A
   /// collective; throws as hybrid_trainer::evaluate.
-  EvaluationResult evaluate(LossModel& model, EvaluationBatches& batches,
+  EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches,
                             const HybridTrainerConfig& config, const Stream& stream) const;
   /// What each rank has. A collective.
   std::vector<std::string> gather(const std::string& mine) const;

@@ -3,7 +3,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/output_file.h"
 #include "src/observability/report.h"
-#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 
@@ -29,23 +28,6 @@ void RunRecords::resume_after(std::int64_t step) {
   summary_.steps = step;
   tell(concat("metrics.jsonl holds ", kept, " of the ", step,
               " steps done; the others are missing from its curves and sums"));
-}
-
-void RunRecords::add_use_of(const HybridTrainer& trainer) {
-  summary_.predictions = trainer.machine().statistics().predictions;
-  const RollBacks& roll_backs = trainer.progress().roll_backs;
-  summary_.count(Recovery::kRollBack) = roll_backs.count;  // also of records given up
-  summary_.rolled_back_steps = roll_backs.steps;
-  summary_.learning_rate_factor = roll_backs.rate_factor;
-  const OffloadUse& offload = trainer.trainable().offload().use();
-  summary_.offload = {offload.times, offload.bytes, offload.restore_seconds,
-                      offload.waited_seconds};
-  const SpeculativeOptimizer* const speculation = trainer.trainable().step().speculation();
-  if (!summary_.speculation || speculation == nullptr) return;
-  const SpeculationUse late = speculation->use();
-  summary_.speculation->waits = late.waits;
-  summary_.speculation->worker_seconds = late.worker_seconds;
-  summary_.speculation->wait_seconds = late.wait_seconds;
 }
 
 /// A timeline that cannot be written ends.

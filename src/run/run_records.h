@@ -36,8 +36,6 @@ class RunRecords {
   /// a run resumed from it finds every record up to its step.
   void sync();
   void tell(const std::string& text) { console_.tell(text); }
-  /// What the trainer counted: predictions, what was moved out, late updates.
-  void add_use_of(const HybridTrainer& trainer);
   RunSummary& summary() { return summary_; }
   /// Writes summary.json and report.html, and of answers answers.json and the console's lines.
   void finish(const std::string& settings_text, const ModelTexts& texts);

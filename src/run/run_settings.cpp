@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/config/config_checks.h"
+#include "src/config/stretches.h"
 #include "src/core/machine.h"
 #include "src/distributed/communicator.h"
 #include "src/run/run_files.h"
@@ -54,13 +55,13 @@ TrainingRunSettings with_base(TrainingRunSettings settings) {
   return settings;
 }
 
-std::unique_ptr<const BatchSource> shuffled_batches(DatasetPart part,
-                                                    const HybridTrainerConfig& config) {
-  return std::make_unique<ShuffledBatches>(
-      std::move(part),
-      ShuffledBatches::Settings{.batch_size = config.effective_batch(),
-                                .shuffle = config.data.shuffle,
-                                .seed = static_cast<std::uint64_t>(config.training.seed)});
+ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& config) {
+  return {std::move(part),
+          {.batch_size = config.effective_batch(),
+           .shuffle = config.data.shuffle,
+           .seed = static_cast<std::uint64_t>(config.training.seed),
+           .stretches = Stretches(config).batches(),
+           .rows_go_on = config.data.carry_state}};
 }
 
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/run/task.h"
 #include "hybrid_trainer/run/training_run.h"
-#include "src/data/dataset.h"
 #include "src/model_files/model_folder.h"
 
 namespace hybrid_trainer {
@@ -29,8 +29,7 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
 TrainingRunSettings with_base(TrainingRunSettings settings);
 
 /// A run's batches of data.batch_size · gradient_accumulation.micro_batches of the examples.
-std::unique_ptr<const BatchSource> shuffled_batches(DatasetPart part,
-                                                    const HybridTrainerConfig& config);
+ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& config);
 
 /// The folder of settings.init_from: `opened` where that is its path.
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,

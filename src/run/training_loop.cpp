@@ -5,7 +5,6 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/checkpoint.h"
 #include "src/run/run_ranks.h"
-#include "src/trainer/model_trainable.h"
 
 namespace hybrid_trainer {
 
@@ -19,7 +18,7 @@ bool reaches_multiple(std::int64_t before, std::int64_t count, std::int64_t ever
 /// Epochs that are shorter than this many steps are not each worth a checkpoint.
 constexpr std::int64_t kFewSteps = 10;
 
-CheckpointConfig with_fewer_epochs(CheckpointConfig config, const BatchSource& batches) {
+CheckpointConfig with_fewer_epochs(CheckpointConfig config, const ShuffledBatches& batches) {
   if (config.every_epochs > 0)
     config.every_epochs = std::max(config.every_epochs, batches.epochs_in(kFewSteps));
   return config;
@@ -28,7 +27,7 @@ CheckpointConfig with_fewer_epochs(CheckpointConfig config, const BatchSource& b
 }  // namespace
 
 CheckpointSchedule::CheckpointSchedule(const HybridTrainerConfig& config,
-                                       const BatchSource& batches)
+                                       const ShuffledBatches& batches)
     : config_(with_fewer_epochs(config.checkpoint, batches)),
       counts_minutes_(config.saves_by_time()),
       batches_(batches) {}
@@ -104,7 +103,7 @@ TrainingLoop::Evaluated TrainingLoop::evaluate() {
   const auto read_out = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
-  run_.trainer.trainable().pending().with_exact([&] { found.of_weights = read_out(); });
+  run_.trainer.with_exact([&] { found.of_weights = read_out(); });
   run_.trainer.with_average([&] { found.loss_of_average = read_out().loss; });
   run_.trainer.hold_weights(true);
   return found;
@@ -197,7 +196,7 @@ void TrainingLoop::go_back(const StepRecord& failed) {
 }
 
 void TrainingLoop::compare_weights() {
-  run_.trainer.trainable().pending().with_exact(
+  run_.trainer.with_exact(
       [&] { check_same_weights(run_.ranks, run_.trainer.steps_done(), run_.model, run_.stream); });
 }
 
@@ -214,8 +213,7 @@ void TrainingLoop::settle() {
 /// Where gradients of other ranks are under way, nobody waits for them to say it.
 StepWish TrainingLoop::agree() {
   const StepWish here{run_.interruption.requested(), schedule_.is_due_by_time()};
-  if (const auto late = run_.trainer.trainable().pending().vote_to_stop(here.stops))
-    return {.stops = *late};
+  if (const auto late = run_.trainer.vote_to_stop(here.stops)) return {.stops = *late};
   return run_.ranks.agree(here);
 }
 

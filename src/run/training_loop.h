@@ -1,7 +1,7 @@
 #pragma once
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 #include "src/core/clock.h"
@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 /// depends on the clock: where the steps that are saved change bits, minutes do not count.
 class CheckpointSchedule {
  public:
-  CheckpointSchedule(const HybridTrainerConfig& config, const BatchSource& batches);
+  CheckpointSchedule(const HybridTrainerConfig& config, const ShuffledBatches& batches);
   /// Whether this process has trained for checkpoint.every_minutes since the last checkpoint.
   bool is_due_by_time() const;
   /// Whether checkpoint.every_steps or every_epochs ask for a checkpoint by step `step`, where
@@ -27,7 +27,7 @@ class CheckpointSchedule {
  private:
   const CheckpointConfig config_;
   const bool counts_minutes_;
-  const BatchSource& batches_;
+  const ShuffledBatches& batches_;
   Clock::time_point saved_at_ = Clock::now();
 };
 
@@ -65,7 +65,7 @@ class TrainingLoop {
     const Stream& stream;
     RunRanks& ranks;
     BatchLoader& loader;
-    EvaluationBatches& evaluation;
+    const OrderedBatches& evaluation;
     RunSaving& saving;
     std::string checkpoints;
     LossModel& model;

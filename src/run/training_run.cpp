@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <ostream>
 
-#include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/files/input_file.h"
 #include "hybrid_trainer/run/task.h"
 #include "src/config/config_changes.h"
 #include "src/config/config_checks.h"
+#include "src/core/cuda_runtime.h"
 #include "src/core/machine.h"
 #include "src/core/messages.h"
 #include "src/files/checkpoint.h"
@@ -18,10 +18,8 @@
 #include "src/run/run_ranks.h"
 #include "src/run/run_settings.h"
 #include "src/run/training_loop.h"
-#include "src/trainer/model_trainable.h"
 #include "src/trainer/planning/device_memory.h"
 #include "src/trainer/planning/memory_breakdown.h"
-#include "src/trainer/settings_table.h"
 #include "src/trainer/sharding/rank_links.h"
 
 namespace hybrid_trainer {
@@ -37,6 +35,85 @@ std::vector<NamedText> Task::settings(const HybridTrainerConfig& config, LossMod
 }
 
 namespace {
+
+/// "; embedding by sgd, *.bias by adamw".
+std::string groups_text(const OptimizerConfig& optimizer) {
+  std::vector<std::string> texts;
+  for (const OptimizerGroupConfig& group : optimizer.groups) {
+    const OptimizerConfig own = optimizer.of(group);
+    texts.push_back(concat(group.match, " by ", own.name, " at ", own.learning_rate));
+  }
+  return texts.empty() ? "" : "; " + join(texts);
+}
+
+/// "video.*: recompute 1; fusion.*: lora 16, base nf4".
+std::string parts_line(const HybridTrainerConfig& config) {
+  const FieldNode tree = field_tree(config);
+  std::vector<std::string> parts;
+  for (const FieldNode& part : field_at(tree, "parts")->elements) {
+    std::vector<std::string> keys;
+    for (const FieldNode& key : part.fields)
+      if (!key.left_out) keys.push_back(concat(key.name, " ", field_text(key)));
+    parts.push_back(concat(part.name, ": ", join(keys)));
+  }
+  return join(parts, "; ");
+}
+
+std::string phases_line(const PhaseConfig& phases) {
+  if (phases.max_predict_steps == 0) return "plain training (phases.max_predict_steps is 0)";
+  return concat("warmup ", phases.warmup_steps, ", full ", phases.full_steps, ", predict up to ",
+                phases.max_predict_steps, phases.predict_text());
+}
+
+std::string finder_text(const LearningRateFinderConfig& finder) {
+  if (!finder.is_on()) return "";
+  return concat("; warmup probes every ", finder.interval,
+                " updates whether the learning rate is too low");
+}
+
+/// Of the phases that the run comes into.
+std::string precision_line(const HybridTrainer& trainer, bool predicts) {
+  std::string text;
+  for (Phase phase : kAllPhases) {
+    if (!predicts && (phase == Phase::kPredict || phase == Phase::kCorrect)) continue;
+    const char* const name = precision_name(trainer.precision().of(phase));
+    text += concat(text.empty() ? "" : ", ", name_of(phase), " ", name);
+  }
+  const std::string& reason = trainer.precision().reason();
+  return reason.empty() ? text : concat(text, "; auto is ", reason);
+}
+
+std::string device_line(const Stream& stream) {
+  const Device device = stream.device();
+  if (device.type == DeviceType::kCpu) return "the processor";
+  return concat(name_of(device), ", ", hardware_name_of(device), ", ",
+                units::bytes(stream.pool()->use().fresh_total), " taken for its steps");
+}
+
+/// What a user wants to see before the first step, one setting per line: the task's `rows`, a name and
+/// a text each, then optimizer, phases, precision and machine.
+std::string settings_table(std::vector<std::pair<std::string, std::string>> rows,
+                           const HybridTrainerConfig& config, const HybridTrainer& trainer,
+                           const Stream& stream) {
+  const OptimizerConfig& optimizer = config.optimizer;
+  const std::vector<std::pair<std::string, std::string>> more{
+      {"steps", concat(config.training.steps, ", seed ", config.training.seed)},
+      {"optimizer", concat(optimizer.name, ", learning rate ", optimizer.learning_rate, ", ",
+                           config.schedule.name, " schedule, weight decay ", optimizer.weight_decay,
+                           ", clip ", optimizer.clip_norm, groups_text(optimizer))},
+      {"phases", phases_line(config.phases) + finder_text(config.learning_rate_finder)},
+      {"precision", precision_line(trainer, config.phases.max_predict_steps > 0)},
+      {"device", device_line(stream)},
+      {"machine",
+       concat(processor_info().name, ", ", threads(), " threads, ", name_of(instruction_set()))},
+  };
+  if (!config.parts.empty()) rows.emplace_back("parts", parts_line(config));
+  rows.insert(rows.end(), more.begin(), more.end());
+  std::string text;
+  for (const auto& [name, value] : rows)
+    text += concat("  ", name, std::string(11 - name.size(), ' '), value, "\n");
+  return text;
+}
 
 /// Throws ConfigError where training.steps are less than what a resumed trainer has done.
 void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& trainer) {
@@ -72,8 +149,9 @@ class TrainingRun {
         stream_(make_device_pool(find_device(config_.device, settings.local_rank),
                                  config_.device_budget())),
         host_(make_host_pool(stream_.device(), config_.memory.host_budget.limit())),
-        loader_(task_->batches(config_), config_.data.prefetch_depth, batches_stream()),
-        evaluation_(task_->evaluation(config_, batches_stream())),
+        loader_(shuffled_batches(task_->training(config_), config_), config_.data.prefetch_depth,
+                batches_stream()),
+        evaluation_(task_->validation(config_), config_.data.batch_size, batches_stream()),
         directory_(ranks_.open(settings, config_, *task_)),
         run_{settings.run.string()},
         saving_(run_.checkpoints(), settings),
@@ -110,7 +188,7 @@ class TrainingRun {
   Stream stream_;
   Stream host_;  // of host memory
   BatchLoader loader_;
-  std::unique_ptr<EvaluationBatches> evaluation_;
+  OrderedBatches evaluation_;
   RunDirectory directory_;  // of this rank
   RunPaths run_;            // of all
   RunSaving saving_;
@@ -136,7 +214,7 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
   summary.effective_batch = config_.effective_batch();
   summary.masked = config_.masks();
   for (Phase phase : kAllPhases)
-    summary.phase(phase).precision = precision_name(trainer.trainable().precision().of(phase));
+    summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
 }
 
 /// What is simulated is left out where that fails: the run itself is complete.
@@ -167,7 +245,7 @@ ModelTexts TrainingRun::texts_of(LossModel& model) const {
 RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records) {
   const auto finish = [&](const char* end, const ModelTexts& texts) {
     records.summary().end = end;
-    records.add_use_of(trainer);
+    trainer.add_use_to(records.summary());
     summarise_memory(records);
     records.finish(config_json(config_), texts);
   };
@@ -175,7 +253,7 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
     const bool went_back_before = config_before_ && config_before_->divergence.rolls_back();
     const bool saves_first = config_.divergence.rolls_back() &&  // what it began with
                              (trainer.steps_done() == 0 || !went_back_before);
-    TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, *evaluation_,
+    TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, evaluation_,
                        saving_, run_.checkpoints(), model, trainer, records, now_});
     const RunEnd end = loop.step_to_end(saves_first);
     const bool finished = end == RunEnd::kFinished;

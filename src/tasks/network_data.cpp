@@ -15,10 +15,4 @@ const NetworkDataKinds& network_data_kinds() {
   return kinds;
 }
 
-void refuse_data_file(const std::string& family, const std::filesystem::path& data) {
-  if (data.empty()) return;
-  throw UsageError(concat("--data: got ", data.string(), ", but a ", family,
-                          " learns from examples that it draws itself; leave --data out"));
-}
-
 }  // namespace hybrid_trainer

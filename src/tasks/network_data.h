@@ -4,8 +4,8 @@
 #include <functional>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/nn/network.h"
-#include "src/data/dataset.h"
 #include "src/data/synthetic/synthetic_set.h"
 
 namespace hybrid_trainer {
@@ -81,9 +81,6 @@ std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
 
 /// Whether a folder has folders with pictures, each of which is a class, and no files of rows.
 bool is_folder_of_classes(const std::filesystem::path& path);
-
-/// Throws UsageError where `data` is given to a family that makes its own.
-void refuse_data_file(const std::string& family, const std::filesystem::path& data);
 
 /// Between which numbers those of a tensor must lie, both included.
 struct WholeRange {

@@ -56,7 +56,7 @@ std::vector<Measure> measures_of(Network& network, const Batch& batch, const Pas
   }
 }
 
-std::vector<Measure> measures_of(Network& network, EvaluationBatches& batches, const Pass& pass,
+std::vector<Measure> measures_of(Network& network, const OrderedBatches& batches, const Pass& pass,
                                  const Stream& stream) {
   std::vector<Measure> sums;
   BatchUpload upload;
@@ -158,13 +158,11 @@ class NetworkTask final : public Task {
     base_ = base_of_run(run(), model_);
     return make_run_model(config, base_, places, registry());
   }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return shuffled_batches(data_->training(config), config);
+  DatasetPart training(const HybridTrainerConfig& config) const override {
+    return data_->training(config);
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                const Stream& stream) const override {
-    return std::make_unique<OrderedBatches>(data_->validation(config), config.data.batch_size,
-                                            stream);
+  DatasetPart validation(const HybridTrainerConfig& config) const override {
+    return data_->validation(config);
   }
   void write_export(const RunPaths& run, const std::filesystem::path& output) const override {
     const Stream stream(MemoryPool::create("device"));
@@ -275,7 +273,7 @@ boost::json::object NetworkScore::json() const {
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream) {
   const Stream host(make_host_pool(stream.device()));  // not the run's, whose peak is told
-  OrderedBatches batches(data.validation(config), config.data.batch_size, host);
+  const OrderedBatches batches(data.validation(config), config.data.batch_size, host);
   const EvaluationResult result = evaluate(network, batches, dtype, stream);
   const Pass pass{.training = false, .dtype = dtype};
   return {.loss = result.loss,

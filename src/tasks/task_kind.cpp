@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/fields.h"
 #include "hybrid_trainer/core/memory_pool.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "src/core/messages.h"
 #include "src/generation/evaluation.h"
 #include "src/run/language_task.h"
@@ -28,7 +29,7 @@ void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
 
 /// What is measured on; of clips also which.
 struct MeasuredRows {
-  std::unique_ptr<EvaluationBatches> batches;
+  OrderedBatches batches;
   std::vector<ExampleRow> clips{};
 };
 
@@ -84,8 +85,8 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
                : references_of_base(RunPaths{folder}, PackedRows(data.validation, packing),
                                     config.batch_size, stream);
   const bool are_clips = files.heard_seconds > 0;
-  return {std::make_unique<OrderedBatches>(dataset_of_rows(data.validation, packing, run.config),
-                                           config.batch_size, host),
+  return {OrderedBatches(dataset_of_rows(data.validation, packing, run.config), config.batch_size,
+                         host),
           are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
 }
 
@@ -106,8 +107,10 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
   shards.emplace(data, Split::kValidation, run.config.data_vocabulary());
-  return {window_evaluation(*shards, run.config,
-                            on.length == 0 ? run.config.data.sequence_length : on.length, host)};
+  const auto windows = TokenWindows::to_measure_on(
+      *shards, on.length == 0 ? run.config.data.sequence_length : on.length,
+      run.config.masking(shards->vocabulary_size()));
+  return {OrderedBatches(windows, run.config.data.batch_size, host)};
 }
 
 /// Six digits.
@@ -118,7 +121,7 @@ std::string text_of(double value) {
 }
 
 /// Of pairs of answers there is no perplexity.
-Score pairs_score(const EvaluationResult& result, const std::string& objective) {
+Findings pairs_score(const EvaluationResult& result, const std::string& objective) {
   const EvaluationResult::Preference& found = *result.preference;
   return {concat("loss ", text_of(result.loss), " over ", result.tokens,
                  " pairs; the chosen answer has the larger reward in ",
@@ -132,7 +135,7 @@ Score pairs_score(const EvaluationResult& result, const std::string& objective) 
            {"objective", objective}}};
 }
 
-Score words_score(const EvaluationResult& result, const WordErrors& words) {
+Findings words_score(const EvaluationResult& result, const WordErrors& words) {
   return {concat("loss ", text_of(result.loss), " over ", result.tokens,
                  " tokens; word error rate ", units::fixed(100 * words.rate(), 1), " % of ",
                  words.words, " words (", words.substitutions, " wrong, ", words.deletions,
@@ -146,7 +149,7 @@ Score words_score(const EvaluationResult& result, const WordErrors& words) {
            {"too_many", words.insertions}}};
 }
 
-Score text_score(const EvaluationResult& result, const HybridTrainerConfig& config) {
+Findings text_score(const EvaluationResult& result, const HybridTrainerConfig& config) {
   return {concat("loss ", text_of(result.loss), ", perplexity ", text_of(result.perplexity),
                  " over ", result.tokens, config.masks() ? " masked tokens" : " tokens"),
           {{"loss", result.loss},
@@ -155,8 +158,8 @@ Score text_score(const EvaluationResult& result, const HybridTrainerConfig& conf
            {"objective", config.objective}}};
 }
 
-Score language_score(const TrainedRun& run, const Measuring& on, DType dtype,
-                     const Stream& stream) {
+Findings language_score(const TrainedRun& run, const Measuring& on, DType dtype,
+                        const Stream& stream) {
   if (on.data.empty() && run.data.empty())
     throw UsageError(concat(
         "hybrid eval: --data is missing: ", on.folder,
@@ -171,7 +174,7 @@ Score language_score(const TrainedRun& run, const Measuring& on, DType dtype,
   const GenerationKeys keys = rows.clips.empty() ? GenerationKeys() : generation_keys_of(run);
   keys.require_honored();
   const EvaluationResult result =
-      evaluate(run.model(), *rows.batches, dtype, stream, {}, run.config.memory.segment_length);
+      evaluate(run.model(), rows.batches, dtype, stream, {}, run.config.memory.segment_length);
   if (result.preference) return pairs_score(result, run.config.objective);
   if (rows.clips.empty()) return text_score(result, run.config);
   const SpeechTokens tokens = read_speech_tokens(*run.tokenizer, keys);
@@ -179,7 +182,8 @@ Score language_score(const TrainedRun& run, const Measuring& on, DType dtype,
                      heard_words(run.model(), *run.tokenizer, tokens, rows.clips, dtype, stream));
 }
 
-Score network_score(const TrainedRun& run, const Measuring& on, DType dtype, const Stream& stream) {
+Findings network_score(const TrainedRun& run, const Measuring& on, DType dtype,
+                       const Stream& stream) {
   if (on.length != 0 || !on.control_tokens.empty())
     throw UsageError(
         concat("hybrid eval: ", on.length != 0 ? "--sequence-length" : "--control-tokens",
@@ -189,6 +193,35 @@ Score network_score(const TrainedRun& run, const Measuring& on, DType dtype, con
   return {found.text("\n  "), found.json()};
 }
 
+Findings network_rows(const RowsAsked& asked, const HybridTrainerConfig& given) {
+  if (asked.longest != RowsAsked::kUsualLength || asked.objective != "next_token" ||
+      asked.control_tokens != "tokens")
+    throw UsageError(
+        "hybrid rows: --length, --objective and --control-tokens are of text, and this network "
+        "reads none; leave them out");
+  const auto data = opened_data({.config = given,
+                                 .data = asked.data,
+                                 .model = asked.model.path(),
+                                 .is_trained = asked.is_of_run()});
+  const HybridTrainerConfig config = data->completed(given);
+  const DataFacts facts =
+      asked.shown ? data->example(*asked.shown, config) : data->contents(config);
+  Findings found;
+  std::size_t widest = 0;
+  for (const auto& [name, value] : facts) widest = std::max(widest, name.size());
+  for (const auto& [name, value] : facts) {
+    found.text += concat(found.text.empty() ? "" : "\n", name,
+                         std::string(widest + 2 - name.size(), ' '), value);
+    found.json[name] = value;
+  }
+  if (asked.shown) return found;
+  for (const std::string& note : data->notes()) asked.tell(note);
+  return {concat(data->description(), facts.empty() ? "" : "\n", found.text),
+          {{"data", data->description()},
+           {"contents", std::move(found.json)},
+           {"notes", boost::json::value_from(data->notes())}}};
+}
+
 std::unique_ptr<Task> task_of_network(const TrainingRunSettings& settings, const ReadInputs& read) {
   return network_task(settings, network_data_kinds(), read);
 }
@@ -196,8 +229,18 @@ std::unique_ptr<Task> task_of_network(const TrainingRunSettings& settings, const
 }  // namespace
 
 const TaskKind& task_kind(const ModelConfig& model, const ModelRegistry& registry) {
-  static constexpr TaskKind language{"tokens", language_task, language_score};
-  static constexpr TaskKind network{"examples", task_of_network, network_score};
+  static constexpr TaskKind language{.unit = "tokens",
+                                     .in_sequences = true,
+                                     .has_parts = false,
+                                     .task = language_task,
+                                     .score = language_score,
+                                     .rows = language_rows};
+  static constexpr TaskKind network{.unit = "examples",
+                                    .in_sequences = false,
+                                    .has_parts = true,
+                                    .task = task_of_network,
+                                    .score = network_score,
+                                    .rows = network_rows};
   return find_family(model.family, registry).is_of_language ? language : network;
 }
 

@@ -23,6 +23,12 @@ struct CommandSyntax {
   std::string may_be_empty = {};  // the option that takes an empty value, if any
 };
 
+/// The value of an option that may be left out; `to` is empty then.
+template <class T>
+po::typed_value<T>* optional_value(std::optional<T>& to, const char* value_name) {
+  return po::value<T>()->value_name(value_name)->notifier([&to](const T& given) { to = given; });
+}
+
 /// The operands, those that may be models as model_path has them; the options are in the variables
 /// they are bound to. None if --help was given and
 /// has been printed. Throws UsageError that names what is unknown, missing or unreadable, with the

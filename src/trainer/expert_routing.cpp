@@ -31,28 +31,23 @@ void take_sums(std::vector<double>& all, const Tensor& sums, std::int64_t count,
 
 }  // namespace
 
-std::vector<RoutedExperts*> RouterCopies::all() const {
-  std::vector<RoutedExperts*> found;
-  model_.visit_routings([&](RoutedExperts& experts) { found.push_back(&experts); });
-  return found;
-}
-
 void RouterCopies::take() {
-  for (RoutedExperts* const experts : all())
-    if (!experts->router_before().weight)
-      experts->router_before() = RouterCopy::of(experts->router(), stream_);
+  model_.visit_routings([&](RoutedExperts& experts) {
+    if (!experts.router_before().weight)
+      experts.router_before() = RouterCopy::of(experts.router(), stream_);
+  });
 }
 
 void RouterCopies::drop() {
-  for (RoutedExperts* const experts : all()) experts->router_before() = {};
+  model_.visit_routings([](RoutedExperts& experts) { experts.router_before() = {}; });
 }
 
 void RouterCopies::save(State& state) const {
-  for (RoutedExperts* const experts : all()) {
-    const RouterCopy& copy = experts->router_before();
-    if (copy.weight) state.tensors[key_of(*experts, "weight")] = copy.weight;
-    if (copy.bias) state.tensors[key_of(*experts, "bias")] = copy.bias;
-  }
+  model_.visit_routings([&](RoutedExperts& experts) {
+    const RouterCopy& copy = experts.router_before();
+    if (copy.weight) state.tensors[key_of(experts, "weight")] = copy.weight;
+    if (copy.bias) state.tensors[key_of(experts, "bias")] = copy.bias;
+  });
 }
 
 void RouterCopies::load(const State& state) {
@@ -63,8 +58,9 @@ void RouterCopies::load(const State& state) {
     wait_for_copy(to, found->second, stream_);
     return to;
   };
-  for (RoutedExperts* const experts : all())
-    experts->router_before() = {loaded(*experts, "weight"), loaded(*experts, "bias")};
+  model_.visit_routings([&](RoutedExperts& experts) {
+    experts.router_before() = {loaded(experts, "weight"), loaded(experts, "bias")};
+  });
 }
 
 void move_selection_biases(LossModel& model, Communicator* ranks, const Stream& stream) {

@@ -7,7 +7,7 @@
 #include "hybrid_trainer/nn/expert_mixture.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/step_record.h"
-#include "src/trainer/sharding/rank_links.h"
+#include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
 
@@ -24,7 +24,6 @@ class RouterCopies {
   void load(const State& state);
 
  private:
-  std::vector<RoutedExperts*> all() const;
   LossModel& model_;
   const Stream& stream_;
 };

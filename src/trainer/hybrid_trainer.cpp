@@ -82,16 +82,13 @@ HybridTrainerConfig validated(const HybridTrainerConfig& config) {
 /// Makes the record of each step, and tells what is new in it.
 class StepRecorder {
  public:
-  using Tell = std::function<void(const std::string&)>;
-  /// All must outlive it. `tell` receives each line; `warn` those that ask for attention.
-  StepRecorder(const HybridTrainerConfig& config, const Stretches& stretches,
-               std::shared_ptr<MemoryPool> host_pool, ModelTrainable& trainable,
-               Communicator* ranks, Tell tell, Tell warn);
-  /// All that the record of step number `step` tells but its time. Its event takes the `warnings` so
-  /// far, to which `warn` may add here. Figures are of all ranks, but in Predict steps whose ranks do
-  /// not wait for each other, and for memory; a collective in the other steps.
-  StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
-                    std::string& warnings);
+  /// All must outlive it; `ranks` may be null.
+  StepRecorder(const HybridTrainerConfig& config, std::shared_ptr<MemoryPool> host_pool,
+               ModelTrainable& trainable, Communicator* ranks, TrainerMessages& messages);
+  /// All that the record of step number `step` tells but its time. Its event takes the warnings since
+  /// the last record. Figures are of all ranks, but in Predict steps whose ranks do not wait for each
+  /// other, and for memory; a collective in the other steps.
+  StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch);
   /// Tells of a step's phase, if it is another one than `before`, and of its event.
   void tell_outcome(std::int64_t step, Phase before, const PhaseOutcome& outcome) const;
 
@@ -101,37 +98,32 @@ class StepRecorder {
   void watch_memory(StepRecord& record);
   void tell_stretch(StepRecord& record) const;
 
-  const Stretches& stretches_;
+  const HybridTrainerConfig& config_;
   const std::shared_ptr<MemoryPool> host_pool_;
   ModelTrainable& trainable_;
   Communicator* const ranks_;
-  const Tell tell_, warn_;
-  const bool has_lag_, prefers_, predicts_without_waiting_;
+  TrainerMessages& messages_;
   MemoryMonitor monitor_;
   ExpertWatch experts_;
   MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told
   bool told_leak_ = false;
 };
 
-StepRecorder::StepRecorder(const HybridTrainerConfig& config, const Stretches& stretches,
-                           std::shared_ptr<MemoryPool> host_pool, ModelTrainable& trainable,
-                           Communicator* ranks, Tell tell, Tell warn)
-    : stretches_(stretches),
+StepRecorder::StepRecorder(const HybridTrainerConfig& config, std::shared_ptr<MemoryPool> host_pool,
+                           ModelTrainable& trainable, Communicator* ranks,
+                           TrainerMessages& messages)
+    : config_(config),
       host_pool_(std::move(host_pool)),
       trainable_(trainable),
       ranks_(ranks),
-      tell_(std::move(tell)),
-      warn_(std::move(warn)),
-      has_lag_(!config.phases.traits().skips_backward),
-      prefers_(config.prefers()),
-      predicts_without_waiting_(config.phases.traits().runs_ahead_of_ranks),
+      messages_(messages),
       monitor_(config.device_budget()),
-      experts_(warn_) {}
+      experts_(messages.warner()) {}
 
-StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch,
-                                std::string& warnings) {
+StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome,
+                                const Batch& batch) {
   StepRecord record;
-  record.learning_rate = trainable_.step().learning_rate();
+  record.learning_rate = trainable_.learning_rate();
   record.rate_factor = outcome.rate_factor;
   record.probe_position = outcome.probe_position;
   record.probe_cost = outcome.probe_cost;
@@ -142,14 +134,14 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   record.gradient_norm = outcome.gradient_norm;
   record.predicted_loss = outcome.predicted_loss;
   record.confidence = outcome.confidence;
-  if (has_lag_) record.lag = outcome.lag;
+  if (!config_.phases.traits().skips_backward) record.lag = outcome.lag;
   record.prediction_error = outcome.prediction_error;
   record.decision = outcome.decision;
   record.predictor = outcome.predictor;
   if (!outcome.predictor.empty()) record.planned_steps = outcome.planned_steps;
   record.advantage = outcome.advantage;
   if (outcome.decision != Decision::kNone) record.kept_fraction = outcome.kept_fraction;
-  if (const LossScale* const scale = trainable_.step().scales().used_loss_scale()) {
+  if (const LossScale* const scale = trainable_.scales().used_loss_scale()) {
     record.loss_scale = scale->value();
     record.overflows = scale->overflows();
   }
@@ -158,7 +150,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   record.event = outcome.event;
   record.tokens = batch.tokens();
   record.effective_batch = batch.size();
-  record.micro_batches = trainable_.step().micro_batches().of(batch);
+  record.micro_batches = trainable_.micro_batches().of(batch);
   record.device_memory = trainable_.stream().pool()->use();
   if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
@@ -168,6 +160,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
   add_preference(record, total);
   tell_stretch(record);
   watch_memory(record);
+  std::string& warnings = messages_.warnings();
   record.warns = outcome.warns || !warnings.empty();
   if (!warnings.empty()) add_line(record.event, std::exchange(warnings, ""));
   return record;
@@ -176,12 +169,12 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome, 
 void StepRecorder::tell_outcome(std::int64_t step, Phase before,
                                 const PhaseOutcome& outcome) const {
   if (outcome.phase != before)
-    tell_(concat("step ", step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
-  if (!outcome.event.empty()) tell_(concat("step ", step, ": ", outcome.event));
+    messages_.tell(concat("step ", step, ": ", name_of(before), " -> ", name_of(outcome.phase)));
+  if (!outcome.event.empty()) messages_.tell(concat("step ", step, ": ", outcome.event));
 }
 
 ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
-  const bool waits = phase != Phase::kPredict || !predicts_without_waiting_;
+  const bool waits = phase != Phase::kPredict || !config_.phases.traits().runs_ahead_of_ranks;
   if (ranks_ == nullptr || ranks_->size() == 1 || !waits) return {};
   return [ranks = ranks_](std::vector<double>& sums) {
     const std::size_t bytes = sums.size() * sizeof(double);
@@ -201,7 +194,7 @@ ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
 /// Means over the pairs of answers that the step's passes have seen.
 void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& total) {
   PreferenceLoss* const preference = trainable_.model().preference();
-  if (!prefers_ || preference == nullptr) return;
+  if (!config_.prefers() || preference == nullptr) return;
   const PreferenceLoss::Measures own = preference->take(trainable_.stream());
   std::vector<double> sums{own.reward_chosen, own.reward_rejected, own.right, own.pairs};
   if (total) total(sums);
@@ -215,7 +208,7 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
 
 /// Tells once of each status worse than the last one told, from warning on, and of a leak.
 void StepRecorder::watch_memory(StepRecord& record) {
-  const std::vector<Stretch>& all = stretches_.all();
+  const std::vector<Stretch>& all = trainable_.stretches().all();
   const std::int64_t examples =  // of the config's length
       all.size() == 1 ? record.effective_batch : record.tokens / all.back().batch.sequence_length;
   const MemoryReading reading =
@@ -231,22 +224,23 @@ void StepRecorder::watch_memory(StepRecord& record) {
     const std::string text = concat("device memory: ", name_of(reading.status), ", ",
                                     brief(100 * reading.share), " % of its budget");
     add_line(record.event, text);
-    tell_(concat("step ", record.step, ": ", text));
+    messages_.tell(concat("step ", record.step, ": ", text));
   }
   if (reading.leaks && !told_leak_) {
     told_leak_ = true;
-    warn_(concat("device memory grows with every step of ", name_of(record.phase),
-                 ": something is never freed"));
+    messages_.warn(concat("device memory grows with every step of ", name_of(record.phase),
+                          ": something is never freed"));
   }
 }
 
 /// The first step of each stage but the first says what steps are made of from there on.
 void StepRecorder::tell_stretch(StepRecord& record) const {
-  const Stretch& stretch = stretches_.at(record.step - 1);
-  if (record.step == 1 || stretch == stretches_.at(record.step - 2)) return;
+  const Stretches& stretches = trainable_.stretches();
+  const Stretch& stretch = stretches.at(record.step - 1);
+  if (record.step == 1 || stretch == stretches.at(record.step - 2)) return;
   const std::string text = concat(text_of(stretch), " a step from here on");
   add_line(record.event, text);
-  tell_(concat("step ", record.step, ": ", text));
+  messages_.tell(concat("step ", record.step, ": ", text));
 }
 
 HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config,
@@ -266,22 +260,47 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
     : config_(validated(config)),
       messages_(std::make_unique<TrainerMessages>()),
       progress_(LossJudge(config_)),
-      stretches_(std::make_unique<Stretches>(config_)),
       stream_(stream),
       upload_(std::make_unique<BatchUpload>()),
       trainable_(std::make_unique<ModelTrainable>(model, config_, stream, places,
                                                   messages_->warner(), ranks)),
       machine_(*trainable_, machine_setup(config)) {
-  recorder_ =
-      std::make_unique<StepRecorder>(config_, *stretches_, places->host().pool(), *trainable_,
-                                     ranks, messages_->teller(), messages_->warner());
+  recorder_ = std::make_unique<StepRecorder>(config_, places->host().pool(), *trainable_, ranks,
+                                             *messages_);
   checkpoints_ = std::make_unique<TrainerCheckpoints>(
       config_, progress_, *trainable_, machine_, ranks, messages_->teller(), messages_->warner());
 }
 
 HybridTrainer::~HybridTrainer() = default;
 
-BatchShape HybridTrainer::batch_shape() const { return stretches_->at(steps_done()).batch; }
+BatchShape HybridTrainer::batch_shape() const {
+  return trainable_->stretches().at(steps_done()).batch;
+}
+
+const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }
+
+void HybridTrainer::add_use_to(RunSummary& summary) const {
+  summary.predictions = machine_.statistics().predictions;
+  const RollBacks& roll_backs = progress_.roll_backs;
+  summary.count(Recovery::kRollBack) = roll_backs.count;  // also of records given up
+  summary.rolled_back_steps = roll_backs.steps;
+  summary.learning_rate_factor = roll_backs.rate_factor;
+  const OffloadUse& offload = trainable_->offload().use();
+  summary.offload = {offload.times, offload.bytes, offload.restore_seconds, offload.waited_seconds};
+  const std::optional<SpeculationUse> late = trainable_->pending().use();
+  if (!summary.speculation || !late) return;
+  summary.speculation->waits = late->waits;
+  summary.speculation->worker_seconds = late->worker_seconds;
+  summary.speculation->wait_seconds = late->wait_seconds;
+}
+
+void HybridTrainer::with_exact(const std::function<void()>& read_out) {
+  trainable_->pending().with_exact(read_out);
+}
+
+std::optional<bool> HybridTrainer::vote_to_stop(bool asks) {
+  return trainable_->pending().vote_to_stop(asks);
+}
 
 void HybridTrainer::with_average(const std::function<void()>& read_out) {
   trainable_->with_average(read_out);
@@ -314,7 +333,7 @@ void HybridTrainer::roll_back(const std::string& folder, const StepRecord& faile
 
 StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& batch) {
   progress_.must_go_back = outcome.recovery == Recovery::kRollBack;
-  StepRecord record = recorder_->record(steps_done() + 1, outcome, batch, messages_->warnings());
+  StepRecord record = recorder_->record(steps_done() + 1, outcome, batch);
   if (std::exchange(went_back_, false))
     record.recovery = std::max(record.recovery, Recovery::kRollBack);
   return record;
@@ -322,12 +341,12 @@ StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& ba
 
 void HybridTrainer::hold_weights(bool holds) {
   holds_weights_ = holds;
-  if (!holds) trainable_->step().send_weights();
+  if (!holds) trainable_->send_weights();
 }
 
 StepRecord HybridTrainer::step(const Batch& batch) {
   const auto begin = Clock::now();
-  trainable_->step().send_weights();
+  trainable_->send_weights();
   const Phase before = progress_.last_phase;
   stream_.pool()->reset_peaks();
   trainable_->set_steps_done(steps_done());
@@ -335,11 +354,11 @@ StepRecord HybridTrainer::step(const Batch& batch) {
   try {
     machine_.step(upload_->to_device(batch, stream_), outcome);
   } catch (const Diverged& error) {
-    if (!holds_weights_) trainable_->step().send_weights();
+    if (!holds_weights_) trainable_->send_weights();
     throw DivergedStep(error.what(), record_of(outcome, batch));
   }
   trainable_->balance_experts();
-  if (!holds_weights_) trainable_->step().send_weights();
+  if (!holds_weights_) trainable_->send_weights();
   StepRecord record = record_of(outcome, batch);
   ++progress_.steps_done;
   progress_.last_phase = outcome.phase;

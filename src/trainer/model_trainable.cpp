@@ -3,18 +3,15 @@
 #include <algorithm>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/kernels/reductions.h"
 #include "memory/away_weights.h"
-#include "src/trainer/expert_routing.h"
+#include "src/config/config_checks.h"
+#include "src/core/profile.h"
+#include "src/optim/make_optimizer.h"
 
 namespace hybrid_trainer {
 
 namespace {
-
-constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
-
-std::string micro_batches_key(Phase phase) {
-  return concat("trainer.micro_batches.", name_of(phase));
-}
 
 /// Delayed updates are no reason for another precision than Full's.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
@@ -35,72 +32,44 @@ std::int64_t typical_width(LossModel& model) {
   return width;
 }
 
+WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_bytes) {
+  const DistributedConfig& given = config.distributed;
+  return {.apart = given.zero == 3,
+          .beside = given.overlap && DeviceMap(config.memory).farthest() == "device",
+          .bucket_bytes = bucket_bytes,
+          .bytes_ahead = static_cast<std::size_t>(given.overlap ? bucket_bytes : 0)};
+}
+
+/// This rank's parts of the weights; null where all ranks have all of them. A collective. Throws
+/// ConfigError: see check_ranks.
+std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config,
+                                               const std::vector<Parameter*>& weights,
+                                               Communicator* ranks, const Stream& stream) {
+  // What a run takes is simulated as if it were one rank's in places.
+  const bool is_alone_for_real = ranks == nullptr && !stream.device().simulated;
+  if (ranks != nullptr || (is_alone_for_real && config.phases.traits().runs_ahead_of_ranks))
+    check_ranks(config, ranks == nullptr ? 1 : ranks->size());
+  if (ranks == nullptr || config.distributed.zero == 0) return {};
+  return std::make_unique<WeightParts>(
+      weights, config.optimizer, *ranks,
+      sharing_of(config, bucket_bytes_for(weights, config.distributed)), stream);
+}
+
+/// The method's own optimizer or the configured one, with its state where the memory settings want it.
+/// Throws OutOfMemory.
+std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config,
+                                               const std::vector<Parameter*>& parameters,
+                                               const Stream& stream, MemoryPlaces& places) {
+  const Stream& home = places.at(config.optimizer_state_home());
+  auto own = make_own_optimizer({config.phases, config.optimizer, config.memory.gradient_bits,
+                                 parameters, stream, places.host(), home});
+  if (own != nullptr) return own;
+  return make_optimizer(
+      config.optimizer, parameters, stream, home, config.device_budget(),
+      config.optimizer_state_home() == "file" ? Copies::kBeside : Copies::kInStream);
+}
+
 }  // namespace
-
-PhaseMicroBatches::PhaseMicroBatches(const HybridTrainerConfig& config, MicroBatches& step)
-    : of_config_(config.gradient_accumulation.micro_batches),
-      budget_bytes_(config.device_budget().value_or(0)),
-      step_(step) {
-  counts_.fill(of_config_);
-}
-
-void PhaseMicroBatches::enter(Phase phase) {
-  counts_[static_cast<std::size_t>(phase_)] = step_.count();
-  phase_ = phase;
-  step_.set_count(counts_[static_cast<std::size_t>(phase)]);
-}
-
-void PhaseMicroBatches::save(State& state) {
-  counts_[static_cast<std::size_t>(phase_)] = step_.count();
-  for (const Phase phase : kAllPhases)
-    state.integers[micro_batches_key(phase)] = counts_[static_cast<std::size_t>(phase)];
-  state.integers[kMicroBatchesBudget] = static_cast<std::int64_t>(budget_bytes_);
-  step_.set_count(step_.count());
-}
-
-void PhaseMicroBatches::load(const State& state,
-                             const std::function<void(const std::string&)>& tell) {
-  for (const Phase phase : kAllPhases)
-    counts_[static_cast<std::size_t>(phase)] = state.integer(micro_batches_key(phase));
-  const auto budget = static_cast<std::size_t>(state.integer(kMicroBatchesBudget));
-  const bool halved = std::any_of(counts_.begin(), counts_.end(),
-                                  [&](std::int64_t count) { return count != of_config_; });
-  if (halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
-    counts_.fill(of_config_);
-    tell("the budget has grown: micro-batches are as large as at first until memory is too small");
-  }
-  step_.set_count(counts_[static_cast<std::size_t>(phase_)]);
-}
-
-PhasePosition::PhasePosition(const HybridTrainerConfig& config, std::int64_t width,
-                             TrainingStep& step)
-    : step_(step),
-      precision_(precision_of(config), width, step.stream().device()),
-      device_(step.stream().device()) {}
-
-void PhasePosition::compute(bool records) { step_.compute_in(*(chosen_ = wanted()), records); }
-
-void PhasePosition::set_steps_done(std::int64_t steps) {
-  steps_done_ = steps;
-  go_to_step();
-}
-
-void PhasePosition::rewind(std::int64_t steps) {
-  rewound_ = steps;
-  go_to_step();
-}
-
-/// In Warmup and Full a schedule stage may compute in a precision of its own.
-Precision PhasePosition::wanted() const {
-  const bool is_staged = phase_ == Phase::kWarmup || phase_ == Phase::kFull;
-  const std::optional<std::string>& own = step_.stretches().at(steps_done_ - rewound_).precision;
-  return is_staged && own ? precision_named(*own, device_) : precision_.of(phase_);
-}
-
-void PhasePosition::go_to_step() {
-  step_.set_steps_done(steps_done_ - rewound_);
-  if (chosen_ && wanted() != *chosen_) compute(true);
-}
 
 ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& config,
                                const Stream& stream, std::shared_ptr<MemoryPlaces> places,
@@ -108,41 +77,47 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
     : model_(model),
       stream_(stream),
       ranks_(ranks),
-      predicts_backward_(config.phases.traits().skips_backward),
+      config_(config),
       places_(std::move(places)),
       tell_(std::move(tell)),
-      step_(model, config, stream, *places_, ranks),
-      micro_batches_(config, step_.micro_batches()),
-      position_(config, typical_width(model), step_),
-      offload_(config, *places_, step_, tell_),
-      rollback_(step_, position_, *places_),
+      stretches_(config),
+      rates_(config, stretches_),
+      micro_batches_(config, stretches_),
+      trained_weights_(trainable_parameters(model)),
+      scales_(model, config, ranks, stream, places_->host()),
+      pass_(model, config, rates_, scales_, *places_, stream),
+      parts_(make_weight_parts(config_, trained_weights_, ranks, stream)),
+      retry_(config, micro_batches_, ranks, parts_.get(), stream),
+      optimizer_(make_step_optimizer(config_, parameters(), stream, *places_)),
+      path_(
+          make_gradient_path(config_, {trained_weights_, micro_batches_, pass_, rates_, *optimizer_,
+                                       ranks, parts_.get(), retry_, *places_, stream})),
+      precision_(precision_of(config), typical_width(model), stream.device()),
+      offload_(config, *places_, *this, tell_),
+      rollback_(*this, *places_),
       average_(config.training.average_weights, places_->overflow()),
       routers_(model, stream),
-      weights_(step_, offload_, average_, *places_),
-      pending_(make_pending_work({config.phases, config.optimizer, step_, tell_})) {
+      weights_(*this, offload_, average_, *places_) {
+  go_to_step();
+  pending_ = make_pending_work({config_.phases, config_.optimizer, *this, tell_});
   const DeviceMap map(config.memory);
   if (map.farthest() != "device") move_weights(model, map, *places_);
-  step_.on_halving([this](const Batch& batch, std::int64_t before) {
-    tell_(concat("memory is too small for micro-batches of ", batch.size() / before,
-                 " examples in ", name_of(position_.phase()), "; there they have ",
-                 batch.size() / step_.micro_batches().of(batch), " from here on"));
-  });
 }
 
 /// Recordings hold the memory of a backward pass, so there is none in Predict, whose few gradients
 /// are those of micro-corrections.
 void ModelTrainable::enter_phase(Phase phase) {
   micro_batches_.enter(phase);
-  step_.optimizer().leave_device(stream_);
-  position_.set_phase(phase);
-  const bool predicts = phase == Phase::kPredict && predicts_backward_;
+  optimizer_->leave_device(stream_);
+  phase_ = phase;
+  const bool predicts = phase == Phase::kPredict && config_.phases.traits().skips_backward;
   if (predicts) {
-    step_.free_gradients();
+    free_gradients();
     offload_.move_state_out();
   } else {
     offload_.end_predict();
   }
-  position_.compute(!predicts);
+  compute(!predicts);
   if (predicts) {
     routers_.take();
     offload_.move_masters_out();
@@ -155,33 +130,195 @@ void ModelTrainable::enter_phase(Phase phase) {
   stream_.pool()->reset_peaks();
 }
 
-double ModelTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) {
-  const Phase phase = position_.phase();
-  offload_.begin_return(phase);
-  if (phase == Phase::kPredict) step_.free_gradients();
-  return step_.wait_for_loss(batch, examples);
+void ModelTrainable::set_steps_done(std::int64_t steps) {
+  steps_done_ = steps;
+  go_to_step();
+}
+
+void ModelTrainable::rewind(std::int64_t steps) {
+  rewound_ = steps;
+  go_to_step();
+}
+
+void ModelTrainable::go_to_step() {
+  const std::int64_t steps = steps_done_ - rewound_;
+  rates_.set_steps_done(steps);
+  optimizer_->set_orthogonalization_period(stretches_.at(steps).orthogonalization_period.value_or(
+      config_.optimizer.orthogonalization_period));
+  optimizer_->see_progress(rates_.progress());
+  if (chosen_ && wanted_precision() != *chosen_) compute(true);
+}
+
+/// In Warmup and Full a schedule stage may compute in a precision of its own.
+Precision ModelTrainable::wanted_precision() const {
+  const bool is_staged = phase_ == Phase::kWarmup || phase_ == Phase::kFull;
+  const std::optional<std::string>& own = stretches_.at(steps_done_ - rewound_).precision;
+  return is_staged && own ? precision_named(*own, stream_.device()) : precision_.of(phase_);
+}
+
+void ModelTrainable::compute_in(const Precision& precision, bool records) {
+  recording_.drop();
+  scales_.set_form(precision.products);
+  pass_.compute_in(precision.dtype, records);
+}
+
+GradientSums& ModelTrainable::sums() { return dynamic_cast<GradientSums&>(*path_->leaves()); }
+
+void ModelTrainable::publish_weights() {
+  if (parts_) return parts_->masters_changed(stream_);
+  for (Parameter* parameter : trained_weights_) parameter->refresh_compute_copy(stream_);
+}
+
+void ModelTrainable::free_gradients() {
+  recording_.drop();
+  path_->free();
+}
+
+void ModelTrainable::tell_if_halved(const Batch& batch, std::int64_t before) const {
+  const std::int64_t now = micro_batches_.of(batch);
+  if (now == before) return;
+  tell_(concat("memory is too small for micro-batches of ", batch.size() / before, " examples in ",
+               name_of(phase_), "; there they have ", batch.size() / now, " from here on"));
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
-  offload_.begin_return(position_.phase());
-  return step_.wait_for_gradient(batch);
+  offload_.begin_return(phase_);
+  micro_batches_.require_whole(batch);
+  const std::int64_t before = micro_batches_.of(batch);
+  path_->prepare(batch);
+  PendingGradient pending;
+  double loss = 0;
+  for (bool is_done = false; !is_done;) {
+    pass_.begin_gradient();
+    try {
+      pending = pass_.records() ? replay(batch) : path_->enqueue(batch, stream_);
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+      continue;
+    }
+    const StepRetry retry = wait_for_ranks(batch, pending, loss);
+    is_done = retry == StepRetry::kNone;
+    retry_.begin_again(batch, retry, path_->concerns_others());
+  }
+  for (Parameter* parameter : pending.written)
+    if (!parameter->gradient()) parameter->gradient_was_replayed();
+  const GradientMeasurement measured = scales_.measure(loss, path_->wait_for_norm(pending));
+  if (measured.lowered_loss_scale) {
+    recording_.drop();
+    pass_.carry_on_states();  // those of forward are as they should be
+  }
+  tell_if_halved(batch, before);
+  return measured;
+}
+
+/// The mean loss over all ranks, and what they want where memory was too short on one of them.
+StepRetry ModelTrainable::wait_for_ranks(const Batch& batch, const PendingGradient& pending,
+                                         double& loss) const {
+  StepRetry retry = pending.retry;
+  loss = ranks_ == nullptr ? pass_.wait_for_mean_of(pending.losses)
+                           : path_->leaves()->wait_for_mean_of(
+                                 pending.losses, micro_batches_.of(batch), retry, stream_);
+  return retry;
+}
+
+GradientMeasurement ModelTrainable::wait_for_own_gradient(const Batch& batch) {
+  const std::int64_t before = micro_batches_.of(batch);
+  sums().keep_own(true);
+  PendingGradient pending;
+  for (bool is_done = false; !is_done;) {
+    pass_.begin_gradient();
+    try {
+      pending = path_->enqueue(batch, stream_);
+      is_done = true;
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+    }
+  }
+  path_->measure_own(pending);
+  const GradientMeasurement own{.loss = pass_.wait_for_mean_of(pending.losses),
+                                .norm = wait_for_norm(pending.squares, stream_)};
+  tell_if_halved(batch, before);
+  return own;
+}
+
+/// As a recording (training.cuda_graphs).
+PendingGradient ModelTrainable::replay(const Batch& batch) {
+  pass_.upload_step_number();
+  const auto enqueue = [this](const Batch& given, const Stream& stream) {
+    return path_->enqueue(given, stream);
+  };
+  return recording_.run(batch, enqueue, stream_);
+}
+
+/// Throws `error`, which is being handled, where this rank cannot begin again by itself.
+void ModelTrainable::retry_alone(const Batch& batch, const OutOfMemory& error) {
+  const bool concerns_others = path_->concerns_others();
+  if (pass_.records() || !retry_.may_begin_again(concerns_others)) throw;
+  if (path_->immediate() != nullptr && path_->immediate()->is_between()) throw;
+  retry_.begin_again(batch, retry_.wait_for_way_out(batch, error, *optimizer_), concerns_others);
+}
+
+double ModelTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) {
+  offload_.begin_return(phase_);
+  if (phase_ == Phase::kPredict) free_gradients();
+  const std::int64_t before = micro_batches_.of(batch);
+  for (;;) {
+    StepRetry retry = StepRetry::kNone;
+    double loss = 0;
+    try {
+      loss = try_loss(batch, examples, retry);
+    } catch (const OutOfMemory& error) {
+      retry_alone(batch, error);
+      continue;
+    }
+    if (is_one_of_several()) retry = retry_.wait_for_most_wanted(retry);
+    if (retry == StepRetry::kNone) return tell_if_halved(batch, before), loss;
+    retry_.begin_again(batch, retry, path_->concerns_others());
+  }
+}
+
+double ModelTrainable::try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry) {
+  const std::int64_t size = std::max<std::int64_t>(1, batch.size() / micro_batches_.of(batch));
+  std::vector<Tensor> losses;
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < examples; first += size) {
+    last = std::min(size, examples - first);
+    if (parts_) parts_->begin_forward(stream_);
+    const Batch part = batch.examples(first, first + last);
+    for (bool is_done = false; !is_done;) {
+      try {
+        losses.push_back(pass_.enqueue_forward(MemoryRetry::computed_part(part, retry)));
+        is_done = true;
+      } catch (const OutOfMemory& error) {
+        retry_.compute_less(batch, error, retry, *optimizer_);
+      }
+    }
+  }
+  return pass_.wait_for_mean_of(losses, static_cast<double>(last) / static_cast<double>(size));
+}
+
+void ModelTrainable::finish_batch() {
+  pass_.carry_on_states();
+  if (scales_.wait_for_update()) recording_.drop();
 }
 
 void ModelTrainable::apply_gradient() {
   offload_.wait_until_restored();
-  step_.apply_gradient();
-  pending_->observe_update(step_.scales().clip_scale());
-  if (step_.parts() != nullptr) step_.publish_weights();
-  average_.add(step_.parameters(), stream_);
+  finish_batch();
+  if (path_->immediate() == nullptr) {
+    const StepPartTimer timer(stream_, StepPart::kUpdate);
+    optimizer_->step(static_cast<float>(rates_.rate()), scales_.update_scale(), stream_);
+  }
+  pending_->observe_update(scales_.clip_scale());
+  if (parts_) publish_weights();
+  average_.add(parameters(), stream_);
 }
 
-void ModelTrainable::balance_experts() { move_selection_biases(model_, ranks_, stream_); }
-
 void ModelTrainable::exchange_average() {
-  average_.exchange(step_.parameters(), stream_);
-  if (step_.parts() == nullptr) return;
-  step_.publish_weights();
-  step_.send_weights();
+  average_.exchange(parameters(), stream_);
+  if (!parts_) return;
+  publish_weights();
+  send_weights();
 }
 
 void ModelTrainable::with_average(const std::function<void()>& read_out) {
@@ -200,18 +337,18 @@ void ModelTrainable::with_average(const std::function<void()>& read_out) {
 }
 
 void ModelTrainable::save(State& state) {
-  step_.require_whole_update();
+  if (path_->immediate() != nullptr) path_->immediate()->require_whole();
   stream_.synchronize();
-  offload_.prepare_save(state, position_.phase());
-  save_weights(state, step_, offload_.is_dropped());
+  offload_.prepare_save(state, phase_);
+  weights_.save(state);
   micro_batches_.save(state);
   rollback_.save(state);
-  average_.save(state, step_.parameters());
+  average_.save(state, parameters());
   routers_.save(state);
   save_selection_biases(model_, state);
-  if (step_.states() != nullptr) step_.states()->save(state);
-  position_.precision().save(state);
-  step_.scales().save(state);
+  if (pass_.states() != nullptr) pass_.states()->save(state);
+  precision_.save(state);
+  scales_.save(state);
   pending_->save(state);
 }
 
@@ -219,17 +356,17 @@ void ModelTrainable::load(const State& state) {
   pending_->drop();
   offload_.prepare_load(state);
   rollback_.drop_snapshot();
-  load_weights(state, step_);
-  average_.load(state, step_.parameters(), stream_);
+  weights_.load(state);
+  average_.load(state, parameters(), stream_);
   routers_.load(state);
   load_selection_biases(model_, state, stream_);
-  if (step_.states() != nullptr) step_.states()->load(state, stream_);
-  position_.precision().load(state);
-  step_.scales().load(state);
+  if (pass_.states() != nullptr) pass_.states()->load(state, stream_);
+  precision_.load(state);
+  scales_.load(state);
   micro_batches_.load(state, tell_);
-  step_.publish_weights();
-  step_.send_weights();
-  if (step_.speculation() != nullptr) step_.compute_in(precision().of(Phase::kPredict), true);
+  publish_weights();
+  send_weights();
+  if (config_.phases.traits().delays_updates) compute_in(precision_.of(Phase::kPredict), true);
   pending_->load(state);
   rollback_.load(state);
 }

@@ -8,63 +8,13 @@
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/phases/trainable.h"
 #include "memory/weight_copies.h"
+#include "phases/engine.h"
 #include "src/trainer/expert_routing.h"
-#include "src/trainer/step/micro_batches.h"
-#include "src/trainer/step/training_step.h"
+#include "src/trainer/step/gradient_path.h"
 
 namespace hybrid_trainer {
 
-/// How many micro-batches memory wants in each phase: at first the config's, twice as many from each
-/// time on that memory was too small in that phase.
-class PhaseMicroBatches {
- public:
-  /// `step`, which has those of the phase entered last, must outlive it.
-  PhaseMicroBatches(const HybridTrainerConfig& config, MicroBatches& step);
-  /// The step has those of this phase from now on.
-  void enter(Phase phase);
-  /// Saves them. Where a rank has halved its own alone, it goes on as a resumed run does, which does
-  /// not know.
-  void save(State& state);
-  /// Loads a checkpoint's, so that bits do not depend on when a run was stopped. Where the budget has
-  /// grown since, each phase tries the config's again, and `tell` receives one line; a number that
-  /// was found without a budget stays, as what other programs take of the memory decides nothing.
-  void load(const State& state, const std::function<void(const std::string&)>& tell);
-
- private:
-  const std::int64_t of_config_;
-  const std::size_t budget_bytes_;  // of the device; 0: none
-  MicroBatches& step_;
-  Phase phase_ = Phase::kWarmup;
-  std::array<std::int64_t, kPhases> counts_{};  // by phase, but for the one entered last
-};
-
-/// Which step of which phase a model is at: schedule, dropout and precision follow from it.
-class PhasePosition {
- public:
-  /// `step` must outlive it.
-  PhasePosition(const HybridTrainerConfig& config, std::int64_t width, TrainingStep& step);
-  Phase phase() const { return phase_; }
-  void set_phase(Phase phase) { phase_ = phase; }
-  /// The step computes in the phase's precision from now on. `records`: see TrainingStep.
-  void compute(bool records);
-  /// Steps done in all phases.
-  void set_steps_done(std::int64_t steps);
-  /// See Rollback.
-  void rewind(std::int64_t steps);
-  const PhasePrecision& precision() const { return precision_; }
-  PhasePrecision& precision() { return precision_; }
-
- private:
-  Precision wanted() const;
-  void go_to_step();
-
-  TrainingStep& step_;
-  PhasePrecision precision_;
-  const Device device_;
-  std::optional<Precision> chosen_{};  // that the step computes in, once a phase was entered
-  Phase phase_ = Phase::kWarmup;
-  std::int64_t steps_done_ = 0, rewound_ = 0;
-};
+class ModelTrainable;
 
 /// What a Predict of forward passes has no use for, off the device until it is used again: the
 /// optimizer state (predict_aware_memory), and the masters.
@@ -72,7 +22,7 @@ class PredictOffload {
  public:
   using Tell = std::function<void(const std::string&)>;
   /// All must outlive it. `tell` receives one line where something stays on the device.
-  PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places, TrainingStep& step,
+  PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places, ModelTrainable& model,
                  Tell tell);
   /// Whether Predict moves masters and directions to the host.
   bool empties_device() const { return empties_device_; }
@@ -109,7 +59,7 @@ class PredictOffload {
   void prepare_load(const State& state);
 
  private:
-  TrainingStep& step_;
+  ModelTrainable& model_;
   MemoryPlaces& places_;
   const Tell tell_;
   std::unique_ptr<OffloadStrategy> strategy_;  // of the optimizer state
@@ -122,17 +72,11 @@ class PredictOffload {
 void copy_saved(const Tensor& to, const State& state, const std::string& name,
                 const Stream& stream);
 
-/// Adds the masters as "model.…" and the optimizer state as "optimizer.…", as views. `is_dropped`:
-/// the optimizer's counter begins anew.
-void save_weights(State& state, TrainingStep& step, bool is_dropped);
-/// Loads what save_weights saved. Throws DataError where it is of another model or optimizer.
-void load_weights(const State& state, TrainingStep& step);
-
 /// A model's weights as predictions compute with them: this rank's parts, where ranks have parts.
 class ModelWeights final : public WeightSpace {
  public:
   /// All must outlive it.
-  ModelWeights(TrainingStep& step, PredictOffload& offload, WeightAverage& average,
+  ModelWeights(ModelTrainable& model, PredictOffload& offload, WeightAverage& average,
                MemoryPlaces& places);
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
   std::vector<Tensor> empty_directions() override;
@@ -146,9 +90,16 @@ class ModelWeights final : public WeightSpace {
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
   void follow(const std::vector<Tensor>& directions, double length) override;
 
+  /// Adds the masters as "model.…" and the optimizer state as "optimizer.…", as views.
+  void save(State& state) const;
+  /// Loads what save saved. Throws DataError where it is of another model or optimizer.
+  void load(const State& state);
+
  private:
   std::vector<Tensor> empty_tensors(MemoryKind kind, const Stream& where) const;
-  TrainingStep& step_;
+  double wait_for_scaled_slope(const std::vector<Tensor>& directions) const;
+  void load_optimizer(const State& state);
+  ModelTrainable& model_;
   PredictOffload& offload_;
   WeightAverage& average_;
   MemoryPlaces& places_;
@@ -159,35 +110,35 @@ class ModelWeights final : public WeightSpace {
 class ModelRollback final : public Rollback {
  public:
   /// All must outlive it.
-  ModelRollback(TrainingStep& step, PhasePosition& position, MemoryPlaces& places);
+  ModelRollback(ModelTrainable& model, MemoryPlaces& places);
   void save_snapshot() override;
   void restore_snapshot() override;
   void drop_snapshot() override { snapshot_.drop(); }
   Batch keep_batch(const Batch& batch) override;
   Batch fetch_batch(const Batch& kept) override;
-  void rewind(std::int64_t steps) override { position_.rewind(steps); }
+  void rewind(std::int64_t steps) override;
 
   /// Saves the snapshot if there is one, as views; and loads it. Throws DataError.
   void save(State& state) const;
   void load(const State& state);
 
  private:
-  TrainingStep& step_;
-  PhasePosition& position_;
+  ModelTrainable& model_;
   MemoryPlaces& places_;
   const Stream& stream_;
   WeightSnapshot snapshot_;
 };
 
-/// A LossModel as the phase machine sees it: a training step, in each phase's precision, and what
-/// lies in device memory meanwhile.
-class ModelTrainable final : public Trainable {
+/// A LossModel as the phase machine and the methods see it. Computes losses and gradients over
+/// micro-batches in each phase's precision, and the clipped update, which comes with the gradients
+/// where HybridTrainerConfig::updates_at_once; and says what lies in device memory meanwhile.
+class ModelTrainable final : public Trainable, public Engine {
  public:
   using Tell = std::function<void(const std::string&)>;
   /// `model`, which moves to where memory.weights says, and `stream` must outlive it; the snapshot
-  /// and what is offloaded go to the places' host memory. `ranks`: see HybridTrainer.
-  /// `tell` receives one line for the user when something asked for could not be done. Throws
-  /// OutOfMemory, ConfigError.
+  /// and what is offloaded go to the places' host memory. `ranks`: see HybridTrainer; each has what
+  /// DistributedConfig::zero leaves it. `tell` receives one line for the user when something asked
+  /// for could not be done. Throws OutOfMemory; ConfigError, also see check_ranks.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPlaces> places, Tell tell, Communicator* ranks = nullptr);
   /// Makes places of its own around the host pool.
@@ -196,31 +147,77 @@ class ModelTrainable final : public Trainable {
       : ModelTrainable(model, config, stream,
                        std::make_shared<MemoryPlaces>(config.memory, stream, std::move(host_pool)),
                        std::move(tell)) {}
+  ModelTrainable(const ModelTrainable&) = delete;
+  ModelTrainable& operator=(const ModelTrainable&) = delete;
 
+  // What the phases call.
   void enter_phase(Phase phase) override;
   void begin_restore() override { offload_.begin_restore(); }
   double wait_for_loss(const Batch& batch, std::int64_t examples) override;
+  /// Where memory is too small for a micro-batch, it begins again with twice as many of half the
+  /// size, which stay so. Throws ShapeMismatch, and OutOfMemory where they cannot be halved, or
+  /// weights are updated already.
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
-  void scale_learning_rate(double factor) override { step_.rates().set_found_factor(factor); }
+  void scale_learning_rate(double factor) override { rates_.set_found_factor(factor); }
   double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
-  bool is_one_of_several() const override { return step_.is_one_of_several(); }
+  bool is_one_of_several() const override { return retry_.is_one_of_several(); }
   const Stream& stream() const override { return stream_; }
-  LossModel& model() { return model_; }
   WeightSpace& weights() override { return weights_; }
   Rollback& rollback() override { return rollback_; }
   PendingWork& pending() override { return *pending_; }
 
-  /// Steps done in all phases, which the schedule and dropout depend on.
-  void set_steps_done(std::int64_t steps) { position_.set_steps_done(steps); }
-  /// Computes losses, gradients and updates.
-  TrainingStep& step() { return step_; }
-  const TrainingStep& step() const { return step_; }
+  // What the device half of a method calls, too.
+  const std::vector<Parameter*>& parameters() const override {
+    return parts_ ? parts_->parameters() : trained_weights_;
+  }
+  bool has_parts() const override { return parts_ != nullptr; }
+  /// Compute copies of whole weights are made when they are used. Until send_weights or their use
+  /// they are not what they should be.
+  void publish_weights() override;
+  void send_weights() override {
+    if (parts_) parts_->send_changes();
+  }
+  Optimizer& optimizer() override { return *optimizer_; }
+  double learning_rate() const override { return rates_.rate(); }
+  std::vector<float> rates_from(std::int64_t first) const override {
+    return rates_.rates_from(first);
+  }
+  GradientMeasurement wait_for_own_gradient(const Batch& batch) override;
+  double own_share(const Batch& batch) const override {
+    return path_->leaves()->own_share(micro_batches_.of(batch));
+  }
+  double own_share() const override {
+    return path_->leaves()->own_share(config_.gradient_accumulation.micro_batches);
+  }
+  GradientSums& sums() override;
+  /// States of data.carry_state, and scales of numbers of few bits.
+  void finish_batch() override;
+  float update_scale() const override { return scales_.update_scale(); }
+
+  // The parts, for the trainer and each other.
+  LossModel& model() { return model_; }
+  /// All trainable weights, in visiting order; parameters() has this rank's parts of them.
+  const std::vector<Parameter*>& trained_weights() const { return trained_weights_; }
+  /// This rank's parts of the weights; null where it has all of them.
+  const WeightParts* parts() const { return parts_.get(); }
+  LearningRates& rates() { return rates_; }
+  const MicroBatches& micro_batches() const { return micro_batches_; }
+  const StepScales& scales() const { return scales_; }
   /// The optimizer state in Predict.
   const PredictOffload& offload() const { return offload_; }
-  const PhasePrecision& precision() const { return position_.precision(); }
+  const PhasePrecision& precision() const { return precision_; }
+  const Stretches& stretches() const { return stretches_; }
+
+  /// Steps done in all phases, which the schedule and dropout depend on.
+  void set_steps_done(std::int64_t steps);
+  /// See Rollback.
+  void rewind(std::int64_t steps);
+  /// Activations and products, and the copies of weights that they read, are of this precision from
+  /// now on. `records`: gradients may be recorded and replayed (training.cuda_graphs).
+  void compute_in(const Precision& precision, bool records);
   /// See move_selection_biases; to be called once a step.
-  void balance_experts();
+  void balance_experts() { move_selection_biases(model_, ranks_, stream_); }
   /// Weights and their mean change places; see WeightAverage.
   void exchange_average();
   /// Calls `read_out` while the weights are their mean, if there is one (training.average_weights).
@@ -240,15 +237,43 @@ class ModelTrainable final : public Trainable {
   void load(const State& state);
 
  private:
+  void go_to_step();
+  Precision wanted_precision() const;
+  void compute(bool records) { compute_in(*(chosen_ = wanted_precision()), records); }
+  void free_gradients();
+  PendingGradient replay(const Batch& batch);
+  StepRetry wait_for_ranks(const Batch& batch, const PendingGradient& pending, double& loss) const;
+  void retry_alone(const Batch& batch, const OutOfMemory& error);
+  double try_loss(const Batch& batch, std::int64_t examples, StepRetry& retry);
+  void tell_if_halved(const Batch& batch, std::int64_t before) const;
+
   LossModel& model_;
   const Stream& stream_;
   Communicator* const ranks_;
-  const bool predicts_backward_;
-  std::shared_ptr<MemoryPlaces> places_;
-  Tell tell_;
-  TrainingStep step_;
-  PhaseMicroBatches micro_batches_;
-  PhasePosition position_;
+  const HybridTrainerConfig config_;
+  const std::shared_ptr<MemoryPlaces> places_;
+  const Tell tell_;
+
+  // A step: loss, gradient, update.
+  const Stretches stretches_;
+  LearningRates rates_;
+  MicroBatches micro_batches_;
+  const std::vector<Parameter*> trained_weights_;
+  StepScales scales_;
+  MicroBatchPass pass_;
+  const std::unique_ptr<WeightParts> parts_;
+  MemoryRetry retry_;
+  GradientRecording recording_;
+  const std::unique_ptr<Optimizer> optimizer_;
+  const std::unique_ptr<GradientPath> path_;
+
+  // Which step of which phase it is at: schedule, dropout and precision follow from it.
+  PhasePrecision precision_;
+  std::optional<Precision> chosen_{};  // that the step computes in, once a phase was entered
+  Phase phase_ = Phase::kWarmup;
+  std::int64_t steps_done_ = 0, rewound_ = 0;
+
+  // What else it keeps.
   PredictOffload offload_;
   ModelRollback rollback_;
   WeightAverage average_;

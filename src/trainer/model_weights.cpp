@@ -11,26 +11,8 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kStepsTaken = "optimizer.steps_taken";
-
-void load_optimizer(const State& state, TrainingStep& step) {
-  const auto first = state.tensors.lower_bound("optimizer.");
-  const bool has_moments = first != state.tensors.end() && first->first.starts_with("optimizer.");
-  Optimizer& optimizer = step.optimizer();
-  optimizer.leave_device(step.stream());
-  optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
-    if (!has_moments) return fill_zero(tensor, step.stream());  // drop_and_reinitialize's
-    const std::string name = "optimizer." + label.name;
-    if (!state.tensors.contains(name)) {
-      throw DataError(concat("the checkpoint is of another optimizer: it has no ", name,
-                             "; use optimizer.name, momentum and state_bits of the run's "
-                             "config.json"));
-    }
-    copy_saved(tensor, state, name, step.stream());
-  });
-  optimizer.set_steps_taken(state.integer(kStepsTaken));
-  optimizer.visit_numbers(
-      [&](const std::string& name, double& value) { value = state.real("optimizer." + name); });
-}
+/// A simulated device computes nothing. There all directions lower the loss, so that predictions begin.
+constexpr double kSimulatedDot = 1, kSimulatedSlope = -1;
 
 std::string snapshot_name(const Parameter& parameter) { return "snapshot." + parameter.name(); }
 
@@ -48,31 +30,17 @@ void copy_saved(const Tensor& to, const State& state, const std::string& name,
   wait_for_copy(to, from, stream);
 }
 
-void save_weights(State& state, TrainingStep& step, bool is_dropped) {
-  for (Parameter* parameter : step.parameters())
-    state.tensors["model." + parameter->name()] = parameter->home_master();
-  step.optimizer().leave_device(step.stream());
-  step.optimizer().visit_state([&](const StateLabel& label, Tensor& tensor) {
-    if (tensor) state.tensors["optimizer." + label.name] = tensor;
-  });
-  state.integers[kStepsTaken] = is_dropped ? 0 : step.optimizer().steps_taken();
-  step.optimizer().visit_numbers(
-      [&](const std::string& name, double& value) { state.reals["optimizer." + name] = value; });
-}
-
-void load_weights(const State& state, TrainingStep& step) {
-  for (Parameter* parameter : step.parameters())
-    copy_saved(parameter->home_master(), state, "model." + parameter->name(), step.stream());
-  load_optimizer(state, step);
-}
-
-ModelWeights::ModelWeights(TrainingStep& step, PredictOffload& offload, WeightAverage& average,
+ModelWeights::ModelWeights(ModelTrainable& model, PredictOffload& offload, WeightAverage& average,
                            MemoryPlaces& places)
-    : step_(step), offload_(offload), average_(average), places_(places), stream_(step.stream()) {}
+    : model_(model),
+      offload_(offload),
+      average_(average),
+      places_(places),
+      stream_(model.stream()) {}
 
 std::vector<Tensor> ModelWeights::empty_tensors(MemoryKind kind, const Stream& where) const {
   std::vector<Tensor> tensors;
-  for (const Parameter* parameter : step_.parameters()) {
+  for (const Parameter* parameter : model_.parameters()) {
     const MemoryLabel label(parameter->name());
     tensors.push_back(Tensor::empty(parameter->shape(), DType::kF32, kind, where));
   }
@@ -103,13 +71,13 @@ void ModelWeights::write_direction(const Tensor& direction, const std::vector<Te
 
 void ModelWeights::copy_weights(const std::vector<Tensor>& to) {
   for (std::size_t i = 0; i < to.size(); ++i)
-    copy_or_wait(to[i], step_.parameters()[i]->home_master(), stream_);
+    copy_or_wait(to[i], model_.parameters()[i]->home_master(), stream_);
 }
 
 void ModelWeights::add_weights(const std::vector<Tensor>& to, float kept, float added) {
   for (std::size_t i = 0; i < to.size(); ++i) {
     const StagedTensor here(to[i], kept == 0 ? Use::kWrite : Use::kChange, stream_),
-        master(step_.parameters()[i]->home_master(), Use::kRead, stream_);
+        master(model_.parameters()[i]->home_master(), Use::kRead, stream_);
     if (kept == 0) {
       kernels::scale(here, master, added, stream_);
       continue;
@@ -120,23 +88,27 @@ void ModelWeights::add_weights(const std::vector<Tensor>& to, float kept, float 
 }
 
 double ModelWeights::wait_for_dot(const Tensor& x, const Tensor& y) {
-  if (step_.parts()) return step_.parts()->wait_for_dot(x, y, stream_);
-  if (TensorIdentity(x).is_of(y)) {
+  double dot = 0;
+  if (model_.parts()) {
+    dot = model_.parts()->wait_for_dot(x, y, stream_);
+  } else if (TensorIdentity(x).is_of(y)) {
     const StagedTensor both(x, Use::kRead, stream_);
-    return kernels::wait_for_dot(both, both, stream_);
+    dot = kernels::wait_for_dot(both, both, stream_);
+  } else {
+    const StagedTensor left(x, Use::kRead, stream_), right(y, Use::kRead, stream_);
+    dot = kernels::wait_for_dot(left, right, stream_);
   }
-  const StagedTensor left(x, Use::kRead, stream_), right(y, Use::kRead, stream_);
-  return kernels::wait_for_dot(left, right, stream_);
+  return stream_.device().simulated ? kSimulatedDot : dot;
 }
 
 void ModelWeights::move_along(const std::vector<Tensor>& directions, double length) {
-  const std::vector<Parameter*>& parameters = step_.parameters();
+  const std::vector<Parameter*>& parameters = model_.parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const StagedTensor master(parameters[i]->home_master(), Use::kChange, stream_),
         direction(directions[i], Use::kRead, stream_);
     kernels::axpy(master, master, static_cast<float>(length), direction, stream_);
   }
-  step_.publish_weights();
+  model_.publish_weights();
 }
 
 void ModelWeights::follow(const std::vector<Tensor>& directions, double length) {
@@ -144,14 +116,19 @@ void ModelWeights::follow(const std::vector<Tensor>& directions, double length) 
 }
 
 double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
-  const std::vector<Parameter*>& parameters = step_.parameters();
-  if (step_.parts()) {
+  const double slope = wait_for_scaled_slope(directions) / model_.scales().gradient_loss_scale();
+  return stream_.device().simulated ? kSimulatedSlope : slope;
+}
+
+double ModelWeights::wait_for_scaled_slope(const std::vector<Tensor>& directions) const {
+  const std::vector<Parameter*>& parameters = model_.parameters();
+  if (model_.parts()) {
     std::vector<Tensor> gradients;
     for (const Parameter* parameter : parameters) gradients.push_back(parameter->gradient());
     double sum = 0;
-    for (const auto& chunks : step_.parts()->wait_for_chunk_dots(gradients, directions, stream_))
+    for (const auto& chunks : model_.parts()->wait_for_chunk_dots(gradients, directions, stream_))
       sum += std::accumulate(chunks.begin(), chunks.end(), 0.0);
-    return sum / step_.scales().gradient_loss_scale();
+    return sum;
   }
   std::vector<Tensor> slopes;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -165,27 +142,65 @@ double ModelWeights::wait_for_slope(const std::vector<Tensor>& directions) {
   }
   double sum = 0;
   for (const Tensor& slope : slopes) sum += kernels::wait_for_value(slope, stream_);
-  return sum / step_.scales().gradient_loss_scale();
+  return sum;
 }
 
 void ModelWeights::write_momentum_directions(const std::vector<Tensor>& directions) {
   offload_.wait_until_restored();
-  step_.optimizer().write_momentum_directions(directions, static_cast<float>(step_.rates().rate()),
-                                              stream_);
+  model_.optimizer().write_momentum_directions(directions,
+                                               static_cast<float>(model_.learning_rate()), stream_);
 }
 
-ModelRollback::ModelRollback(TrainingStep& step, PhasePosition& position, MemoryPlaces& places)
-    : step_(step),
-      position_(position),
+void ModelWeights::save(State& state) const {
+  for (Parameter* parameter : model_.parameters())
+    state.tensors["model." + parameter->name()] = parameter->home_master();
+  Optimizer& optimizer = model_.optimizer();
+  optimizer.leave_device(stream_);
+  optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (tensor) state.tensors["optimizer." + label.name] = tensor;
+  });
+  state.integers[kStepsTaken] = offload_.is_dropped() ? 0 : optimizer.steps_taken();
+  optimizer.visit_numbers(
+      [&](const std::string& name, double& value) { state.reals["optimizer." + name] = value; });
+}
+
+void ModelWeights::load(const State& state) {
+  for (Parameter* parameter : model_.parameters())
+    copy_saved(parameter->home_master(), state, "model." + parameter->name(), stream_);
+  load_optimizer(state);
+}
+
+void ModelWeights::load_optimizer(const State& state) {
+  const auto first = state.tensors.lower_bound("optimizer.");
+  const bool has_moments = first != state.tensors.end() && first->first.starts_with("optimizer.");
+  Optimizer& optimizer = model_.optimizer();
+  optimizer.leave_device(stream_);
+  optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
+    if (!has_moments) return fill_zero(tensor, stream_);  // drop_and_reinitialize's
+    const std::string name = "optimizer." + label.name;
+    if (!state.tensors.contains(name)) {
+      throw DataError(concat("the checkpoint is of another optimizer: it has no ", name,
+                             "; use optimizer.name, momentum and state_bits of the run's "
+                             "config.json"));
+    }
+    copy_saved(tensor, state, name, stream_);
+  });
+  optimizer.set_steps_taken(state.integer(kStepsTaken));
+  optimizer.visit_numbers(
+      [&](const std::string& name, double& value) { value = state.real("optimizer." + name); });
+}
+
+ModelRollback::ModelRollback(ModelTrainable& model, MemoryPlaces& places)
+    : model_(model),
       places_(places),
-      stream_(step.stream()),
+      stream_(model.stream()),
       snapshot_(places.overflow().pool()) {}
 
-void ModelRollback::save_snapshot() { snapshot_.take(step_.parameters(), stream_); }
+void ModelRollback::save_snapshot() { snapshot_.take(model_.parameters(), stream_); }
 
 void ModelRollback::restore_snapshot() {
-  snapshot_.restore(step_.parameters(), stream_);
-  step_.publish_weights();
+  snapshot_.restore(model_.parameters(), stream_);
+  model_.publish_weights();
 }
 
 Batch ModelRollback::keep_batch(const Batch& batch) {
@@ -200,13 +215,15 @@ Batch ModelRollback::fetch_batch(const Batch& kept) {
   return kept.with([&](const Tensor& part) { return wait_for_device(part, stream_); });
 }
 
+void ModelRollback::rewind(std::int64_t steps) { model_.rewind(steps); }
+
 void ModelRollback::save(State& state) const {
   for (std::size_t i = 0; i < snapshot_.copies().size(); ++i)
-    state.tensors[snapshot_name(*step_.parameters()[i])] = snapshot_.copies()[i];
+    state.tensors[snapshot_name(*model_.parameters()[i])] = snapshot_.copies()[i];
 }
 
 void ModelRollback::load(const State& state) {
-  const std::vector<Parameter*>& parameters = step_.parameters();
+  const std::vector<Parameter*>& parameters = model_.parameters();
   snapshot_.drop();
   if (parameters.empty() || !state.tensors.contains(snapshot_name(*parameters.front()))) return;
   save_snapshot();

@@ -37,8 +37,8 @@ std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
 }  // namespace
 
 PredictOffload::PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places,
-                               TrainingStep& step, Tell tell)
-    : step_(step),
+                               ModelTrainable& model, Tell tell)
+    : model_(model),
       places_(places),
       tell_(std::move(tell)),
       strategy_(make_offload_strategy(offload_config(config),
@@ -50,12 +50,12 @@ PredictOffload::PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& 
 void PredictOffload::move_state_out() {
   if (strategy_->whereabouts() != Whereabouts::kResident || is_rounded_) return;
   std::vector<OffloadSlot> slots;
-  step_.optimizer().visit_state([&](const StateLabel& label, Tensor& tensor) {
+  model_.optimizer().visit_state([&](const StateLabel& label, Tensor& tensor) {
     slots.push_back({label.name, &tensor, rounding_of(label.role)});
   });
-  const MoveOutResult result = strategy_->move_out(std::move(slots), step_.stream());
+  const MoveOutResult result = strategy_->move_out(std::move(slots), model_.stream());
   if (result.problem.empty()) return;
-  if (step_.is_one_of_several() && strategy_->restored() != Restored::kBits) {
+  if (model_.is_one_of_several() && strategy_->restored() != Restored::kBits) {
     throw Error(
         ExitCode::kMemory,
         concat("predict_aware_memory.offload_strategy: ", result.problem,
@@ -66,11 +66,12 @@ void PredictOffload::move_state_out() {
 
 void PredictOffload::move_masters_out() {
   if (!empties_device_) return;
-  const Stream& stream = step_.stream();
+  const Stream& stream = model_.stream();
   try {
-    for (Parameter* parameter : step_.weights()) parameter->park_master(places_.host(), stream);
+    for (Parameter* parameter : model_.trained_weights())
+      parameter->park_master(places_.host(), stream);
   } catch (const OutOfMemory& error) {
-    for (Parameter* parameter : step_.weights()) parameter->recall_master();
+    for (Parameter* parameter : model_.trained_weights()) parameter->recall_master();
     tell_(concat("the masters stay where they are: ", error.what()));
   }
   stream.pool()->trim();
@@ -78,7 +79,7 @@ void PredictOffload::move_masters_out() {
 
 void PredictOffload::end_predict() {
   is_rounded_ = false;
-  for (Parameter* parameter : step_.weights()) parameter->recall_master();
+  for (Parameter* parameter : model_.trained_weights()) parameter->recall_master();
 }
 
 void PredictOffload::begin_return(Phase phase) {
@@ -89,7 +90,7 @@ void PredictOffload::begin_return(Phase phase) {
 void PredictOffload::wait_until_restored() {
   if (strategy_->whereabouts() == Whereabouts::kResident) return;
   strategy_->wait_until_restored();
-  if (strategy_->restored() == Restored::kZeros) step_.optimizer().set_steps_taken(0);
+  if (strategy_->restored() == Restored::kZeros) model_.optimizer().set_steps_taken(0);
 }
 
 void PredictOffload::prepare_save(State& state, Phase phase) {
@@ -103,7 +104,7 @@ void PredictOffload::prepare_save(State& state, Phase phase) {
 void PredictOffload::release_after_save() {
   if (before_save_ != Whereabouts::kAway && before_save_ != Whereabouts::kLeaving) return;
   move_state_out();
-  step_.stream().pool()->trim();
+  model_.stream().pool()->trim();
 }
 
 void PredictOffload::prepare_load(const State& state) {

@@ -214,7 +214,7 @@ std::string TrainerCheckpoints::save_share(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   CheckpointShare share;
   ranks.attempt([&] {
-    share = own_share(state(), trainable_.step().parts(), ranks);
+    share = own_share(state(), trainable_.parts(), ranks);
     for (auto& [name, tensor] : share.state.tensors)
       tensor = wait_for_host(tensor, trainable_.stream());
     return std::string();
@@ -287,7 +287,7 @@ void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
 /// Of what ranks have parts of, this one's alone.
 State TrainerCheckpoints::own_state_of(const CheckpointInfo& checkpoint) const {
   const Stream host(MemoryPool::create("host"));
-  const WeightParts* const parts = trainable_.step().parts();
+  const WeightParts* const parts = trainable_.parts();
   return parts ? load_checkpoint(checkpoint, host, own_elements(*parts))
                : load_checkpoint(checkpoint, host);
 }
@@ -302,7 +302,7 @@ void TrainerCheckpoints::load(const State& state) {
   const std::vector<double>& points = state.reals_of(kReturnPoints);
   progress_.return_points.assign(points.begin(), points.end());
   progress_.judge.load(state);
-  trainable_.step().rates().set_rate_factor(progress_.roll_backs.rate_factor);
+  trainable_.rates().set_rate_factor(progress_.roll_backs.rate_factor);
   trainable_.set_steps_done(progress_.steps_done);
   trainable_.load(state);
   machine_.load(state);

@@ -197,6 +197,25 @@ TEST_F(ComparisonTest, AnInterruptedOneGoesOnToTheSameBits) {
             whole.at("arms").at(0).at("final_validation_loss"));
 }
 
+TEST_F(ComparisonTest, OfNetworksThatDrawTheirExamplesNeedsNoData) {
+  write_text(folder_ / "spec.json",
+             R"({"preset":"trident-tiny","budgets":[2],"seeds":[0],
+                 "base":{"model":{"trident":{"held_out":8}},"data":{"batch_size":4},"phases":{"max_predict_steps":0}},
+                 "arms":[{"name":"adamw","set":{}},{"name":"muon","set":{"optimizer.name":"muon"}}]})");
+  std::ostringstream console;
+  const std::string found =
+      run_comparison({folder_ / "spec.json", folder_ / "out", false, "test"}, console).result_json;
+  const json::value& budget = json::parse(found).at("arms").at(1).at("budgets").at(0);
+  EXPECT_EQ(budget.at("tokens").at("mean").to_number<double>(), 8) << "examples of two steps";
+  EXPECT_GT(budget.at("final_validation_loss").at("mean").to_number<double>(), 0);
+  EXPECT_GT(budget.at("flops").at("mean").to_number<double>(), 0);
+  EXPECT_NE(read_text(folder_ / "out/report.html").find("Examples"), std::string::npos);
+  EXPECT_EQ(
+      run_comparison({folder_ / "spec.json", folder_ / "out", true, "test"}, console).result_json,
+      found);
+  EXPECT_NE(console.str().find("was finished"), std::string::npos) << console.str();
+}
+
 TEST_F(ComparisonTest, RefusesFoldersThatHoldSomethingElse) {
   fs::create_directory(folder_ / "out");
   write_text(folder_ / "out/notes.txt", "mine");

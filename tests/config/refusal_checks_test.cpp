@@ -18,6 +18,7 @@ using Kind = KeyTest::Kind;
 /// A value that is not the default, of the keys that methods want at one of some values.
 std::string other_value(const std::string& key) {
   static const std::map<std::string, std::string> values{
+      {"model.experts.bias_rate", "0.5"},
       {"memory.optimizer_state", "host"},
       {"memory.weights", "host"},
       {"memory.device_map", "h.*=host"},

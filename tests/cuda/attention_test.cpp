@@ -51,34 +51,45 @@ void check_backward(const AttentionCase& c, DType dtype) {
 }
 
 constexpr AttentionCase kTensorCoreCases[] = {
-    {2, 1, 2, 64},      {1, 17, 3, 64},  {1, 64, 1, 64},   {1, 65, 1, 64},    {1, 130, 1, 64},
-    {1, 200, 1, 64},    {2, 17, 1, 128}, {1, 65, 2, 128},  {1, 130, 1, 128},  {1, 130, 4, 64, 2},
-    {2, 70, 3, 128, 1}, {2, 17, 1, 256}, {1, 130, 1, 256}, {1, 70, 4, 256, 2}};
-constexpr AttentionCase kGeneralCases[] = {{2, 1, 3, 1},    {2, 17, 3, 5},   {1, 64, 1, 16},
-                                           {1, 65, 1, 33},  {1, 130, 1, 5},  {1, 65, 1, 80},
-                                           {1, 40, 1, 200}, {2, 70, 6, 5, 2}};
+    {{2, 1, 2, 64}, {}},      {{1, 17, 3, 64}, {}},     {{1, 64, 1, 64}, {}},
+    {{1, 65, 1, 64}, {}},     {{1, 130, 1, 64}, {}},    {{1, 200, 1, 64}, {}},
+    {{2, 17, 1, 128}, {}},    {{1, 65, 2, 128}, {}},    {{1, 130, 1, 128}, {}},
+    {{1, 130, 4, 64, 2}, {}}, {{2, 70, 3, 128, 1}, {}}, {{2, 17, 1, 256}, {}},
+    {{1, 130, 1, 256}, {}},   {{1, 70, 4, 256, 2}, {}}};
+constexpr AttentionCase kGeneralCases[] = {
+    {{2, 1, 3, 1}, {}},   {{2, 17, 3, 5}, {}},  {{1, 64, 1, 16}, {}},  {{1, 65, 1, 33}, {}},
+    {{1, 130, 1, 5}, {}}, {{1, 65, 1, 80}, {}}, {{1, 40, 1, 200}, {}}, {{2, 70, 6, 5, 2}, {}}};
 constexpr AttentionCase kMaskedCases[] = {
-    {1, 70, 2, 8, 1, 0.3f, 1.5f},    {1, 130, 1, 64, 1, 0, 0, 1},
-    {2, 200, 1, 64, 1, 0, 0, 70},    {2, 140, 1, 128, 1, 0, 0, 0, 37},
-    {2, 70, 2, 64, 2, 0, 0, 0, 1},   {2, 200, 4, 64, 2, 0.25f, 2, 90, 80},
-    {1, 40, 1, 200, 1, 0, 2, 9, 13}, {1, 100, 2, 256, 1, 0.125f, 2, 33},
-    {2, 70, 1, 256, 1, 0, 0, 0, 37}};
+    {{1, 70, 2, 8, 1}, {.scale = 0.3f, .cap = 1.5f}},
+    {{1, 130, 1, 64, 1}, {.window = 1}},
+    {{2, 200, 1, 64, 1}, {.window = 70}},
+    {{2, 140, 1, 128, 1}, {.document = 37}},
+    {{2, 70, 2, 64, 2}, {.document = 1}},
+    {{2, 200, 4, 64, 2}, {.scale = 0.25f, .cap = 2, .window = 90, .document = 80}},
+    {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13}},
+    {{1, 100, 2, 256, 1}, {.scale = 0.125f, .cap = 2, .window = 33}},
+    {{2, 70, 1, 256, 1}, {.document = 37}}};
 constexpr AttentionCase kTwoWayCases[] = {
-    {2, 1, 3, 1, 1, 0, 0, 0, 0, true},         {1, 100, 2, 64, 1, 0, 0, 0, 0, true},
-    {2, 70, 3, 5, 1, 0, 1.5f, 0, 0, true},     {1, 70, 1, 64, 1, 0, 0, 1, 0, true},
-    {1, 130, 1, 80, 1, 0, 0, 70, 0, true},     {2, 90, 1, 64, 1, 0, 0, 0, 37, true},
-    {1, 140, 2, 8, 1, 0.25f, 2, 60, 50, true}, {1, 40, 1, 200, 1, 0, 2, 9, 13, true}};
+    {{2, 1, 3, 1, 1}, {.two_way = true}},
+    {{1, 100, 2, 64, 1}, {.two_way = true}},
+    {{2, 70, 3, 5, 1}, {.cap = 1.5f, .two_way = true}},
+    {{1, 70, 1, 64, 1}, {.window = 1, .two_way = true}},
+    {{1, 130, 1, 80, 1}, {.window = 70, .two_way = true}},
+    {{2, 90, 1, 64, 1}, {.document = 37, .two_way = true}},
+    {{1, 140, 2, 8, 1}, {.scale = 0.25f, .cap = 2, .window = 60, .document = 50, .two_way = true}},
+    {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .two_way = true}}};
 /// In the emulation enough heads of keys for the kernel with one block for each: lengths around its blocks of 128
 /// keys and tiles of 64 queries, groups, more heads than blocks.
-constexpr AttentionCase kJointCases[] = {{3, 1, 1, 64},   {1, 128, 3, 64},
-                                         {4, 129, 1, 64}, {3, 200, 2, 64, 1},
-                                         {7, 65, 1, 64},  {3, 200, 2, 64, 1, 0, 0, 0, 37}};
-constexpr AttentionCase kLargeJointCases[] = {{1, 260, 3, 64},
-                                              {1, 200, 4, 64, 0, 0, 3},
-                                              {1, 260, 3, 64, 0, 0, 0, 1},
-                                              {2, 200, 4, 64, 2, 0.25f, 2, 140},
-                                              {3, 260, 1, 64, 0, 0, 0, 90},
-                                              {3, 260, 1, 64, 0, 0, 0, 0, 150}};
+constexpr AttentionCase kJointCases[] = {
+    {{3, 1, 1, 64}, {}},      {{1, 128, 3, 64}, {}}, {{4, 129, 1, 64}, {}},
+    {{3, 200, 2, 64, 1}, {}}, {{7, 65, 1, 64}, {}},  {{3, 200, 2, 64, 1}, {.document = 37}}};
+constexpr AttentionCase kLargeJointCases[] = {
+    {{1, 260, 3, 64}, {}},
+    {{1, 200, 4, 64}, {.cap = 3}},
+    {{1, 260, 3, 64}, {.window = 1}},
+    {{2, 200, 4, 64, 2}, {.scale = 0.25f, .cap = 2, .window = 140}},
+    {{3, 260, 1, 64}, {.window = 90}},
+    {{3, 260, 1, 64}, {.document = 150}}};
 
 TEST(CudaAttention, ForwardOnTensorCores) {
   for (const AttentionCase& c : kTensorCoreCases) check_forward(c, DType::kBF16);
@@ -92,16 +103,16 @@ TEST(CudaAttention, ForwardOfAnyHeadSize) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kGeneralCases) check_forward(c, dtype);
   }
-  check_forward({1, 70, 1, 64}, DType::kF32);
-  check_forward({1, 33, 1, 128}, DType::kF32);
+  check_forward({{1, 70, 1, 64}, {}}, DType::kF32);
+  check_forward({{1, 33, 1, 128}, {}}, DType::kF32);
 }
 
 TEST(CudaAttention, BackwardOfAnyHeadSize) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kGeneralCases) check_backward(c, dtype);
   }
-  check_backward({1, 70, 1, 64}, DType::kF32);
-  check_backward({1, 33, 1, 128}, DType::kF32);
+  check_backward({{1, 70, 1, 64}, {}}, DType::kF32);
+  check_backward({{1, 33, 1, 128}, {}}, DType::kF32);
 }
 
 TEST(CudaAttention, HidesCapsAndScales) {
@@ -123,11 +134,12 @@ TEST(CudaAttention, LooksBothWays) {
 }
 
 /// On and around the tensor cores. What backward reads of sinks is in log_sum_exp.
-constexpr AttentionCase kSinkCases[] = {{1, 70, 3, 5, 1, 0, 1.5f, 0, 0, false, true},
-                                        {1, 20, 3, 5, 1, 0, 0, 0, 0, true, true},
-                                        {1, 70, 3, 64, 0, 0, 0, 0, 0, false, true},
-                                        {1, 40, 2, 128, 1, 0, 0, 20, 30, false, true},
-                                        {1, 9, 3, 256, 0, 0, 0, 0, 0, false, true}};
+constexpr AttentionCase kSinkCases[] = {
+    {{1, 70, 3, 5, 1}, {.cap = 1.5f, .has_sinks = true}},
+    {{1, 20, 3, 5, 1}, {.two_way = true, .has_sinks = true}},
+    {{1, 70, 3, 64}, {.has_sinks = true}},
+    {{1, 40, 2, 128, 1}, {.window = 20, .document = 30, .has_sinks = true}},
+    {{1, 9, 3, 256}, {.has_sinks = true}}};
 
 TEST(CudaAttention, SinksTakeAShareOfTheWeights) {
   for (const AttentionCase& c : kSinkCases) check_forward(c, DType::kBF16);
@@ -136,13 +148,20 @@ TEST(CudaAttention, SinksTakeAShareOfTheWeights) {
 
 /// Tensor cores take blocks of whole tiles, other kernels of any size.
 constexpr AttentionCase kPatternsOnTensorCores[] = {
-    {1, 200, 1, 64, 1, 0, 0, 0, 0, false, false, {64, 1, 0, 1}},
-    {1, 140, 2, 128, 1, 0, 0, 0, 90, false, true, {64, 1, 1, 0}},
-    {1, 130, 1, 256, 1, 0, 1.5f, 0, 0, false, false, {64, 1, 0, 1}}};
-constexpr AttentionCase kPatterns[] = {{1, 140, 1, 64, 1, 0, 0, 0, 0, false, false, {64, 1, 0, 1}},
-                                       {2, 50, 2, 5, 1, 0, 0, 0, 0, false, false, {9, 2, 1, 1}},
-                                       {1, 40, 1, 80, 1, 0, 2, 30, 20, false, true, {8, 1, 1, 0}},
-                                       {1, 20, 1, 200, 1, 0, 0, 0, 0, false, false, {1, 1, 2, 3}}};
+    {{1, 200, 1, 64, 1}, {.pattern = {.block = 64, .random = 1}}},
+    {{1, 140, 2, 128, 1},
+     {.document = 90, .has_sinks = true, .pattern = {.block = 64, .global = 1}}},
+    {{1, 130, 1, 256, 1}, {.cap = 1.5f, .pattern = {.block = 64, .random = 1}}}};
+constexpr AttentionCase kPatterns[] = {
+    {{1, 140, 1, 64, 1}, {.pattern = {.block = 64, .random = 1}}},
+    {{2, 50, 2, 5, 1}, {.pattern = {.block = 9, .local = 2, .global = 1, .random = 1}}},
+    {{1, 40, 1, 80, 1},
+     {.cap = 2,
+      .window = 30,
+      .document = 20,
+      .has_sinks = true,
+      .pattern = {.block = 8, .global = 1}}},
+    {{1, 20, 1, 200, 1}, {.pattern = {.block = 1, .global = 2, .random = 3}}}};
 
 TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
   for (const AttentionCase& c : kPatternsOnTensorCores) {
@@ -156,10 +175,11 @@ TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
 }
 
 /// One way and two, in documents, a cap; on and around the tiles.
-constexpr AttentionCase kBiasedCases[] = {{2, 20, 2, 5, 1, 1, 0, 0, 0, false, false, {}, 20},
-                                          {1, 70, 2, 64, 2, 0, 1.5f, 0, 30, true, false, {}, 80},
-                                          {1, 70, 1, 80, 1, 0, 0, 40, 0, true, false, {}, 70},
-                                          {1, 20, 1, 200, 1, 0, 0, 0, 0, false, true, {8, 1}, 33}};
+constexpr AttentionCase kBiasedCases[] = {
+    {{2, 20, 2, 5, 1}, {.scale = 1, .reach = 20}},
+    {{1, 70, 2, 64, 2}, {.cap = 1.5f, .document = 30, .two_way = true, .reach = 80}},
+    {{1, 70, 1, 80, 1}, {.window = 40, .two_way = true, .reach = 70}},
+    {{1, 20, 1, 200, 1}, {.has_sinks = true, .pattern = {.block = 8}, .reach = 33}}};
 
 TEST(CudaAttention, AddsABiasOfDistances) {
   const Stream host = cpu_stream();
@@ -217,13 +237,14 @@ TEST(CudaAttention, LargeBackwardInOnePass) {
   for (const AttentionCase& c : kLargeJointCases) check_backward(c, DType::kBF16);
   // As many heads as fill whatever device it is.
   const std::int64_t batch = 2 * cuda_runtime().properties(0).processors;
-  check_backward({batch, 140, 1, 64}, DType::kBF16);
-  check_backward({batch, 140, 1, 64, 1, 0, 1.5f, 50, 60}, DType::kBF16);
+  check_backward({{batch, 140, 1, 64}, {}}, DType::kBF16);
+  check_backward({{batch, 140, 1, 64, 1}, {.cap = 1.5f, .window = 50, .document = 60}},
+                 DType::kBF16);
 }
 
 TEST(CudaAttention, ForwardWithoutLogSumExp) {
   for (const std::int64_t head_size : {16, 64}) {
-    const AttentionCase c{1, 20, 2, head_size};
+    const AttentionCase c{{1, 20, 2, head_size}, {}};
     Tensors tensors = forward_tensors(c, DType::kBF16);
     tensors[1] = Tensor();
     expect_like_cpu(tensors, tolerance_of(DType::kBF16), text("alone", c, DType::kBF16),
@@ -234,7 +255,8 @@ TEST(CudaAttention, ForwardWithoutLogSumExp) {
 }
 
 TEST(CudaAttention, StaysFiniteWithScoresOfThousands) {
-  for (const AttentionCase& c : {AttentionCase{1, 100, 1, 8}, AttentionCase{1, 100, 1, 64}}) {
+  for (const AttentionCase& c :
+       {AttentionCase{{1, 100, 1, 8}, {}}, AttentionCase{{1, 100, 1, 64}, {}}}) {
     const DType dtype = c.head_size == 64 ? DType::kBF16 : DType::kF32;
     Tensors tensors = forward_tensors(c, dtype);
     tensors[2] = random_tensor(tensors[2].shape(), dtype, 1, cpu_stream(), 30);

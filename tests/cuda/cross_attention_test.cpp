@@ -5,13 +5,47 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 /// Tiles of 64 queries and keys, of 32 and of 16; groups; lengths within a tile, of whole tiles, of none.
-const CrossCase kCrossCases[] = {{1, 1, 1, 1, 1, 1},
-                                 {2, 17, 5, 3, 3, 5, {5, 2}},
-                                 {1, 70, 130, 2, 1, 64},
-                                 {2, 65, 70, 4, 2, 16, {64, 0}, 0.3f, 1.5f},
-                                 {3, 9, 200, 1, 1, 33, {0, 200, 129}},
-                                 {1, 20, 40, 2, 2, 80, {33}},
-                                 {2, 3, 70, 1, 1, 200, {17, 70}, 0, 2}};
+const CrossCase kCrossCases[] = {
+    {.batch = 1, .queries = 1, .keys = 1, .heads = 1, .key_heads = 1, .head_size = 1},
+    {.batch = 2,
+     .queries = 17,
+     .keys = 5,
+     .heads = 3,
+     .key_heads = 3,
+     .head_size = 5,
+     .lengths = {5, 2}},
+    {.batch = 1, .queries = 70, .keys = 130, .heads = 2, .key_heads = 1, .head_size = 64},
+    {.batch = 2,
+     .queries = 65,
+     .keys = 70,
+     .heads = 4,
+     .key_heads = 2,
+     .head_size = 16,
+     .lengths = {64, 0},
+     .scale = 0.3f,
+     .cap = 1.5f},
+    {.batch = 3,
+     .queries = 9,
+     .keys = 200,
+     .heads = 1,
+     .key_heads = 1,
+     .head_size = 33,
+     .lengths = {0, 200, 129}},
+    {.batch = 1,
+     .queries = 20,
+     .keys = 40,
+     .heads = 2,
+     .key_heads = 2,
+     .head_size = 80,
+     .lengths = {33}},
+    {.batch = 2,
+     .queries = 3,
+     .keys = 70,
+     .heads = 1,
+     .key_heads = 1,
+     .head_size = 200,
+     .lengths = {17, 70},
+     .cap = 2}};
 
 /// y and log_sum_exp to be written, q, kv, lengths.
 Tensors cross_tensors(const CrossCase& c, DType dtype) {
@@ -55,8 +89,30 @@ TEST(CudaCrossAttention, DecodesTextsOfSharedSources) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const CrossCase& c :
-         {CrossCase{3, 1, 300, 2, 1, 5, {300, 0, 129}}, CrossCase{3, 1, 90, 4, 2, 64, {90, 0, 7}},
-          CrossCase{3, 1, 70, 2, 2, 80}, CrossCase{3, 1, 260, 1, 1, 256, {}, 0.2f, 1}}) {
+         {CrossCase{.batch = 3,
+         .queries = 1,
+         .keys = 300,
+         .heads = 2,
+         .key_heads = 1,
+         .head_size = 5,
+         .lengths = {300, 0, 129}},
+          CrossCase{.batch = 3,
+          .queries = 1,
+          .keys = 90,
+          .heads = 4,
+          .key_heads = 2,
+          .head_size = 64,
+          .lengths = {90, 0, 7}},
+          CrossCase{
+              .batch = 3, .queries = 1, .keys = 70, .heads = 2, .key_heads = 2, .head_size = 80},
+          CrossCase{.batch = 3,
+          .queries = 1,
+          .keys = 260,
+          .heads = 1,
+          .key_heads = 1,
+          .head_size = 256,
+          .scale = 0.2f,
+          .cap = 1}}) {
       const CrossTensors given(c, dtype, host);
       const Shape rows{4, c.heads * c.head_size};
       expect_like_cpu({random_tensor(rows, dtype, 5, host), random_tensor(rows, dtype, 6, host),

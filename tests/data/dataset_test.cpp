@@ -1,4 +1,4 @@
-#include "src/data/dataset.h"
+#include "hybrid_trainer/data/dataset.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
+#include "tests/support/test_files.h"
 
 namespace hybrid_trainer {
 namespace {
@@ -25,8 +26,8 @@ class Numbers final : public Dataset {
   void write(std::int64_t number, const ExampleMemory& memory) const override {
     memory.labels("number")[0] = static_cast<std::int32_t>(number);
     memory.labels("epoch")[0] = memory.epoch() ? static_cast<std::int32_t>(*memory.epoch()) : -1;
+    if (number != kPadding) memory.add_targets(100 + number);
   }
-  std::int64_t targets(std::int64_t number) const override { return 100 + number; }
   bool pads() const override { return pads_; }
 
  private:
@@ -37,8 +38,29 @@ class Numbers final : public Dataset {
 using Values = std::vector<std::int32_t>;
 Values values(const Batch& batch, const char* name = "number") {
   const auto* data = batch.at(name).data<std::int32_t>();
-  return Values(data, data + batch.size());
+  return Values(data, data + batch.at(name).elements());
 }
+
+/// Sequences of 16 tokens, which go on from one to the next, and a rest of five.
+class Sequences final : public Dataset {
+ public:
+  explicit Sequences(std::int64_t size) : size_(size) {}
+  std::int64_t size() const override { return size_; }
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override {
+    return empty_token_batch({examples, 16}, false, stream);
+  }
+  void write(std::int64_t number, const ExampleMemory& memory) const override {
+    const auto tokens = memory.labels("tokens"), targets = memory.labels("targets");
+    const std::int64_t piece = memory.draw() ? memory.draw()->piece : 0;
+    const std::int64_t first = number * 16 + piece * std::ssize(tokens);
+    std::iota(tokens.begin(), tokens.end(), static_cast<std::int32_t>(first));
+    std::iota(targets.begin(), targets.end(), static_cast<std::int32_t>(first + 1));
+  }
+  std::int64_t rest() const override { return 5; }
+
+ private:
+  std::int64_t size_;
+};
 
 class DatasetTest : public ::testing::Test {
  protected:
@@ -118,6 +140,83 @@ TEST_F(DatasetTest, OrderedBatchesHaveEachExampleOnceWithoutAnEpoch) {
   EXPECT_EQ(batches.batch(2).targets(), 108);
   EXPECT_THROW(batches.batch(3), Error);
   EXPECT_EQ(OrderedBatches(DatasetPart(twelve_, 2, 7), 64, stream_).batch(0).size(), 7);
+}
+
+TEST_F(DatasetTest, OrderedBatchesEndWithTheRest) {
+  const auto sequences = std::make_shared<Sequences>(3);
+  const OrderedBatches batches(sequences, 2, stream_);
+  ASSERT_EQ(batches.batches(), 3);
+  EXPECT_EQ(batches.batch(1).at("tokens").shape(), (Shape{1, 16}));
+  EXPECT_EQ(values(batches.batch(2), "tokens"), (Values{48, 49, 50, 51, 52}));
+  EXPECT_EQ(values(batches.batch(2), "targets").back(), 53);
+  EXPECT_EQ(batches.batch(2).tokens(), 5);
+  EXPECT_EQ(OrderedBatches(DatasetPart(sequences, 0, 2), 2, stream_).batches(), 1);
+}
+
+/// 11 examples are 3 for each of 3 rows.
+TEST_F(DatasetTest, RowsGoOnThroughTheirParts) {
+  const DatasetPart part(twelve_, 1, 11);
+  const ShuffledBatches source(part, {.batch_size = 3, .rows_go_on = true});
+  const Batch memory = source.empty_batch(stream_);
+  const std::vector<Values> wanted{{1, 4, 7}, {2, 5, 8}, {3, 6, 9}};
+  for (std::int64_t i = 0; i < 7; ++i) {
+    const Batch batch = source.read(i, memory);
+    EXPECT_EQ(values(batch), wanted[static_cast<std::size_t>(i % 3)]) << i;
+    EXPECT_EQ(batch.goes_on(), i % 3 != 0) << i;
+  }
+  EXPECT_FALSE(ShuffledBatches(part, {.batch_size = 3}).read(1, memory).goes_on());
+  expect_words(
+      message_of<DataError>([&] { ShuffledBatches(part, {.batch_size = 12, .rows_go_on = true}); }),
+      {"11 sequences", "data.carry_state", "12 rows"});
+}
+
+const std::vector<BatchStretch> kStretches{{4, {8, 4}}, {2, {3, 8}}, {3, {1, 16}}};
+
+/// 8 + 3 + 3 sequences of the stretches, then 12 batches of 4: all 62 of an epoch.
+TEST_F(DatasetTest, StretchesComeFirstAndEachTokenOfAnEpochOnce) {
+  for (const bool shuffle : {true, false}) {
+    const ShuffledBatches source(
+        std::make_shared<Sequences>(62),
+        {.batch_size = 4, .shuffle = shuffle, .seed = 7, .stretches = kStretches});
+    const Batch memory = source.empty_batch(stream_);
+    std::vector<Shape> shapes;
+    std::set<std::int32_t> tokens;
+    for (std::int64_t i = 0; i < 9 + 12; ++i) {
+      const Batch batch = source.read(i, memory);
+      shapes.push_back(batch.at("tokens").shape());
+      for (const std::int32_t token : values(batch, "tokens")) tokens.insert(token);
+    }
+    EXPECT_EQ(std::ssize(tokens), 62 * 16);
+    EXPECT_EQ(shapes[0], (Shape{8, 4}));
+    EXPECT_EQ(shapes[3], (Shape{8, 4}));
+    EXPECT_EQ(shapes[4], (Shape{3, 8}));
+    EXPECT_EQ(shapes[8], (Shape{1, 16}));
+    EXPECT_EQ(shapes[9], (Shape{4, 16}));
+    EXPECT_EQ(source.read(1'000'000, memory).at("tokens").shape(), (Shape{4, 16}));
+  }
+}
+
+TEST_F(DatasetTest, NextBatchOfAStretchGoesOnInItsSequences) {
+  const ShuffledBatches source(std::make_shared<Sequences>(62),
+                               {.batch_size = 4, .seed = 7, .stretches = kStretches});
+  const Batch memory = source.empty_batch(stream_);
+  Values expected = values(source.read(0, memory), "tokens");
+  for (std::int64_t batch = 1; batch < 4; ++batch) {
+    for (std::int32_t& token : expected) token += 4;
+    EXPECT_EQ(values(source.read(batch, memory), "tokens"), expected) << batch;
+  }
+}
+
+TEST_F(DatasetTest, StretchesThatDoNotFitAreRefused) {
+  const auto refuses = [&](BatchStretch stretch) {
+    const ShuffledBatches source(std::make_shared<Sequences>(62),
+                                 {.batch_size = 4, .stretches = {stretch}});
+    EXPECT_THROW(source.read(0, source.empty_batch(stream_)), Error);
+  };
+  refuses({4, {8, 5}});
+  refuses({3, {8, 4}});
+  refuses({4, {17, 4}});
+  refuses({4, {0, 4}});
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // A decode that cannot be recorded is enqueued each time; one that was computed is never computed again.
 
-#include "src/models/decode_pass.h"
+#include "src/models/decode_recording.h"
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"

@@ -173,7 +173,7 @@ TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryHalvesNoMicroBatches) {
   leave(kLibrary - kMiB);
   expect_says(shortage_of([&] { trainable.wait_for_gradient(batch); }),
               "CUBLAS_STATUS_ALLOC_FAILED");
-  EXPECT_EQ(trainable.step().micro_batches().of(batch), 1);
+  EXPECT_EQ(trainable.micro_batches().of(batch), 1);
 }
 
 TEST_F(DeviceMemory, ABenchmarkTakesItsSlabAsARun) {

@@ -58,7 +58,7 @@ TEST_F(Evaluation, GoesThroughLongWindowsInSegments) {
   const TokenDataset tokens = counting_tokens(5001);
   MeanTarget model;
   const auto segment = [&](std::int64_t window, std::int64_t wanted) {
-    EvaluationWindows windows(tokens, 1, window, stream_);
+    const OrderedBatches windows(TokenWindows::to_measure_on(tokens, window), 1, stream_);
     evaluate(model, windows, DType::kF32, stream_, {}, wanted);
     return model.segment;
   };
@@ -69,7 +69,7 @@ TEST_F(Evaluation, GoesThroughLongWindowsInSegments) {
 
 TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
   const TokenDataset tokens = counting_tokens(27);  // six windows of four targets and one of two
-  EvaluationWindows windows(tokens, 4, 4, stream_);
+  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
   MeanTarget model;
   const EvaluationResult result = evaluate(model, windows, DType::kF32, stream_);
   EXPECT_EQ(result.tokens, 26);
@@ -79,7 +79,7 @@ TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
 
 TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
   const TokenDataset tokens = counting_tokens(27);  // batches of four windows, two and a short one
-  EvaluationWindows windows(tokens, 4, 4, stream_);
+  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
   MeanTarget model;
   for (const std::int64_t most : {2, 1}) {
     model.most_examples = most;
@@ -95,7 +95,7 @@ TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
 TEST_F(Evaluation, SharedOutGivesTheBitsOfOne) {
   const TokenDataset tokens = counting_tokens(41);
   MeanTarget model;
-  EvaluationWindows windows(tokens, 2, 4, stream_);
+  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 2, stream_);
   ASSERT_EQ(windows.batches(), 5);
   const EvaluationResult alone = evaluate(model, windows, DType::kF32, stream_);
   struct Given {};
@@ -120,7 +120,7 @@ TEST_F(Evaluation, SharedOutGivesTheBitsOfOne) {
 
 TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {
   const TokenDataset tokens = counting_tokens(33);
-  EvaluationWindows windows(tokens, 2, 8, stream_);
+  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 8), 2, stream_);
   const ModelConfig plain{.layers = 2, .heads = 2, .width = 16, .context = 8, .vocabulary = 64};
   ModelConfig dropping = plain;
   dropping.dropout = 0.5;
@@ -135,7 +135,7 @@ TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {
 
 TEST_F(Evaluation, RefusesALossThatIsNotFinite) {
   const TokenDataset tokens = counting_tokens(10);
-  EvaluationWindows windows(tokens, 2, 4, stream_);
+  const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 2, stream_);
   MeanTarget model;
   model.factor = NAN;
   EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), Diverged);

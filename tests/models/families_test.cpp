@@ -101,15 +101,21 @@ TEST(Families, HaveBiasesWhereTheConfigSaysSo) {
 /// "KEY=NUMBER" for each key that a file may leave out.
 std::map<std::string, double> missing_of(const std::string& family) {
   const HuggingFaceLayout& layout = find_family(family).hugging_face;
-  std::map<std::string, double> missing;
-  for (const HuggingFaceLayout::Member& member : layout.members) {
-    if (member.missing) missing[member.key.substr(0, member.key.find('|'))] = *member.missing;
-  }
   const boost::json::object none;
   ConfigReader reader(none);
+  ConfigKeys read(reader);
   ModelConfig model;
-  for (const auto& group : layout.groups) group.read(reader, model);
-  missing["rope_theta"] = model.rope_theta;
+  layout.keys(read, model);
+  boost::json::object config;
+  ConfigKeys written(config);
+  layout.keys(written, model);
+  std::map<std::string, double> missing;
+  for (const auto& [key, value] : config) {
+    if (reader.problems().find(concat("\n", key, " is missing")) != std::string::npos) continue;
+    if (value.is_number()) missing[key] = value.to_number<double>();
+    if (value.is_bool()) missing[key] = value.get_bool() ? 1 : 0;
+    if (value.is_null()) missing[key] = 0;
+  }
   return missing;
 }
 

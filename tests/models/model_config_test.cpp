@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "src/files/config_fields.h"
+
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -47,6 +49,19 @@ TEST(ModelConfig, OfAnotherFamilySaysNothingByItsZeros) {
   EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.01);
   asked.experts.balance_loss = 0.3;
   EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.3);
+}
+
+TEST(ModelConfig, KeepsConstantsThatCodeHasSetInJson) {
+  ModelConfig config{.family = "semiseparable"};
+  EXPECT_EQ(config_json(config).find("imaginary"), std::string::npos);
+  config.attention_pattern.seed = 7;
+  config.semiseparable.imaginary = 0.5;
+  config.semiseparable.limit = 2;
+  ModelConfig read;
+  read_config_text(read, config_json(config), "config.json");
+  EXPECT_EQ(read.attention_pattern.seed, 7);
+  EXPECT_EQ(read.semiseparable.imaginary, 0.5);
+  EXPECT_EQ(read.semiseparable.limit, 2);
 }
 
 }  // namespace

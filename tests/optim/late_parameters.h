@@ -29,8 +29,8 @@ class Late {
         host_(MemoryPool::create("host", host_budget)),
         device_(MemoryPool::create("device")),
         set_(device_, settings.gradient_bits),
-        optimizer_(config, set_.pointers(), settings, device_, host_.pool(),
-                   home == nullptr ? host_ : *home) {
+        owner_(make_speculative_optimizer(config, set_.pointers(), settings, device_, host_.pool(),
+                                          home == nullptr ? host_ : *home)) {
     for (Parameter* parameter : set_.pointers()) parameter->compute_in(dtype, device_);
     set_.before_rounding = [this] { optimizer_.wait_until_gradients_are_sent(); };
   }
@@ -100,7 +100,8 @@ class Late {
   std::int64_t lag_, steps_ = 0;
   Stream host_, device_;
   ParameterSet set_;
-  SpeculativeOptimizer optimizer_;
+  std::unique_ptr<SpeculativeOptimizer> owner_;
+  SpeculativeOptimizer& optimizer_ = *owner_;
 };
 
 /// The same gradients, applied at once by the optimizer itself.

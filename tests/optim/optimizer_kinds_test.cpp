@@ -78,7 +78,7 @@ TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
   // What an option or a preset of one optimizer is, not what optimizers there are.
   const std::set<std::string> of_one{
       "include/hybrid_trainer/optim/optimizer_config.h", "src/config/hybrid_trainer_config.cpp",
-      "src/tools/train/fine_tuning_method.cpp", "src/trainer/planning/step_rates.cpp",
+      "src/run/fine_tuning_method.cpp", "src/trainer/planning/step_rates.cpp",
       // What does not go with a method.
       "phases/method.cpp", "phases/asynchronous_optimizer/asynchronous_optimizer.cpp"};
   std::string names;

@@ -87,9 +87,9 @@ class QuadraticBowl final : public Trainable,
   }
   /// Delayed by one step: what is pending moves the weights with the next one, or where exact weights
   /// are asked for.
-  DelayedUpdate wait_for_update(bool finite) override {
+  ArrivedUpdate wait_for_update(bool finite) override {
     require(phase_ == Phase::kPredict, "wait_for_update: in Predict");
-    DelayedUpdate arrived;
+    ArrivedUpdate arrived;
     arrived.is_late = true;
     if (!under_way_.empty()) {
       take_step(std::exchange(under_way_, {}));
@@ -112,9 +112,9 @@ class QuadraticBowl final : public Trainable,
     sent_.erase(sent_.begin());
     return arrived;
   }
-  DelayedUpdate apply(bool finite) override {
+  ArrivedUpdate apply(bool finite) override {
     if (finite) take_step(gradients_);
-    DelayedUpdate arrived;
+    ArrivedUpdate arrived;
     arrived.is_late = true;
     arrived.prediction_error = prediction_error;
     return arrived;

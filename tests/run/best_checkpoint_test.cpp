@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "src/files/checkpoint.h"
 #include "src/generation/evaluation.h"
 #include "src/run/run_files.h"
@@ -65,7 +66,8 @@ class BestCheckpointTest : public RunOverRanks {
   double loss_of(const TrainedRun& run) const {
     const Stream stream(MemoryPool::create("device"));
     const TokenDataset validation(data_, Split::kValidation, run.config.model.vocabulary);
-    EvaluationWindows windows(validation, run.config.data.batch_size, 16, stream);
+    const OrderedBatches windows(TokenWindows::to_measure_on(validation, 16),
+                                 run.config.data.batch_size, stream);
     return evaluate(run.model(), windows, DType::kF32, stream).loss;
   }
   /// Trains until the run is asked to stop in a step; it ends with a checkpoint.

@@ -81,7 +81,7 @@ TEST(RunRanks, EvaluateTogetherWithTheBitsOfOne) {
       run_thread_ranks(count, [&](Communicator& ranks) {
         const Stream stream{MemoryPool::create("device")};
         FirstTarget model;
-        EvaluationWindows batches(tokens, 2, 4, stream);
+        const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 4), 2, stream);
         HybridTrainerConfig config;
         config.distributed.zero = zero;
         const double loss = RunRanks(&ranks).evaluate(model, batches, config, stream).loss;
@@ -104,7 +104,7 @@ TEST(RunRanks, EvaluateInPartsWhereAPassConcernsNoOtherRank) {
         const Stream stream{MemoryPool::create("device")};
         FirstTarget model;
         model.most_examples = 1;
-        EvaluationWindows batches(tokens, 2, 4, stream);
+        const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 4), 2, stream);
         HybridTrainerConfig config;
         config.distributed.zero = zero;
         RunRanks(&ranks).evaluate(model, batches, config, stream);

@@ -25,7 +25,8 @@
 namespace hybrid_trainer {
 namespace {
 
-constexpr std::int64_t kWidth = 16, kSteps = 40, kUnseen = 1 << 20;
+constexpr std::int64_t kWidth = 16, kSteps = 40, kUnseen = 1 << 25;
+constexpr std::uint64_t kBatch = 32;
 
 /// One hidden layer; the loss is the mean square of what is between its output and "y".
 class Regression final : public LossModel {
@@ -68,47 +69,21 @@ class Regression final : public LossModel {
   Linear first_, last_;
 };
 
-Batch empty_points(std::int64_t size, const Stream& stream) {
-  return Batch({{"x", Tensor::empty({size, 2}, DType::kF32, MemoryKind::kData, stream)},
-                {"y", Tensor::empty({size}, DType::kF32, MemoryKind::kData, stream)}});
-}
-
-/// Points and the function's values there, the same for the same `index`.
-void draw_points(std::int64_t index, const Batch& points) {
-  auto *x = points.at("x").data<float>(), *y = points.at("y").data<float>();
-  for (std::int64_t i = 0; i < points.size(); ++i) {
-    const auto words =
-        philox({3, static_cast<std::uint64_t>(index), 0}, static_cast<std::uint64_t>(i));
-    x[2 * i] = 2 * to_unit_float(words[0]) - 1;
-    x[2 * i + 1] = 2 * to_unit_float(words[1]) - 1;
-    y[i] = std::sin(3 * x[2 * i]) + 0.5f * x[2 * i + 1];
-  }
-}
-
-class DrawnPoints final : public BatchSource {
+/// Points of the plane and a function's values there.
+class Points final : public Dataset {
  public:
-  explicit DrawnPoints(std::int64_t size) : size_(size) {}
-  Batch empty_batch(const Stream& stream) const override { return empty_points(size_, stream); }
-  Batch read(std::int64_t batch_index, const Batch& memory) const override {
-    draw_points(batch_index, memory);
-    return memory;
+  std::int64_t size() const override { return 0; }
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override {
+    return Batch({{"x", Tensor::empty({examples, 2}, DType::kF32, MemoryKind::kData, stream)},
+                  {"y", Tensor::empty({examples}, DType::kF32, MemoryKind::kData, stream)}});
   }
-
- private:
-  std::int64_t size_;
-};
-
-class UnseenPoints final : public EvaluationBatches {
- public:
-  explicit UnseenPoints(const Stream& stream) : memory_(empty_points(64, stream)) {}
-  std::int64_t batches() const override { return 3; }
-  Batch batch(std::int64_t index) override {
-    draw_points(kUnseen + index, memory_);
-    return memory_;
+  void write(std::int64_t number, const ExampleMemory& memory) const override {
+    const std::uint64_t batch = static_cast<std::uint64_t>(number) / kBatch;
+    const auto words = philox({3, batch}, static_cast<std::uint64_t>(number) % kBatch);
+    const std::span<float> x = memory.floats("x");
+    for (std::size_t i = 0; i < 2; ++i) x[i] = 2 * to_unit_float(words[i]) - 1;
+    memory.floats("y")[0] = std::sin(3 * x[0]) + 0.5f * x[1];
   }
-
- private:
-  Batch memory_;
 };
 
 class RegressionTask final : public Task {
@@ -116,12 +91,11 @@ class RegressionTask final : public Task {
   std::unique_ptr<LossModel> make_model(const HybridTrainerConfig&, MemoryPlaces& places) override {
     return std::make_unique<Regression>(places.device());
   }
-  std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const override {
-    return std::make_unique<DrawnPoints>(config.effective_batch());
+  DatasetPart training(const HybridTrainerConfig&) const override {
+    return std::make_shared<Points>();
   }
-  std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig&,
-                                                const Stream& stream) const override {
-    return std::make_unique<UnseenPoints>(stream);
+  DatasetPart validation(const HybridTrainerConfig&) const override {
+    return {std::make_shared<Points>(), kUnseen, 192};
   }
   /// The weights' names, and the bias of the output.
   void write_export(const RunPaths& run, const std::filesystem::path& output) const override {

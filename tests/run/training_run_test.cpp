@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/data/token_dataset.h"
 #include "src/files/checkpoint.h"
 #include "src/generation/evaluation.h"
 #include "src/observability/jsonl_sink.h"
@@ -232,7 +233,7 @@ TEST_F(TrainingRunTest, ReadsItsWeightsOutByTheirMeanBesideTheLast) {
   const TrainedRun average =
       load_trained_run(scratch_ / "run", stream, model_families(), RunWeights::kAverage);
   const TokenDataset validation(data_, Split::kValidation, average.config.model.vocabulary);
-  EvaluationWindows windows(validation, 4, 16, stream);
+  const OrderedBatches windows(TokenWindows::to_measure_on(validation, 16), 4, stream);
   EXPECT_NEAR(evaluate(average.model(), windows, DType::kF32, stream).loss, *last, 1e-9);
   EXPECT_THROW(load_trained_run(scratch_ / "plain", stream, model_families(), RunWeights::kAverage),
                MissingInput);

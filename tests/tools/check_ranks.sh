@@ -7,15 +7,16 @@ rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
 for ((i = 0; i < 4000; ++i)); do printf 'word%d and word%d\n' $((i % 97)) $((i * i % 89)); done >text.txt
 "$hybrid" prepare text.txt --output data --tokenizer characters >/dev/null 2>&1
 
+small=(--preset tiny --set model.layers=2 --set model.width=64 --set data.sequence_length=32)
 train() { # RUN RANKS ...
   local run=$1 ranks=$2
   shift 2
-  "$hybrid" train --preset tiny --data data --run "$run" --ranks "$ranks" --set training.threads=1 --set training.steps=30 --set data.batch_size=2 \
+  "$hybrid" train "${small[@]}" --data data --run "$run" --ranks "$ranks" --set training.threads=1 --set training.steps=24 --set data.batch_size=2 \
     --set gradient_accumulation.micro_batches=4 --set phases.warmup_steps=8 --set phases.full_steps=4 --set phases.skip_backward.trial_share=1 \
-    --set checkpoint.every_steps=10 --set checkpoint.keep=3 "$@" 2>"$run.log" || { cat "$run.log" && exit 1; }
+    --set checkpoint.every_steps=8 --set checkpoint.keep=3 "$@" 2>"$run.log" || { cat "$run.log" && exit 1; }
 }
 validation_loss() { grep -o '"final_validation_loss":[^,]*' "$1/summary.json"; }
-digest() { "$hybrid" inspect "$1/checkpoints/step-0000000030" --digest | tail -n 1 && validation_loss "$1"; }
+digest() { "$hybrid" inspect "$1/checkpoints/step-0000000024" --digest | tail -n 1 && validation_loss "$1"; }
 same() {
   [ "$(digest "$1")" = "$want" ] || { echo "$1: other bits than one rank" && exit 1; }
   echo "$1: the bits of one rank"
@@ -43,14 +44,14 @@ read_out() {
 }
 read_out adamw-1
 read_out adamw-3
-[ -f adamw-3/checkpoints/step-0000000030/rank-00002.safetensors ]
+[ -f adamw-3/checkpoints/step-0000000024/rank-00002.safetensors ]
 cmp adamw-1-exported/model.safetensors adamw-3-exported/model.safetensors
 cmp adamw-1-loss adamw-3-loss && grep -q loss adamw-3-loss
 echo "adamw-3: evaluated and exported as that of one"
 
 for next in "2 1" "4 3" "3 0" "1 2" "4 2" "3 1"; do
   read -r ranks zero <<<"$next"
-  rm -r adamw-3/checkpoints/step-0000000030
+  rm -r adamw-3/checkpoints/step-0000000024
   train adamw-3 "$ranks" --set optimizer.name=adamw --set "distributed.zero=$zero" --resume
   same adamw-3
 done
@@ -67,7 +68,7 @@ finetune() { # RUN RANKS ...
   "$hybrid" finetune --run "$run" --ranks "$ranks" "$@" 2>"$run.log" || { cat "$run.log" && exit 1; }
 }
 finetune_anew() { # RUN RANKS ...
-  finetune "$@" --model base --data examples.jsonl --epochs 12 --set training.threads=1 --set data.batch_size=1 \
+  finetune "$@" --model base --data examples.jsonl --epochs 5 --set training.threads=1 --set data.batch_size=1 \
     --set data.sequence_length=48 --set gradient_accumulation.micro_batches=4 --set optimizer.learning_rate=1e-3 \
     --set phases.warmup_steps=4 --set phases.full_steps=4 --set phases.skip_backward.trial_share=1 --set checkpoint.every_steps=10 --set checkpoint.keep=9
 }
@@ -87,7 +88,7 @@ done
 # Where a budget does not hold micro-batches as large as given, all ranks halve them at the same step, to the bits of one rank that begins so.
 batches=(--set training.threads=1 --set training.steps=12 --set phases.max_predict_steps=0)
 peak() { # BATCH_SIZE MICRO_BATCHES
-  "$hybrid" plan --preset tiny --devices 2 --zero 2 "${batches[@]}" --set "model.vocabulary=$(grep -o '"vocabulary_size":[0-9]*' data/data.json | cut -d: -f2)" \
+  "$hybrid" plan "${small[@]}" --devices 2 --zero 2 "${batches[@]}" --set "model.vocabulary=$(grep -o '"vocabulary_size":[0-9]*' data/data.json | cut -d: -f2)" \
     --set "data.batch_size=$1" --set "gradient_accumulation.micro_batches=$2" --json | grep -o '"device_peak_bytes":[0-9]*' | cut -d: -f2
 }
 train halves-1 1 "${batches[@]}" --set data.batch_size=4 --set gradient_accumulation.micro_batches=8
@@ -134,15 +135,15 @@ RANK=0 WORLD_SIZE=2 refused 64 'two launchers disagree: mpirun says rank 1 of 2'
 # What one rank meets alone is left in the run, too, whose earlier end it replaces.
 rm -r adamw-2/ranks/1 && touch adamw-2/ranks/1
 code=0
-"$hybrid" train --resume --run adamw-2 --ranks 2 --set training.steps=31 >gave_up.log 2>&1 || code=$?
+"$hybrid" train --resume --run adamw-2 --ranks 2 --set training.steps=25 >gave_up.log 2>&1 || code=$?
 [ "$code" -eq 68 ] || { echo "code $code where a rank gives up" && cat gave_up.log && exit 1; }
-grep -q '^rank 1 (.*) gave up: .*ranks/1.*; the newest good checkpoint is adamw-2/checkpoints/step-0000000030' adamw-2/log.txt
+grep -q '^rank 1 (.*) gave up: .*ranks/1.*; the newest good checkpoint is adamw-2/checkpoints/step-0000000024' adamw-2/log.txt
 grep -q '"lost_rank":"rank 1 .* gave up: ' adamw-2/summary.json
 echo "a rank that gives up says why in the run"
 
 # On processors that differ all compute with what all have, to the bits of one that has no more.
 over_mixed() { # RUN FIRST_ISA SECOND_ISA ...
-  one=("$hybrid" train --preset tiny --data data --run "$1" --set training.threads=1 --set training.steps=12 --set data.batch_size=2 --set gradient_accumulation.micro_batches=4 "${@:4}")
+  one=("$hybrid" train "${small[@]}" --data data --run "$1" --set training.threads=1 --set training.steps=12 --set data.batch_size=2 --set gradient_accumulation.micro_batches=4 "${@:4}")
   "${by_mpirun[@]}" -np 1 -x "HYBRID_MAX_ISA=$2" "${one[@]}" : -np 1 -x "HYBRID_MAX_ISA=$3" "${one[@]}" 2>"$1.log" || { cat "$1.log" && exit 1; }
 }
 over_mixed like avx2 avx2
@@ -164,7 +165,7 @@ listens_elsewhere() { # PID...: the sockets that listen at another address
     awk '$4 == "0A" && $2 !~ /^(0100007F|0{24}01000000):/ { print $10, $2 }' "/proc/net/$table" | grep -wFf <(printf '%s\n' "${inodes:-none}") || true
   done
 }
-"$hybrid" train --preset tiny --data data --run listens --ranks 2 --set training.threads=1 --set training.steps=100000 --set data.batch_size=2 \
+"$hybrid" train "${small[@]}" --data data --run listens --ranks 2 --set training.threads=1 --set training.steps=100000 --set data.batch_size=2 \
   --set gradient_accumulation.micro_batches=2 >listens.log 2>&1 &
 job=$!
 for ((i = 0; i < 600; ++i)); do

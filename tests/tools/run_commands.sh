@@ -5,6 +5,7 @@
 #   ? code         its exit code, where that is not 0; a refusal prints a few lines, and none on standard output
 #   ! text         a line that it does not print
 #   text           a line that it prints, after the one above; * stands for anything
+# Commands may call `field KEY FILE`, which prints a value of a JSON file, and `near A B`, which compares two numbers.
 # Exit code 0: each command does as its file says.
 set -uo pipefail
 program=$(realpath "$1")
@@ -15,6 +16,9 @@ mkdir "$all/bin"
 ln -s "$program" "$all/bin/hybrid"
 SOURCE=$(realpath "$(dirname "$0")/../..")
 export PATH=$all/bin:$PATH LC_ALL=C SOURCE
+field() { grep -o "\"$1\": *[^,}]*" "$2" | head -n 1 | sed 's/[^:]*: *//; s/"//g'; }
+near() { awk -v a="$1" -v b="$2" 'BEGIN { exit a == "" || b == "" || (a - b) ^ 2 > 1e-12 }'; }
+export -f field near
 
 failed=0
 complain() {
@@ -25,7 +29,7 @@ complain() {
 make_pattern() { pattern=$(sed 's/[^[:alnum:]* ]/\\&/g' <<<"$1"); }
 check() {
   [ -n "$command" ] || return 0
-  local code=0 text pattern next=0 lines
+  local code=0 line text pattern next=0 lines
   timeout 120 bash -c "$command" >"$all/out" 2>"$all/err" </dev/null || code=$?
   [ "$code" -eq "$wanted_code" ] || complain "exit code $code, want $wanted_code"
   case $code in 6[4-6] | 7[348]) [[ ! -s $all/out && $(wc -l <"$all/err") -le 12 ]] || complain "a refusal is short, on standard error" ;; esac

@@ -7,7 +7,6 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/distributed/decorated_communicator.h"
-#include "src/trainer/model_trainable.h"
 #include "tests/trainer/late_ranks.h"
 
 namespace hybrid_trainer {
@@ -82,14 +81,13 @@ TEST_P(LateGradientsWithZero, EverySettingOfThemCounts) {
 
 TEST_P(LateGradientsWithZero, PredictOtherWeightsThanTheExactOnesWhichAreTheSameOnAllRanks) {
   std::array<std::vector<float>, 2> predicted, exact;
-  see_steps(
-      cut_config(), 2, 12,
-      [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
-        const auto i = static_cast<std::size_t>(rank);
-        predicted[i] = master_values(model, stream);
-        trainer.trainable().pending().with_exact([&] { exact[i] = master_values(model, stream); });
-        EXPECT_EQ(master_values(model, stream), predicted[i]);
-      });
+  see_steps(cut_config(), 2, 12,
+            [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
+              const auto i = static_cast<std::size_t>(rank);
+              predicted[i] = master_values(model, stream);
+              trainer.with_exact([&] { exact[i] = master_values(model, stream); });
+              EXPECT_EQ(master_values(model, stream), predicted[i]);
+            });
   EXPECT_EQ(predicted[0] == predicted[1], GetParam() == 1) << "whose prediction it is";
   EXPECT_EQ(exact[0], exact[1]);
   EXPECT_NE(exact[0], predicted[0]);

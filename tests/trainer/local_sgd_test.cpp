@@ -6,7 +6,6 @@
 #include <limits>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/trainer/model_trainable.h"
 #include "tests/trainer/late_ranks.h"
 
 namespace hybrid_trainer {
@@ -204,8 +203,7 @@ TEST_P(LocalStepsInForms, EvaluateTheCommonWeights) {
             [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
               const auto i = static_cast<std::size_t>(rank);
               own[i].push_back(master_values(model, stream));
-              trainer.trainable().pending().with_exact(
-                  [&] { common[i].push_back(master_values(model, stream)); });
+              trainer.with_exact([&] { common[i].push_back(master_values(model, stream)); });
               EXPECT_EQ(master_values(model, stream), own[i].back());
             });
   EXPECT_NE(own[0].back(), own[1].back());

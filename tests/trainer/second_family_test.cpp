@@ -4,8 +4,8 @@
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/core/error.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/generation/text_generation.h"
+#include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/nn/attention.h"
@@ -42,16 +42,12 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
   return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
-HuggingFaceLayout layout() {
-  return {.model_type = "twin",
-          .architecture = "TwinForCausalLM",
-          .prefix = "model.",
-          .members = {{"num_hidden_layers", &ModelConfig::layers},
-                      {"hidden_size", &ModelConfig::width},
-                      {"max_position_embeddings", &ModelConfig::context},
-                      {"vocab_size", &ModelConfig::vocabulary}},
-          .fixed = {{"use_twin_branches", {true}}},
-          .tied_head = ""};
+void twin_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers);
+  keys.member("hidden_size", model.width);
+  keys.member("max_position_embeddings", model.context);
+  keys.member("vocab_size", model.vocabulary);
+  keys.fixed("use_twin_branches", {true});
 }
 
 ModelFamily twin_family() {
@@ -66,7 +62,11 @@ ModelFamily twin_family() {
                        .sequence_length = 16,
                        .optimizer = "muon",
                        .learning_rate = 1e-2}},
-          .hugging_face = layout()};
+          .hugging_face = {.model_type = "twin",
+                           .architecture = "TwinForCausalLM",
+                           .prefix = "model.",
+                           .keys = twin_keys,
+                           .tied_head = ""}};
 }
 
 const ModelRegistry& registry() {

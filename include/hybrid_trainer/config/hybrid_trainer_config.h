@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/config/training_config.h"
 #include "hybrid_trainer/core/fields.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/data/data_config.h"
 #include "hybrid_trainer/distributed/distributed_config.h"
 #include "hybrid_trainer/files/checkpoint_config.h"
@@ -204,11 +203,13 @@ struct HybridTrainerConfig {
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
   /// Tokens that data may have: the last one of a masked model's is the mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
-  /// `words`: tokens that the data may have; of these, random words are the model's alone.
-  MaskSettings masking(std::int64_t words) const {
-    return {mask_share, static_cast<std::int32_t>(data_vocabulary()),
-            static_cast<std::int32_t>(std::min(words, data_vocabulary())),
-            static_cast<std::uint64_t>(training.seed)};
+  /// Masks of the objective, or none. `words`: tokens that the data may have, if that is known; of these,
+  /// random words are the model's alone.
+  std::optional<MaskSettings> masking(std::optional<std::int64_t> words) const {
+    if (!masks()) return {};
+    const std::int64_t known = std::min(words.value_or(data_vocabulary()), data_vocabulary());
+    return MaskSettings{mask_share, static_cast<std::int32_t>(data_vocabulary()),
+                        static_cast<std::int32_t>(known)};
   }
   /// Most device memory of a run; none where there is no limit.
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }

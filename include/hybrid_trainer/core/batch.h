@@ -8,40 +8,40 @@
 
 namespace hybrid_trainer {
 
-/// One batch of training data: named tensors of any dtype, whose dimension 0 is the batch. Which
-/// there are is a matter of the data and the model alone.
+/// One batch of training data: named tensors of any dtype whose dimension 0 is the batch. The dataset
+/// and the model agree on the names.
 class Batch {
  public:
   Batch() = default;
-  /// `tokens_per_example`: 1 where an example is no sequence. Throws Error where the tensors hold
-  /// different numbers of examples.
+  /// `tokens_per_example` is 1 if an example is not a sequence. Throws Error if the tensors differ in
+  /// their number of examples.
   explicit Batch(std::vector<NamedTensor> tensors, std::int64_t tokens_per_example = 1);
 
-  /// Throws Error, which names those that are there, where there is none of this name.
+  /// Returns the tensor of this name. Throws Error, listing the names of the batch, if there is none.
   const Tensor& at(std::string_view name) const;
-  /// Null where there is none.
+  /// Returns the tensor of this name, or null.
   const Tensor* find(std::string_view name) const;
   const std::vector<NamedTensor>& tensors() const { return tensors_; }
 
-  /// Examples.
+  /// Number of examples.
   std::int64_t size() const { return tensors_.front().tensor.size(0); }
   std::int64_t tokens_per_example() const { return tokens_per_example_; }
-  /// What the mean loss is over: tokens of sequences, else examples.
+  /// Denominator of the mean loss: the number of tokens for sequences, else the number of examples.
   std::int64_t tokens() const { return size() * tokens_per_example_; }
 
-  /// How many of the tokens have a loss; 0: all. Of a part of a batch its share of the whole's, so
-  /// that the mean over equal parts of their losses is the whole's.
+  /// Number of tokens that contribute to the loss; 0 means all. A micro-batch has its share of the
+  /// batch's count, so that the mean over equal micro-batches is the mean over the batch.
   double targets() const { return targets_; }
   void set_targets(double count) { targets_ = count; }
-  /// Whether each of its sequences goes on where the one of its row ended in the batch before.
+  /// Whether each sequence continues the same row's sequence of the previous batch.
   bool goes_on() const { return goes_on_; }
   void set_goes_on(bool goes_on) { goes_on_ = goes_on; }
-  /// By which the sum of the losses of all tokens is divided.
+  /// Divisor of the summed loss.
   double loss_divisor() const {
     return targets_ > 0 ? targets_ : static_cast<double>(size() * tokens_per_example_);
   }
 
-  /// The same batch with make(tensor) in place of each of its tensors.
+  /// Returns the batch with every tensor replaced by make(tensor).
   template <class Make>
   Batch with(const Make& make) const {
     Batch made;
@@ -53,9 +53,9 @@ class Batch {
     made.goes_on_ = goes_on_;
     return made;
   }
-  /// Examples [begin, end), sharing memory.
+  /// Returns a view of the examples [begin, end).
   Batch examples(std::int64_t begin, std::int64_t end) const;
-  /// Whether both have the same tensors, by name, shape and dtype, and as many targets.
+  /// Whether both batches agree in names, shapes and dtypes of tensors and in the number of targets.
   bool is_like(const Batch& other) const;
 
  private:
@@ -65,13 +65,12 @@ class Batch {
   bool goes_on_ = false;
 };
 
-/// A target that is not trained on.
+/// Target id that the loss ignores.
 inline constexpr std::int32_t kNoTarget = -1;
 
-/// A batch of language modelling: "tokens" and "targets" (B, T) i32 ids, targets are the tokens
-/// shifted by one. Sequences of several documents, as packed rows are, have "positions" (B, T) i32,
-/// too: each token's place in its document, 0 where one begins; and some targets are kNoTarget. Padded
-/// sequences have "is_token" (B, T) i32: 0 for padding, else 1.
+/// Makes a language-modeling batch: "tokens" and "targets" (B, T) i32; targets are the tokens shifted
+/// by one. Packed sequences also have "positions" (B, T) i32, the index of each token in its document,
+/// and may contain kNoTarget. Padded sequences also have "is_token" (B, T) i32, 0 for padding.
 inline Batch token_batch(Tensor tokens, Tensor targets, Tensor positions = {}) {
   const std::int64_t length = tokens.size(1);
   std::vector<NamedTensor> tensors{{"tokens", std::move(tokens)}, {"targets", std::move(targets)}};
@@ -79,14 +78,14 @@ inline Batch token_batch(Tensor tokens, Tensor targets, Tensor positions = {}) {
   return Batch(std::move(tensors), length);
 }
 
-/// A token_batch of `shape` (B, T), not initialised.
+/// Makes an uninitialized token_batch of `shape` (B, T).
 inline Batch empty_token_batch(const Shape& shape, bool has_positions, const Stream& stream) {
   const auto tensor = [&] { return Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream); };
   return token_batch(tensor(), tensor(), has_positions ? tensor() : Tensor());
 }
 
-/// Makes a batch of padded sequences of documents, not initialised; of pairs of answers also with each
-/// token's half and reference.
+/// Makes an uninitialized batch of padded sequences. With `has_pairs`, each token also has its half of
+/// the preference pair and its reference log-probability.
 inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& stream) {
   const Batch batch = empty_token_batch(shape, true, stream);
   std::vector<NamedTensor> tensors = batch.tensors();
@@ -100,9 +99,9 @@ inline Batch empty_row_batch(const Shape& shape, bool has_pairs, const Stream& s
 /// Uploads batches to a stream's device.
 class BatchUpload {
  public:
-  /// The batch itself if it is already there, else a copy that is valid until the next call. From
-  /// pinned memory the copy is enqueued: the batch must stay unchanged until something enqueued
-  /// later is done. From other memory the call blocks.
+  /// Returns the batch if it is already on the device, else a copy that stays valid until the next
+  /// call. Copies from pinned memory are enqueued: keep the batch unchanged until the stream has
+  /// passed the copy. Copies from pageable memory block.
   Batch to_device(const Batch& batch, const Stream& stream);
 
  private:

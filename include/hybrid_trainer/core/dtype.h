@@ -14,12 +14,12 @@ enum class DType { kF32, kBF16, kI32, kU16, kU8, kF64, kI8 };
 std::size_t size_of(DType dtype);
 const char* name_of(DType dtype);
 
-/// Brain floating point: the upper half of a float. Storage only; arithmetic is done in float.
+/// bfloat16, the upper half of a float. A storage type; arithmetic uses float.
 struct BFloat16 {
   std::uint16_t bits = 0;
 };
 
-/// Round to nearest, ties to even; a NaN stays a NaN.
+/// Rounds to nearest, ties to even; NaN stays NaN.
 constexpr BFloat16 to_bfloat16(float value) {
   std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
@@ -63,21 +63,21 @@ struct DTypeOf<std::uint8_t> {
   static constexpr DType value = DType::kU8;
 };
 
-/// The numbers that linear maps multiply. Sums are f32 in all of them.
+/// Operand format of matrix products. All accumulate in f32.
 enum class ProductForm {
-  kAsStored,  // those of the activations' dtype
+  kAsStored,  // dtype of the activations
   kFp16,      // operands and results rounded to IEEE half
   kFp8,       // operands rounded: E4M3 in forward, E5M2 for gradients
 };
 
-/// How a phase computes.
+/// Numeric precision of a phase.
 struct Precision {
-  DType dtype = DType::kF32;  // of activations and of the copies of weights: f32 or bf16
+  DType dtype = DType::kF32;  // activations and working copies of weights: f32 or bf16
   ProductForm products = ProductForm::kAsStored;
   bool operator==(const Precision&) const = default;
 };
 
-/// Up to five dimensions, such as those of a batch of videos, row-major, held without heap memory.
+/// Row-major shape of up to five dimensions, stored inline.
 class Shape {
  public:
   static constexpr int kMaxRank = 5;

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// All arguments concatenated, as operator<< writes them.
+/// Concatenates the arguments with operator<<.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -19,20 +19,20 @@ std::string concat(const Parts&... parts) {
   return out.str();
 }
 
-/// The parts with the separator between them.
+/// Joins the parts with a separator.
 std::string join(const std::vector<std::string>& parts, const char* separator = ", ");
 
-/// A measured number for messages: five significant digits.
+/// Formats a measurement with five significant digits.
 std::string brief(double value);
 
-/// The process's exit code when an error ends it. The numbers are those of sysexits.h, but for
-/// memory, diverged and interrupted, meanings that it does not have.
+/// Process exit codes. The numbers follow sysexits.h, except kMemory, kDiverged and kInterrupted,
+/// which it lacks.
 enum class ExitCode : int {
   kSuccess = 0,
   kUsage = 64,         // the command line is wrong
-  kData = 65,          // a file's content is wrong: shard, tokenizer, checkpoint, safetensors
+  kData = 65,          // a file has invalid content: shard, tokenizer, checkpoint, safetensors
   kNoInput = 66,       // an input does not exist or cannot be read
-  kDevice = 69,        // the GPU, its driver or one of its libraries is missing, too old or failed
+  kDevice = 69,        // the GPU, its driver or a library is missing, too old or failed
   kInternal = 70,      // a bug in this program
   kMemory = 71,        // out of memory, or over the memory budget
   kCannotCreate = 73,  // an output exists already or cannot be created
@@ -43,8 +43,8 @@ enum class ExitCode : int {
   kInterrupted = 130,  // stopped by Ctrl-C or SIGTERM after saving
 };
 
-/// Base of all errors that this project throws. The message says what was found, what was expected
-/// and how to fix it.
+/// Base class of all errors of this project. Messages state the value found, the value expected and
+/// the fix.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
@@ -59,7 +59,7 @@ class UsageError : public Error {
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
 };
 
-/// A file holds something other than it should.
+/// A file has invalid content.
 class DataError : public Error {
  public:
   explicit DataError(const std::string& message) : Error(ExitCode::kData, message) {}
@@ -78,7 +78,7 @@ class IoError : public Error {
   IoError(ExitCode code, const std::string& message) : Error(code, message) {}
 };
 
-/// An output exists already, or its place does not let it be made.
+/// An output already exists or cannot be created.
 class CannotCreate : public IoError {
  public:
   explicit CannotCreate(const std::string& message) : IoError(ExitCode::kCannotCreate, message) {}
@@ -89,20 +89,20 @@ class InUse : public Error {
   explicit InUse(const std::string& message) : Error(ExitCode::kInUse, message) {}
 };
 
-/// A GPU, its driver or one of its libraries is missing, unsuitable or failed. The message names
-/// the call, its result and what was asked for.
+/// A GPU, its driver or a library is missing, unsuitable or failed. The message names the call, its
+/// arguments and its result.
 class DeviceError : public Error {
  public:
   explicit DeviceError(const std::string& message) : Error(ExitCode::kDevice, message) {}
 };
 
-/// Training cannot go on: loss or gradients are not finite.
+/// Training cannot continue: the loss or the gradient is not finite.
 class Diverged : public Error {
  public:
   explicit Diverged(const std::string& message) : Error(ExitCode::kDiverged, message) {}
 };
 
-/// Every wrong field of a configuration at once, one problem per line.
+/// All invalid fields of a configuration, one problem per line.
 class ConfigError : public Error {
  public:
   explicit ConfigError(std::vector<std::string> problems);
@@ -124,7 +124,7 @@ class OutOfMemory : public Error {
         shortage_(std::move(shortage)) {}
   std::size_t requested_bytes() const { return requested_bytes_; }
   std::size_t available_bytes() const { return available_bytes_; }
-  /// The blocks that held the memory (core/memory_pool.h); null where no pool was asked.
+  /// The blocks that held the memory (core/memory_pool.h); null if no pool was involved.
   const std::shared_ptr<const MemoryShortage>& shortage() const { return shortage_; }
 
  private:
@@ -138,7 +138,7 @@ class ShapeMismatch : public Error {
   explicit ShapeMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
-/// Checks a precondition: where the caller broke it, throws Error(kInternal) with the message.
+/// Checks a precondition. Throws Error(kInternal) with the message if it is violated.
 inline void require(bool holds, const char* message) {
   if (!holds) throw Error(ExitCode::kInternal, message);
 }

@@ -15,28 +15,28 @@
 
 namespace hybrid_trainer {
 
-/// A number of bytes as people write it: "16GiB", "500 MB", "1000000". Units are B, kB, MB, GB, TB
-/// (powers of 1000) and KiB, MiB, GiB, TiB (of 1024), in any case. 0: none is given.
+/// A human-readable number of bytes: "16GiB", "500 MB", "1000000". Units are B, kB, MB, GB, TB (powers
+/// of 1000) and KiB, MiB, GiB, TiB (powers of 1024), in any case. 0 means unset.
 struct MemorySize {
   std::uint64_t bytes = 0;
 
-  /// Nothing for what is no such text, or more than 2^62 bytes.
+  /// Returns nullopt for invalid text or more than 2^62 bytes.
   static std::optional<MemorySize> parse(std::string_view text);
-  /// Returns whether a text names its unit, or is 0: "16" is more likely meant as GiB than as bytes.
+  /// Whether the text has a unit or is 0. A bare "16" more likely means GiB than bytes.
   static bool has_unit(std::string_view text);
-  /// Nothing where none is given.
+  /// Returns the bytes, or nullopt if unset.
   std::optional<std::size_t> limit() const {
     return bytes == 0 ? std::optional<std::size_t>() : bytes;
   }
-  /// The shortest text that parse reads as this: "16GiB", "1000001".
+  /// Returns the shortest text that parses to this value: "16GiB", "1000001".
   std::string text() const;
   friend bool operator==(const MemorySize&, const MemorySize&) = default;
 };
 
-/// Whether `name` is `pattern`, in which each * stands for any characters.
+/// Whether `name` matches `pattern`, in which * matches any characters.
 bool matches_pattern(std::string_view name, std::string_view pattern);
 
-/// Allowed values of a number. `text()` gives "[0, 1)".
+/// Interval of allowed values. `text()` returns "[0, 1)".
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -56,59 +56,60 @@ struct Range {
   static Range fraction() { return {0, 1, false, true}; }  // [0, 1)
 };
 
-/// What must be true of the value of a key of the whole configuration, as text.
+/// A condition on the value of a configuration key, compared as text.
 struct KeyTest {
-  /// kHasOneOf: the text is empty or contains one of the values.
+  /// kHasOneOf holds if the text is empty or contains one of the values.
   enum class Kind { kIsOneOf, kIsNoneOf, kIsMoreThan, kIsLessThan, kIsAtMost, kHasOneOf };
 
-  /// "memory.weights"; "optimizer.groups[].name" is that of each group that gives one. "ranks" is the
-  /// number of ranks, if that is known; a test of a key that is not there does not pass.
+  /// A path such as "memory.weights"; "optimizer.groups[].name" tests every group that sets a name.
+  /// "ranks" is the number of ranks, if known. A test of a missing key fails.
   std::string key;
   Kind kind = Kind::kIsOneOf;
-  std::vector<std::string> values;  // of a number, the one that it is compared with, or its key
+  std::vector<std::string> values;  // for numbers: the value, or a key, to compare with
 };
 
-/// A key has an effect only if one of the tests passes. `why` says why it has none; empty: by values.
+/// A key has an effect only if one of the tests passes. `why` explains why it has none; if empty, the
+/// message lists the values.
 struct KeyNeed {
   std::vector<KeyTest> any_of;
   std::string why{};
 
-  /// The same test of each of the keys.
+  /// Returns a need that applies one test to each of the keys.
   static KeyNeed of(const std::vector<std::string>& keys, const std::vector<std::string>& values,
                     const std::string& why, KeyTest::Kind kind = KeyTest::Kind::kIsOneOf);
 };
 
-/// What a run that goes on may do with a key.
+/// How a resumed run may change a key.
 enum class OnResume {
-  kSame,        // another value is refused: the saved state would mean something else
-  kMayChange,   // it affects how further steps are done
-  kMayBecome0,  // 0 alone
-  kStays,       // the run's own value stays, whatever is asked for
+  kSame,        // another value is an error: it would reinterpret the saved state
+  kMayChange,   // the new value applies to further steps
+  kMayBecome0,  // only 0 is accepted
+  kStays,       // the value of the run is kept; the new one is ignored
 };
 
-/// Who has a key of a struct that serves several kinds, of which each has some of the keys.
+/// Owner of a key in a struct shared by several kinds, each of which uses some of the keys.
 enum class KeyOwner {
-  kOwn,    // the kind that the struct is of
-  kKin,    // a kind like it: documented, but not written
-  kOther,  // none of these: read alone, so that its value can be checked
+  kOwn,    // the kind of the struct
+  kKin,    // a related kind: documented but not written
+  kOther,  // another kind: only read, so that its value can be checked
 };
 
-/// What a user asks first, and a key answers.
+/// The question of a new user that a key answers.
 enum class Question { kNone, kModel, kData, kLength, kSpeed, kMemory };
 
-/// One member of a config struct: its JSON key, the member, a one-sentence description, its allowed
-/// values, and what else there is to know. A struct lists its members once:
+/// One member of a config struct: JSON key, reference, one-sentence description, allowed values and
+/// resume rules. A struct lists its members once:
 ///   template <class Self, class Visitor> static void visit_fields(Self& self, Visitor&& visit) {
 ///     visit(Field{"decay_share", self.decay_share, "Last share of the run, over which wsd decays.",
 ///                 Range::between(0, 1)}
 ///               .on_resume(OnResume::kMayChange)
 ///               .needs("schedule.name", {"wsd"}));
 ///   }
-/// and JSON, command line, validation, warnings, help and docs/CONFIG.md follow from it. T is bool, an
-/// integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), another
-/// struct with visit_fields, a std::vector of such structs of single values, or a std::optional of
-/// what is no struct, whose key may be left out. Of a vector whose structs have a member pointer kName,
-/// that member, which visit_fields leaves out, is the key of each in one JSON object.
+/// and JSON, command line, validation, warnings, help and docs/CONFIG.md derive from it. T is bool, an
+/// integer, double, std::string, MemorySize, std::vector<double>, an enum with enum_names(), a struct
+/// with visit_fields, a std::vector of structs of scalars, or a std::optional of a scalar, whose key is
+/// optional. A vector whose structs have a member pointer kName is a JSON object keyed by that member,
+/// which visit_fields omits.
 template <class T>
 struct Field {
   const char* name;
@@ -116,29 +117,29 @@ struct Field {
   const char* help;
   Range range{};
   std::vector<std::string> choices{};  // for a std::string limited to these values
-  OnResume resume = OnResume::kSame;   // of a group: of all its keys
+  OnResume resume = OnResume::kSame;   // of a group: applies to all its keys
   Question question = Question::kNone;
-  std::vector<KeyNeed> all_needs{};  // of a group: of all its keys
+  std::vector<KeyNeed> all_needs{};  // of a group: apply to all its keys
   bool is_constant = false;
 
   Field on_resume(OnResume value) && {
     resume = value;
     return std::move(*this);
   }
-  /// One of the keys that `hybrid config --essential` prints.
+  /// Lists the key in `hybrid config --essential`.
   Field essential(Question asked) && {
     question = asked;
     return std::move(*this);
   }
-  /// Without effect unless the key has one of the values.
+  /// The field has no effect unless `key` has one of the values.
   Field needs(const char* key, const std::vector<std::string>& values, const char* why = "") && {
     return std::move(*this).needs_any(KeyNeed::of({key}, values, why));
   }
-  /// Without effect while the key has one of the values.
+  /// The field has no effect if `key` has one of the values.
   Field unless(const char* key, const std::vector<std::string>& values, const char* why = "") && {
     return std::move(*this).needs_any(KeyNeed::of({key}, values, why, KeyTest::Kind::kIsNoneOf));
   }
-  /// Without effect unless the need is met.
+  /// The field has no effect unless the need is met.
   Field needs_any(KeyNeed need) && {
     all_needs.push_back(std::move(need));
     return std::move(*this);
@@ -147,8 +148,8 @@ struct Field {
 template <class T>
 Field(const char*, T&, const char*) -> Field<T>;
 
-/// A member that C++ code may set and users do not: JSON has it only where it differs from its
-/// default, so that a run is resumed as it began, and help and docs/CONFIG.md leave it out.
+/// A member that only C++ code sets. Help and docs/CONFIG.md omit it; JSON contains it only if it
+/// differs from its default, so that a run resumes with the same value.
 template <class T>
 Field<T> constant(const char* name, T& value, Range range = {}) {
   Field<T> field{name, value, "", range};
@@ -160,8 +161,8 @@ Field(const char*, T&, const char*, Range) -> Field<T>;
 template <class T>
 Field(const char*, T&, const char*, Range, std::vector<std::string>) -> Field<T>;
 
-/// An enum whose values have names in configs comes with `enum_names(E)`, which returns the names
-/// in order of value as a const std::vector<std::string>&.
+/// An enum with config names: `enum_names(E)` returns the names in order of value as a
+/// const std::vector<std::string>&.
 template <class T>
 concept NamedEnum = std::is_enum_v<T> && requires(T value) {
   enum_names(value);
@@ -181,12 +182,12 @@ inline constexpr bool kIsFieldStructList = false;
 template <FieldStruct T>
 inline constexpr bool kIsFieldStructList<std::vector<T>> = true;
 
-/// The element of a named list, by its name.
+/// An element of a list that is keyed by name.
 template <class T>
 concept NamedElement = FieldStruct<T> && requires {
   T::kName;
 };
-/// Where an element of a list stands: "groups[0]", or of a named one "parts.video.*".
+/// Returns the path of a list element: "groups[0]", or "parts.video" if the list is keyed by name.
 template <class T>
 std::string path_of_element(const std::string& list, const T& element, std::size_t index) {
   if constexpr (NamedElement<T>) {
@@ -200,7 +201,7 @@ std::string range_problem(const std::string& path, double value, const Range& ra
 std::string choice_problem(const std::string& path, const std::string& value,
                            const std::vector<std::string>& choices);
 
-/// Names of the rows of a table, each of which has a `name`.
+/// Returns the `name` of every row of a table.
 template <class Rows>
 std::vector<std::string> names_of(Rows&& rows) {
   std::vector<std::string> names;
@@ -208,7 +209,7 @@ std::vector<std::string> names_of(Rows&& rows) {
   return names;
 }
 
-/// The row that a config's key names. Throws ConfigError with the nearest names.
+/// Returns the row named by a config key. Throws ConfigError with the nearest names.
 template <class Rows>
 const auto& named_row(const Rows& rows, const std::string& key, const std::string& name) {
   for (const auto& row : rows) {
@@ -217,14 +218,14 @@ const auto& named_row(const Rows& rows, const std::string& key, const std::strin
   throw ConfigError({choice_problem(key, name, names_of(rows))});
 }
 
-/// The problem of one value, or nothing.
+/// Appends the problem of one value, if any.
 template <class Value>
 void collect_value_problems(const std::string& at, const Value& value, const Range& range,
                             const std::vector<std::string>& choices,
                             std::vector<std::string>& problems);
 
-/// Problems of all fields of `config`, each as "path: got VALUE, want RANGE". The names are
-/// prefixed with `path`.
+/// Appends the problems of all fields of `config` as "path: got VALUE, want RANGE", with names
+/// prefixed by `path`.
 template <FieldStruct T>
 void collect_range_problems(const T& config, const std::string& path,
                             std::vector<std::string>& problems);

@@ -9,28 +9,30 @@ namespace hybrid_trainer {
 /// Signals that ask a run to stop.
 inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
-/// Whether a launcher, or the limit of processor time, sends the signal repeatedly.
+/// Whether a launcher or the CPU time limit sends the signal repeatedly.
 inline bool is_sent_repeatedly(int stop_signal) {
   return stop_signal == SIGUSR1 || stop_signal == SIGUSR2 || stop_signal == SIGXCPU;
 }
 
-/// While one exists, the first SIGINT, SIGTERM or SIGHUP (the terminal is gone) asks for a stop after the current step. Another one
-/// more than a second later ends the process at once with exit code 130. Signals within that second
-/// count as one: `timeout` signals its child and then the child's group. SIGUSR1, by which `--ranks`
-/// asks all ranks, SIGUSR2 and SIGXCPU ask however often they come. All of this, but for SIGHUP, which nohup ignores, holds also where
-/// the signals were ignored before, as in a script's background. The thread that made it, and those
-/// it starts, block these signals: make it before threads that compute. At most one at a time.
+/// Handles stop signals during its lifetime. The first SIGINT, SIGTERM or SIGHUP requests a stop after
+/// the current step; another one more than a second later ends the process with exit code 130. Signals
+/// within that second count as one, since `timeout` signals its child and then the child's process
+/// group. SIGUSR1 (sent by `--ranks` to all ranks), SIGUSR2 and SIGXCPU only request, however often
+/// they arrive. Signals that were ignored before, as in a script's background job, are handled too,
+/// except SIGHUP, which nohup ignores. The constructing thread and the threads it starts block these
+/// signals: construct before starting compute threads. At most one instance may exist.
 class Interruption {
  public:
   Interruption();
-  /// Until let_steps_finish() the first signal already ends the process at once, for a program that
-  /// has nothing to save yet. It writes `last_words` to standard error.
+  /// The first signal ends the process immediately, with `last_words` on standard error, until
+  /// let_steps_finish() is called. For a program with nothing to save yet.
   explicit Interruption(std::string last_words);
   ~Interruption();
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   bool requested() const;
-  /// From now on the first signal only asks; the one that ends the process writes `last_words`.
+  /// From now on the first signal requests a stop; the signal that ends the process writes
+  /// `last_words`.
   void let_steps_finish(std::string last_words) const;
 
  private:

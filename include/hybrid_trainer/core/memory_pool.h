@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// Purpose of bytes; every allocation is accounted under one kind.
+/// Purpose of an allocation; each is counted under one kind.
 enum class MemoryKind {
   kParameters,
   kGradients,
@@ -21,30 +21,30 @@ enum class MemoryKind {
   kSnapshot,
   kWorkspace,
   kData,
-  kMasterWeights,  // f32, where bf16 copies of them compute as kParameters
+  kMasterWeights,  // f32 weights whose bf16 working copies are kParameters
   kLogits,
 };
 inline constexpr std::size_t kMemoryKinds = 10;
 const char* name_of(MemoryKind kind);  // "parameters", "gradients", "optimizer_state", ...
 
-/// The tensor that a block is for; of rank 0 where it is for none.
+/// The tensor stored in a block; rank 0 if none.
 struct BlockContent {
   DType dtype = DType::kU8;
   Shape shape{};
 };
 
-/// A live block of a pool, or one that was asked for.
+/// A live or requested block of a pool.
 struct MemoryBlock {
   static constexpr std::size_t kMostLabel = 47;
-  std::size_t bytes = 0;  // with what rounding up adds
+  std::size_t bytes = 0;  // rounded up
   MemoryKind kind = MemoryKind::kWorkspace;
   BlockContent content{};
-  std::array<char, kMostLabel + 1> label{};  // of the MemoryLabel then; its end, if it is longer
+  std::array<char, kMostLabel + 1> label{};  // the MemoryLabel, or the end of a longer one
   std::string text() const;  // "h.0.attn.c_attn.weight f32 (192, 64)", "activations bf16 (8, 64)"
 };
 
-/// Names what the calling thread allocates while it lives, such as a weight or a part of the model,
-/// so that reports say where memory went. The innermost label counts.
+/// Labels allocations of the calling thread during its lifetime, for memory reports: the name of a
+/// weight or of a part of the model. The innermost label applies.
 class MemoryLabel {
  public:
   /// `name` must outlive it.
@@ -64,58 +64,56 @@ inline constexpr std::size_t kCacheLine = 64;
 class MemorySource {
  public:
   virtual ~MemorySource() = default;
-  /// At least `bytes`, aligned to kCacheLine (4 KiB from 4 KiB on, 2 MiB from 2 MiB on) on the host and to 256 on a
-  /// device; nullptr if out of memory.
+  /// Allocates at least `bytes`, aligned on the host to kCacheLine (to 4 KiB from 4 KiB on, to 2 MiB
+  /// from 2 MiB on), on a device to 256. Returns nullptr if out of memory.
   virtual void* take(std::size_t bytes) noexcept = 0;
   virtual void give(void* data, std::size_t bytes) noexcept = 0;
-  /// The device that the memory is on.
+  /// Device of the memory.
   virtual Device device() const = 0;
-  /// True if a CUDA device can copy to and from it directly, overlapping other work.
+  /// Whether CUDA copies to and from the memory are asynchronous.
   virtual bool pinned() const { return false; }
-  /// Copies from its memory to other host memory, or there from other, without the system's page
-  /// cache between; false, and nothing done, where that is no use: then plain copies serve. In any
-  /// thread. Throws IoError.
+  /// Copies between this memory and other host memory, bypassing the page cache. Returns false without
+  /// copying if a plain copy is as good. Thread-safe. Throws IoError.
   virtual bool copy_out(void*, const void* /*own*/, std::size_t) { return false; }
   virtual bool copy_in(void* /*own*/, const void*, std::size_t) { return false; }
-  /// True if taking is slow or blocks the device, so that pools should take much at once.
+  /// Whether allocation is slow or blocks the device, so that pools should allocate large slabs.
   virtual bool prefers_slabs() const { return false; }
-  /// True if each block must be taken separately, in exactly the size asked for, and given back at
-  /// once, so that a memory checker finds accesses past its end or after its lifetime.
+  /// Whether each block must be allocated separately in its exact size and freed immediately, so that
+  /// a memory checker finds out-of-bounds accesses and uses after free.
   virtual bool keeps_blocks_apart() const { return false; }
 };
 
-/// The process's memory; blocks from 2 MiB on are mappings of their own.
+/// Process memory; blocks of 2 MiB and more are separate mappings.
 std::unique_ptr<MemorySource> system_memory();
-/// Mapped pieces of an unnamed file in `folder`, which disappears with the process in any case. The
-/// disk's space is taken with each block; copies from 1 MiB on go past the page cache where the file
-/// system has a way. Throws CannotCreate, which names `key`, the config's key that chose the folder.
+/// Memory-mapped blocks of an unlinked file in `folder`, which the system removes with the process.
+/// Each block reserves its disk space; copies of 1 MiB and more use direct I/O if the file system
+/// supports it. Throws CannotCreate naming `key`, the config key of the folder.
 std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key);
-/// Page-locked memory of the process, at most `limit_bytes` of it. Throws DeviceError where there
-/// is no CUDA.
+/// Page-locked host memory, at most `limit_bytes`. Throws DeviceError without CUDA.
 std::unique_ptr<MemorySource> pinned_memory(std::size_t limit_bytes);
-/// Addresses without memory behind them, in the blocks that the device's own memory would give;
-/// `pinned`: as the memory of a host beside a CUDA device.
+/// Addresses without memory, in the block sizes of the real device; `pinned` simulates the host memory
+/// of a machine with a CUDA device.
 std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned = false);
-/// Plain memory of a CUDA device. Throws DeviceError where there is none.
+/// CUDA device memory. Throws DeviceError if there is no such device.
 std::unique_ptr<MemorySource> cuda_memory(Device device);
 
 struct MemoryUse {
   std::array<std::size_t, kMemoryKinds> live{};  // bytes in use now, by kind
-  /// Highest live bytes of each kind since the last reset_peaks.
+  /// Highest live bytes by kind since the last reset_peaks.
   std::array<std::size_t, kMemoryKinds> peak{};
   std::size_t live_total = 0;
   std::size_t peak_total = 0;  // highest live_total since the last reset_peaks
-  std::size_t extent = 0;      // most of a slab ever in use, including the gaps between blocks
+  std::size_t extent = 0;      // highest offset ever used in a slab, including gaps between blocks
   std::size_t cached = 0;      // freed bytes kept for reuse
   std::size_t most_taken = 0;  // highest sum of live_total and cached ever; a budget bounds it
-  /// Bytes ever taken from the system: unchanged over a step that allocates nothing.
+  /// Total bytes ever allocated from the system; constant over a step that allocates nothing.
   std::size_t fresh_total = 0;
 };
 
-/// The bytes in use of each kind that has any, with its name, the largest first.
+/// Returns the live bytes and the name of each kind in use, largest first.
 std::vector<std::pair<std::size_t, const char*>> kinds_by_size(const MemoryUse& use);
 
-/// Contents of a pool when it could not serve a request.
+/// Contents of a pool at a failed allocation.
 struct MemoryShortage {
   static constexpr std::size_t kLargest = 10;
   std::string pool;
@@ -123,21 +121,22 @@ struct MemoryShortage {
   std::optional<std::size_t> budget_bytes;  // none: the system had no more
   MemoryUse use;
   std::size_t blocks = 0;            // live ones
-  std::vector<MemoryBlock> largest;  // of them, at most kLargest, the largest first
+  std::vector<MemoryBlock> largest;  // at most kLargest, largest first
 };
 
-/// Is told of a pool's blocks. Called under the pool's lock: it must not call the pool.
+/// Observer of a pool's blocks. Called with the pool locked: it must not call the pool.
 class MemoryListener {
  public:
   virtual ~MemoryListener() = default;
-  /// `slot` is the block's own until it is released, and below the most blocks ever live at once.
+  /// `slot` identifies the block until its release. Slots are dense: below the highest number of live
+  /// blocks so far.
   virtual void allocated(std::size_t slot, const MemoryBlock& block) = 0;
   virtual void released(std::size_t slot, const MemoryBlock& block) = 0;
 };
 
 class MemoryPool;
 
-/// Owner of one block of a MemoryPool. Move-only; returns the block when destroyed.
+/// Owns one block of a MemoryPool. Move-only; the destructor returns the block to the pool.
 class Buffer {
  public:
   Buffer() = default;
@@ -154,7 +153,7 @@ class Buffer {
   const std::shared_ptr<MemoryPool>& pool() const { return pool_; }
   Device device() const;
   bool pinned() const;
-  /// Accounts the block under another kind from now on.
+  /// Counts the block under another kind from now on.
   void set_kind(MemoryKind kind);
 
  private:
@@ -167,15 +166,13 @@ class Buffer {
   std::size_t slot_ = 0;  // of the pool's record of it
 };
 
-/// A pool of memory that counts by kind, reuses freed blocks and may have a hard budget. On a
-/// processor, "device memory" is one such pool, and the "host memory" that things are offloaded to
-/// is another. Blocks are aligned to 64 bytes, to 4 KiB from 4 KiB on, where sizes
-/// are rounded up to whole pages, and to 2 MiB from 2 MiB on. A source that prefers slabs is asked for large ones, from which
-/// blocks are cut and into which they merge again; one that keeps blocks apart is asked for each
-/// block in its exact size. Thread-safe.
+/// A memory pool that counts bytes by kind, reuses freed blocks and can enforce a budget. On the CPU,
+/// "device memory" and the "host memory" used for offloading are two such pools. Blocks are aligned to
+/// 64 bytes; from 4 KiB on to 4 KiB, with sizes rounded up to whole pages; from 2 MiB on to 2 MiB. If
+/// the source prefers slabs, the pool splits slabs into blocks and coalesces freed ones. Thread-safe.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
-  /// `budget_bytes`: live and cached bytes never exceed it; none means no limit.
+  /// Live and cached bytes never exceed `budget_bytes`; nullopt means no limit.
   static std::shared_ptr<MemoryPool> create(std::string name,
                                             std::optional<std::size_t> budget_bytes = {},
                                             std::unique_ptr<MemorySource> source = system_memory());
@@ -183,23 +180,21 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  /// Uninitialised bytes, for a tensor of `content` where there is one. Throws OutOfMemory, which
-  /// names pool, request, budget and the largest blocks, and has a MemoryShortage, if returning
-  /// cached blocks to the system did not help.
+  /// Allocates uninitialized bytes; `content` describes the tensor for reports. If returning cached
+  /// blocks to the system does not help, throws OutOfMemory, which names pool, request, budget and the
+  /// largest blocks and carries a MemoryShortage.
   Buffer allocate(std::size_t bytes, MemoryKind kind, const BlockContent& content = {});
   MemoryUse use() const;
-  /// Told of each block that lives now and of all that follow, until nullptr is set; a block that
-  /// changes its kind is released and allocated. It must outlive that.
+  /// Reports every live block and all later ones to the listener until nullptr is set. A change of
+  /// kind is reported as a release and an allocation.
   void set_listener(MemoryListener* listener);
   void reset_peaks();
-  /// Returns the cached blocks to the system; but not the slabs of a source that prefers them,
-  /// since taking or returning one would block the device.
+  /// Returns cached blocks to the system, except slabs, since freeing them would block the device.
   void trim();
-  /// Takes one slab of at least this size now, if the source prefers slabs, so that later
-  /// allocations up to that size take nothing from the system. Throws OutOfMemory, which says what
-  /// it was `wanted_for`.
+  /// If the source prefers slabs, allocates one of at least this size, so that later allocations up to
+  /// that size do not reach the system. Throws OutOfMemory, naming `wanted_for`.
   void reserve(std::size_t bytes, const char* wanted_for);
-  /// See MemorySource::copy_in; `block` lies in one of this pool.
+  /// See MemorySource::copy_in. `block` points into a block of this pool.
   bool copy_in(void* block, const void* from, std::size_t bytes) const {
     return source_->copy_in(block, from, bytes);
   }
@@ -226,18 +221,17 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   std::unique_ptr<Blocks> blocks_;
 };
 
-/// The pool "device" on a device, for tensors used in computation. Throws DeviceError.
+/// Makes the pool "device" for tensors used in computation. Throws DeviceError.
 std::shared_ptr<MemoryPool> make_device_pool(Device device = {},
                                              std::optional<std::size_t> budget_bytes = {});
 
-/// The pool "host" for what is kept out of device memory, and for batches to be uploaded: plain
-/// memory beside a processor, pinned memory beside a CUDA device, at most half of what the system
-/// has available.
+/// Makes the pool "host" for offloaded tensors and for batches to upload: pageable memory for a CPU
+/// device; for a CUDA device, pinned memory of at most half of the available system memory.
 std::shared_ptr<MemoryPool> make_host_pool(Device device = {},
                                            std::optional<std::size_t> budget_bytes = {});
 
-/// A pool whose blocks lie in an unnamed file in the folder that the config's `key` names; beside a
-/// simulated device there is none. Throws CannotCreate.
+/// Makes a pool on file_memory in `folder`, the value of the config key `key`; a simulated device
+/// uses no file. Throws CannotCreate.
 std::shared_ptr<MemoryPool> make_file_pool(Device device, const std::string& folder,
                                            const char* key);
 

@@ -5,8 +5,8 @@
 
 namespace hybrid_trainer {
 
-/// Names one sequence of random numbers. There is no state: number i of a key is a function of the
-/// key and i alone, so a resumed or repeated step draws the same numbers, on every device.
+/// Identifies a stateless sequence of random numbers: number i depends only on the key and i, so a
+/// resumed or repeated step draws the same numbers on every device.
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
@@ -39,7 +39,7 @@ constexpr std::array<std::uint32_t, 4> philox(const RandomKey& key, std::uint64_
   return {c0, c1, c2, c3};
 }
 
-/// Uniform in [0, 1) with 24 bits.
+/// Maps a word to [0, 1) with 24 bits.
 constexpr float to_unit_float(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
@@ -57,12 +57,12 @@ inline std::uint64_t random_below(const RandomKey& key, std::uint64_t i, std::ui
   return static_cast<std::uint64_t>((static_cast<Wide>(wide) * bound) >> 64);
 }
 
-/// Standard normal number i of the key (Box–Muller).
+/// Returns standard normal number i of the key (Box–Muller).
 float random_normal(const RandomKey& key, std::uint64_t i);
 
-/// Position of element i in a random permutation of [0, count): a Feistel network over the next even
-/// number of bits, iterated until the result is below count (cycle walking); on average less than
-/// four times. Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains".
+/// Returns the position of element i in a random permutation of [0, count): a Feistel network over the
+/// next even number of bits with cycle walking, on average less than four iterations.
+/// Source: Black and Rogaway 2002, "Ciphers with arbitrary finite domains".
 std::uint64_t random_permuted(const RandomKey& key, std::uint64_t i, std::uint64_t count);
 
 }  // namespace hybrid_trainer

@@ -7,9 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// Everything that a part of the trainer needs to resume after a restart, by name
-/// ("optimizer.step", "phases.steps_in_phase"). Reals are kept bit for bit. A part writes itself
-/// with save(State&) and reads itself with load(const State&).
+/// Named values that components save in a checkpoint ("optimizer.step", "phases.steps_in_phase").
+/// Reals are exact. Components implement save(State&) and load(const State&).
 struct State {
   std::map<std::string, std::int64_t> integers;
   std::map<std::string, double> reals;
@@ -17,7 +16,7 @@ struct State {
   std::map<std::string, std::string> texts;
   std::map<std::string, Tensor> tensors;
 
-  /// The value of a name. Throws DataError that names what is missing.
+  /// Return the value of a name. Throw DataError naming a missing value.
   std::int64_t integer(const std::string& name) const;
   double real(const std::string& name) const;
   const std::vector<double>& reals_of(const std::string& name) const;
@@ -25,8 +24,8 @@ struct State {
   const Tensor& tensor(const std::string& name) const;
 };
 
-/// Names of the batches in a run's state begin with it and a dot: a prediction that waits for its decision
-/// has them. They are the same on all ranks.
+/// Name prefix of batches in a run's state, saved for a prediction that awaits its decision. All ranks
+/// save the same batches.
 inline constexpr const char* kSavedBatches = "phases.batch";
 
 }  // namespace hybrid_trainer

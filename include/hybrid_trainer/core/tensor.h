@@ -6,13 +6,13 @@
 
 namespace hybrid_trainer {
 
-/// A view of part of a shared Buffer: dtype, shape, contiguous row-major elements. Copying a Tensor
-/// copies the view, never the elements; the bytes go back to their pool with the last view.
+/// A contiguous row-major view of a shared Buffer. Copying a Tensor copies the view, not the elements;
+/// the last view returns the memory to its pool.
 class Tensor {
  public:
   Tensor() = default;  // no elements, no memory
 
-  /// Uninitialised elements from the stream's pool. Throws OutOfMemory.
+  /// Allocates uninitialized elements from the stream's pool. Throws OutOfMemory.
   static Tensor empty(const Shape& shape, DType dtype, MemoryKind kind, const Stream& stream);
   static Tensor zeros(const Shape& shape, DType dtype, MemoryKind kind, const Stream& stream);
   static Tensor empty_like(const Tensor& other, MemoryKind kind, const Stream& stream) {
@@ -27,7 +27,7 @@ class Tensor {
   std::int64_t elements() const { return shape_.elements(); }
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
 
-  /// The first element. Throws Error where T is not the tensor's dtype.
+  /// Returns a pointer to the first element. Throws Error if T does not match the dtype.
   template <class T>
   T* data() const {
     if (DTypeOf<T>::value != dtype_) throw_wrong_dtype(DTypeOf<T>::value);
@@ -37,22 +37,22 @@ class Tensor {
     return buffer_ ? static_cast<char*>(buffer_->data()) + offset_bytes_ : nullptr;
   }
 
-  /// Accounts the whole block under another kind.
+  /// Counts the whole block under another kind.
   void set_kind(MemoryKind kind) const { buffer_->set_kind(kind); }
   MemoryKind kind() const { return buffer_ ? buffer_->kind() : MemoryKind::kWorkspace; }
-  /// That holds the elements; null for a tensor without any.
+  /// The pool of the elements; null for an undefined tensor.
   std::shared_ptr<MemoryPool> pool() const { return buffer_ ? buffer_->pool() : nullptr; }
-  /// The device that holds the elements; the processor for a tensor without any.
+  /// The device of the elements; the CPU for an undefined tensor.
   Device device() const { return buffer_ ? buffer_->device() : Device{}; }
-  /// True if a CUDA device can copy to and from it directly.
+  /// Whether CUDA copies to and from the tensor are asynchronous.
   bool pinned() const { return buffer_ && buffer_->pinned(); }
 
-  /// A view of the elements under another shape. Throws ShapeMismatch if the counts differ.
+  /// Returns a view with another shape. Throws ShapeMismatch if the number of elements differs.
   Tensor view(const Shape& shape) const;
-  /// A view of the elements as a matrix: the last dimension and, before it, all others joined. The
-  /// last must not be 0. An undefined tensor stays undefined.
+  /// Returns a matrix view that joins all dimensions but the last, which must not be 0. An undefined
+  /// tensor stays undefined.
   Tensor as_rows() const;
-  /// Rows [begin, end) of dimension 0, sharing memory.
+  /// Returns a view of the rows [begin, end) of dimension 0.
   Tensor rows(std::int64_t begin, std::int64_t end) const;
 
  private:
@@ -69,7 +69,7 @@ struct NamedTensor {
   Tensor tensor;
 };
 
-/// Tells whether a tensor has the elements of another one that may be gone meanwhile.
+/// Identity of a tensor's elements, without keeping them alive.
 class TensorIdentity {
  public:
   explicit TensorIdentity(const Tensor& tensor)
@@ -85,40 +85,41 @@ class TensorIdentity {
   std::size_t bytes_;
 };
 
-/// Copies elements between tensors of one shape and dtype, on the same device or between a CUDA
-/// device and pinned host memory, in stream order. If the copy is enqueued, both sides must stay
-/// unchanged until it is done. Throws Error if it could only be done by blocking.
+/// Copies elements in stream order between tensors of equal shape and dtype, on one device or between a
+/// CUDA device and pinned host memory. Keep both unchanged until the copy is done. Throws Error if only
+/// a blocking copy is possible.
 void copy(const Tensor& destination, const Tensor& source, const Stream& stream);
-/// Copies between any two places, and blocks until it is done.
+/// Copies between any two memories; blocks until the copy is done.
 void wait_for_copy(const Tensor& destination, const Tensor& source, const Stream& stream);
-/// Enqueues the copy if it can, else copies and waits.
+/// Enqueues the copy if possible, else blocks.
 void copy_or_wait(const Tensor& destination, const Tensor& source, const Stream& stream);
-/// Between host memories, without other threads' help, beside which it runs. Throws IoError.
+/// Copies between host memories in the calling thread only, so that it can run concurrently with
+/// compute threads. Throws IoError.
 void copy_in_this_thread(const Tensor& destination, const Tensor& source);
 void fill_zero(const Tensor& tensor, const Stream& stream);
 
-/// The tensor itself where the host can read it, else a copy in host memory. Blocks until all work
-/// of the stream so far is done.
+/// Returns the tensor if it is in host memory, else a host copy. Blocks until all enqueued work of the
+/// stream is done.
 Tensor wait_for_host(const Tensor& tensor, const Stream& stream);
-/// The tensor itself if it is on the stream's device, else a copy there, of the same kind.
+/// Returns the tensor if it is on the stream's device, else a copy of the same kind on that device.
 Tensor wait_for_device(const Tensor& tensor, const Stream& stream);
 
 class Prefetcher;
 
-/// Use of a tensor by a computation.
+/// Access of a computation to a tensor.
 enum class Use { kRead, kWrite, kChange };
 
-/// A tensor in the memory of the stream's pool for the time of one computation: itself, or a copy
-/// of one that lies elsewhere, of the same kind, whose changes are copied back at the end. Copies
-/// are in stream order; from and to memory that is not pinned they block on CUDA. An undefined tensor
-/// stays undefined. Throws IoError, also at the end.
+/// A tensor in the stream's pool for the duration of one computation: the tensor, or a copy of the same
+/// kind that the destructor copies back if it was modified. Copies are in stream order; on CUDA, copies
+/// of pageable memory block. An undefined tensor stays undefined. Constructor and destructor may throw
+/// IoError.
 class StagedTensor {
  public:
-  /// Stages what the stream's device does not compute on: host memory beside a CUDA device.
+  /// Stages a tensor that is not on the stream's device.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream)
       : StagedTensor(tensor, use, stream, tensor.device().type != stream.device().type) {}
-  /// Stages what lies `elsewhere`; through the prefetcher, if there is one, which then keeps what
-  /// goes wrong at the end.
+  /// Stages the tensor if `elsewhere` is set; through the prefetcher, if given, which then keeps errors
+  /// of the copy back.
   StagedTensor(const Tensor& tensor, Use use, const Stream& stream, bool elsewhere,
                Prefetcher* prefetcher = nullptr);
   ~StagedTensor() noexcept(false);

@@ -11,6 +11,18 @@ inline const std::vector<std::string>& data_layout_names() {
   return names;
 }
 
+/// Tokens of a sequence to predict from both sides (objective masked). Of the chosen tokens 80 % become
+/// the mask token, 10 % a random token of the data, and 10 % stay (Devlin et al. 2019, "BERT").
+struct MaskSettings {
+  double share = 0.15;  // of a sequence's tokens, rounded, and at least one
+  std::int32_t mask_token = 0;
+  std::int32_t words = 0;  // ids of the data: those below
+};
+
+/// Number of chosen tokens of a sequence of T: always as many, so that all parts of a batch weigh the
+/// same.
+std::int64_t masked_tokens(double share, std::int64_t length);
+
 /// How training examples are cut from a data folder; the config's group `data`.
 struct DataConfig {
   std::int64_t batch_size = 8;

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <cstdint>
-#include <span>
-#include <vector>
-
+#include "hybrid_trainer/data/data_config.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/files/input_file.h"
 
 namespace hybrid_trainer {
@@ -107,6 +105,44 @@ class TokenDataset {
   std::optional<std::int64_t> vocabulary_size_;
   std::vector<TokenShard> shards_;
   std::vector<std::int64_t> starts_;  // first token of each shard, then the total
+};
+
+/// Windows of T tokens of a split, which must outlive it, with the next tokens as targets; with masks the
+/// chosen tokens are their own targets, and all others have none. An epoch cuts the split into windows
+/// that do not overlap. Training draws masks from seed, batch and row. An evaluation draws them from the
+/// window's tokens alone, so that runs and steps are measured on the same masks, whatever their seeds and
+/// batches.
+class TokenWindows final : public Dataset {
+ public:
+  struct Settings {
+    std::int64_t sequence_length = 0;  // T
+    /// In training the first window begins at a random token in [0, T), another one in each epoch; else
+    /// at token 0.
+    bool shifts = false;
+    std::uint64_t seed = 0;  // of shifts and masks
+    std::optional<MaskSettings> masks{};
+  };
+  /// Of N tokens makes floor((N - T) / T) windows with shifts (what every shift leaves room for, at
+  /// least 1), else floor((N - 1) / T). Throws DataError if N < T + 1.
+  TokenWindows(const TokenDataset& tokens, const Settings& settings);
+  /// Windows without shifts and the shorter one that is left at the end: each token but the first is a
+  /// target once. A short split is one window. Throws DataError if the split has fewer than 2 tokens.
+  static std::shared_ptr<const TokenWindows> to_measure_on(
+      const TokenDataset& tokens, std::int64_t sequence_length,
+      const std::optional<MaskSettings>& masks = {});
+
+  std::int64_t size() const override { return windows_; }
+  Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
+  void write(std::int64_t number, const ExampleMemory& memory) const override;
+  std::uint64_t order_key() const override;
+  bool counts_epochs() const override { return false; }
+  std::int64_t rest() const override;
+
+ private:
+  std::int64_t shift_of(std::uint64_t epoch) const;
+  const TokenDataset* tokens_;
+  Settings settings_;
+  std::int64_t windows_;
 };
 
 }  // namespace hybrid_trainer

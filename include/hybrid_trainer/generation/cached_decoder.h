@@ -26,7 +26,9 @@ class ContextWindow {
   std::int64_t context() const { return context_; }
   std::int64_t pinned() const { return pinned_; }
   /// Tokens that are left when a text has just outgrown the context.
-  std::int64_t least() const;
+  std::int64_t least() const {
+    return pinned_ + std::max<std::int64_t>(1, (context_ - pinned_) / 2);
+  }
 
  private:
   std::int64_t context_, pinned_;
@@ -78,7 +80,10 @@ class CachedDecoder {
 
   /// Tokens that may be drafted behind a text of `tokens` without outgrowing the context; none where
   /// the model cannot go back behind those that are not taken.
-  std::int64_t room_for_drafts(std::int64_t tokens, std::int64_t pinned) const;
+  std::int64_t room_for_drafts(std::int64_t tokens, std::int64_t pinned) const {
+    if (state_ && !state_->can_keep()) return 0;  // behind drafts that are not taken
+    return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
+  }
   /// Tokens that the last logits depend on.
   std::int64_t window() const { return std::ssize(seen_); }
   std::int64_t vocabulary() const { return model_.config().vocabulary; }
@@ -123,7 +128,10 @@ class BatchDecoder {
   /// where the model's state cannot do that.
   void branch(std::span<const std::int64_t> parents);
   /// Logits of the next token of the row: vocabulary values, valid until it sees more.
-  std::span<const float> logits(std::int64_t row) const;
+  std::span<const float> logits(std::int64_t row) const {
+    const Tensor& all = rows_[static_cast<std::size_t>(row)].logits;
+    return {all.data<float>(), static_cast<std::size_t>(vocabulary())};
+  }
   std::int64_t vocabulary() const { return model_.config().vocabulary; }
   std::int64_t context() const { return model_.config().context; }
 

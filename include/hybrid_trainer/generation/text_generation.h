@@ -100,7 +100,10 @@ struct GenerationResult {
   double prompt_seconds = 0;
   double seconds = 0;  // of the tokens after the first
   /// Rate of the tokens after the first, where there are any.
-  std::optional<double> tokens_per_second() const;
+  std::optional<double> tokens_per_second() const {
+    if (tokens < 2 || seconds <= 0) return {};
+    return static_cast<double>(tokens - 1) / seconds;
+  }
 };
 
 /// A prompt's tokens, as Tokenizer::encode_document has them. An empty one without a template is the

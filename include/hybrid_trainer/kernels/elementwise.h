@@ -5,21 +5,21 @@
 
 namespace hybrid_trainer::kernels {
 
-/// y = x + z, element by element; any may alias. f32 or bf16, all of one dtype.
+/// y = x + z. Arguments may alias. f32 or bf16, all of one dtype.
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream);
 /// y = a·x. May alias. f32 or bf16.
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream);
-/// y = x/(√squares + floor), where `squares`, (1) f64 on the stream's device, is read when the
-/// kernel runs. May alias. f32.
+/// y = x/(√squares + floor). The kernel reads `squares`, (1) f64 on the stream's device, when it runs.
+/// May alias. f32.
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
                const Stream& stream);
 /// y = from + a·direction; y may alias either. f32 or bf16.
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream);
-/// Converts between f32 and bf16, or copies where the dtypes are equal.
+/// Converts between f32 and bf16, or copies if the dtypes are equal.
 void cast(const Tensor& y, const Tensor& x, const Stream& stream);
 
-/// GELU in the tanh form of GPT-2: y = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). x, y: same shape,
+/// GELU, tanh approximation: y = x/2·(1 + tanh(√(2/π)·(x + 0.044715·x³))). x, y: same shape,
 /// f32 or bf16. Source: Hendrycks & Gimpel 2016, section 2.
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream);
 /// dx = dy · gelu'(x); dx may alias dy.
@@ -27,7 +27,7 @@ void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const St
 
 enum class Gate {
   kSilu,  // g/(1 + e^(−g))
-  kGelu,  // as gelu_forward
+  kGelu,  // see gelu_forward
 };
 
 /// y = f(gate)·up. x: (N, 2·F), a row's gates before its ups; y: (N, F); f32 or bf16. Source: Shazeer
@@ -43,48 +43,47 @@ void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stre
 void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
                   const Stream& stream);
 
-/// y = x cut to [−limit, limit]; NaN stays. May alias. f32 or bf16.
+/// y = x clamped to [−limit, limit]; NaN stays NaN. May alias. f32 or bf16.
 void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream);
-/// dx = dy where |x| is at most the limit, else 0; dx may alias dy.
+/// dx = dy if |x| <= limit, else 0; dx may alias dy.
 void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
                    const Stream& stream);
 
-/// The random numbers that dropout draws.
+/// Random numbers of dropout.
 struct DropoutNumbers {
   RandomKey key{};
-  std::uint64_t first = 0;  // random number of element 0: where x begins in a larger tensor
-  /// If defined, (2) i32 on the stream's device: replaces key.step, low word first, and is read
-  /// when the kernel runs.
+  std::uint64_t first = 0;  // random number of element 0, the offset of x in a larger tensor
+  /// If defined, (2) i32 on the stream's device: replaces key.step, low word first; read when the
+  /// kernel runs.
   Tensor step_words{};
-  /// Row of the larger tensor that row r of x comes from: n = rows[r], or r if `rows` is undefined; if
-  /// run > 0, n / run · stride + n % run.
+  /// Row r of x is row n = rows[r] of the larger tensor, or r if `rows` is undefined; with run > 0, row
+  /// n / run · stride + n % run.
   Tensor rows{};  // (R) i32; x is (R, columns)
   std::int64_t run = 0, stride = 0;
 };
 
-/// y = x with each element kept with probability 1 − p and scaled by 1/(1 − p), else 0. Element i
-/// uses random number first + i of the larger tensor, so that backward (the same call on the gradient)
-/// and recomputation drop the same elements, and parts of a tensor drop what the whole would. May
-/// alias.
+/// Dropout: keeps each element with probability 1 − p, scaled by 1/(1 − p), else writes 0. Element i
+/// uses random number first + i, so that backward (the same call on the gradient), recomputation and
+/// slices of a tensor drop the same elements. May alias.
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream& stream);
 
 enum class ActivationKind {
   kRelu,
   kSilu,  // x/(1 + e^(−x))
-  kGelu,  // x·Φ(x), to within 3e-7; the tanh form is gelu_forward
+  kGelu,  // x·Φ(x) within 3e-7; gelu_forward is the tanh approximation
 };
 
-/// y = f(x), element by element. f32 or bf16, of one shape and dtype; y may be x.
+/// y = f(x). f32 or bf16, of one shape and dtype; y may be x.
 void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind,
                         const Stream& stream);
 /// dx = dy·f'(x); dx may be dy or x.
 void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
                          const Stream& stream);
 
-/// A gate of bounded values, as gpt-oss has it: y = (up' + 1)·gate'·σ(sharpness·gate'), gate' =
-/// min(gate, limit), up' = up cut to ±limit. Source: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model
-/// card", and its reference program.
+/// Clamped gate of gpt-oss: y = (up' + 1)·gate'·σ(sharpness·gate') with gate' = min(gate, limit) and up'
+/// = up clamped to ±limit. Source: OpenAI 2025, "gpt-oss-120b & gpt-oss-20b model card", and its
+/// reference program.
 struct ClampedGate {
   float limit = 7;
   float sharpness = 1.702f;
@@ -93,7 +92,7 @@ struct ClampedGate {
 /// x: (N, 2·F), a row's gates before its ups; y: (N, F); f32 or bf16. NaN stays NaN.
 void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
                           const Stream& stream);
-/// dx = the gradient of x, 0 of what was cut; may alias x.
+/// dx = the gradient of x, 0 for clamped elements; may alias x.
 void clamped_gate_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
                            const ClampedGate& gate, const Stream& stream);
 

@@ -7,18 +7,18 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Rows that lie together by group, such as those of an expert (see Routing). Matrix i of a call is that
-/// of rows [offsets[first + i], offsets[first + i + 1]). Other rows are neither read nor written.
+/// Rows sorted by group, for example by expert (see Routing). Matrix i of a call applies to the rows
+/// [offsets[first + i], offsets[first + i + 1]). Other rows are not accessed.
 struct GroupedRows {
   Tensor offsets;          // (groups + 1) i32, on the stream's device
   std::int64_t first = 0;  // group of the call's first matrix
 };
 
-// Each result has the same bits however the groups are divided among calls.
+// Results are bit-identical for any division of the groups among calls.
 
 /// y = x·wᵀ + bias, or y +=, group by group. x: (R, I); w: (O, I) of each group, f32 or bf16 like x and
-/// y; biases: (O) f32 of each group, or none; y: (R, O). Sums in f32. A row of a group of at most
-/// kFewRows rows has, on a processor, the same bits whatever rows are beside it.
+/// y; biases: (O) f32 of each group, or none; y: (R, O). Accumulates in f32. On the CPU, if a group has
+/// at most kFewRows rows, the bits of a row do not depend on other rows.
 void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
                      std::span<const Tensor> w, std::span<const Tensor> biases, GradientMode mode,
                      const Stream& stream);
@@ -27,8 +27,8 @@ void grouped_forward(const Tensor& y, const Tensor& x, const GroupedRows& rows,
 void grouped_backward_input(const Tensor& dx, const Tensor& dy, const GroupedRows& rows,
                             std::span<const Tensor> w, GradientMode mode, const Stream& stream);
 
-/// dw (+)= dyᵀ·x of each group: zeros where a group has no rows. dy: (R, O); x: (R, I), f32 or bf16;
-/// dw: (O, I) of each group, all f32, or bf16 as they are.
+/// dw (+)= dyᵀ·x of each group, zeros for an empty group. dy: (R, O); x: (R, I), f32 or bf16; dw: (O, I)
+/// of each group, all f32, or bf16 like dy and x.
 void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const Tensor& x,
                              const GroupedRows& rows, GradientMode mode, const Stream& stream);
 
@@ -37,72 +37,72 @@ void grouped_backward_weight(std::span<const Tensor> dw, const Tensor& dy, const
 void grouped_bias_backward(std::span<const Tensor> dbiases, const Tensor& dy, const Tensor& factors,
                            const GroupedRows& rows, GradientMode mode, const Stream& stream);
 
-/// sums[r] = ⟨x[r], vector of the row's group⟩: what a bias adds to the gradient of a factor of its rows.
+/// sums[r] = ⟨x[r], vector of the row's group⟩, the contribution of a bias to the gradient of row factors.
 /// x: (R, C), f32 or bf16; vectors: (C) f32 of each group; sums: (R) f32.
 void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
                   std::span<const Tensor> vectors, const Stream& stream);
 
-/// How the logits l of a token's experts become the weights of those that are chosen.
+/// Weights of the selected experts as a function of a token's logits l.
 enum class RoutingRule {
   kSoftmax,          // softmax over all experts
-  kSoftmaxOfChosen,  // softmax over the chosen ones
-  kSigmoid,          // σ(l) of the chosen, divided by their sum where `normalized`
+  kSoftmaxOfChosen,  // softmax over the selected experts
+  kSigmoid,          // σ(l) of the selected experts, divided by their sum if `normalized`
 };
 
-/// Of a mixture of experts.
+/// Routing settings of a mixture of experts.
 struct RoutingSpec {
   std::int64_t experts = 1;  // E
   std::int64_t chosen = 1;   // k, of each token
   RoutingRule rule = RoutingRule::kSoftmaxOfChosen;
   float scale = 1;         // of the weights
   bool normalized = true;  // see kSigmoid
-  /// Of kSigmoid: experts are chosen from the best `chosen_groups` of `groups` equal groups. A group is
-  /// as good as the sum of its two best experts.
+  /// kSigmoid selects experts from the best `chosen_groups` of `groups` equal groups. The score of a
+  /// group is the sum of its two best experts.
   std::int64_t groups = 1, chosen_groups = 1;
 };
 
-/// Which experts N tokens go to. The pairs of a token and one of its experts, t·k + j, are R = N·k
-/// rows, sorted by expert and within an expert by token. R does not depend on what is chosen.
+/// Assignment of N tokens to experts. The R = N·k pairs t·k + j of a token and an expert are rows sorted
+/// by expert, then token.
 struct Routing {
-  Tensor experts;  // (N, k) i32, the best first; of equal ones the lower
+  Tensor experts;  // (N, k) i32, best first; ties go to the lower index
   Tensor weights;  // (N, k) f32
   Tensor places;   // (N, k) i32, the row of each pair
   Tensor pairs;    // (R) i32, the pair of each row
   Tensor offsets;  // (E + 1) i32: rows [offsets[e], offsets[e + 1]) go to expert e
-  /// (N) i32, 0 for padding, which is routed but takes no part in losses, statistics and flips; undefined:
-  /// all N are tokens. route does not write it.
+  /// (N) i32, 0 for padding, which is routed but excluded from losses, statistics and flips; undefined:
+  /// no padding. route does not write it.
   Tensor is_token{};
-  /// With uninitialised tensors.
+  /// Makes a routing with uninitialized tensors.
   static Routing empty(std::int64_t tokens, const RoutingSpec& spec, const Stream& stream);
 };
 
-/// Fills a routing. logits: (N, E) f32 or bf16. selection_bias: (E) f32, added to the scores where
-/// experts are chosen and not in their weights, or undefined. Softmax in f32. NaN among the logits
-/// makes weights NaN, and the indices stay within their bounds. Sources: Shazeer et al. 2017; of
-/// kSigmoid and the bias DeepSeek-AI 2024, "DeepSeek-V3", section 2.1.2.
+/// Fills a routing. logits: (N, E) f32 or bf16. selection_bias: (E) f32, added to the scores for the
+/// selection but not to the weights, or undefined. Softmax in f32. NaN logits make weights NaN; indices
+/// stay in bounds. Sources: Shazeer et al. 2017; kSigmoid and the bias: DeepSeek-AI 2024,
+/// "DeepSeek-V3", section 2.1.2.
 void route(const Routing& routing, const Tensor& logits, const Tensor& selection_bias,
            const RoutingSpec& spec, const Stream& stream);
 
-/// Factors of the losses that a routing adds to the training loss.
+/// Factors of the auxiliary losses of a routing.
 struct RoutingLosses {
   float balance =
       0;        // of E·Σ f_e·P_e, f_e = pairs of expert e / tokens, P_e = mean of softmax(l)_e
   float z = 0;  // of the mean of (log Σ exp(l))²
 };
 
-/// dlogits = the gradient that comes through the weights, plus that of the losses. dweights: (N, k)
-/// f32. logits, dlogits: (N, E), both f32 or bf16; may alias. The choice itself has no gradient, and
-/// f_e is a constant. Sources: Fedus et al. 2022, "Switch transformers", section 2.2; Zoph et al. 2022,
-/// "ST-MoE", section 3.
+/// dlogits = the gradient through the weights plus the gradient of the losses. dweights: (N, k) f32.
+/// logits, dlogits: (N, E), both f32 or bf16; may alias. The selection has no gradient; f_e is a
+/// constant. Sources: Fedus et al. 2022, "Switch transformers", section 2.2; Zoph et al. 2022, "ST-MoE",
+/// section 3.
 void route_backward(const Tensor& dlogits, const Tensor& logits, const Routing& routing,
                     const Tensor& dweights, const RoutingSpec& spec, const RoutingLosses& losses,
                     const Stream& stream);
 
-/// Numbers of routing_statistics for E experts.
+/// Returns the size of routing_statistics for E experts.
 inline constexpr std::int64_t routing_numbers(std::int64_t experts) { return 2 * experts + 4; }
 
-/// sums += of each expert its pairs, then its probabilities softmax(l)_e; then of all tokens their
-/// number, entropies, (log Σ exp(l))² and N·E·Σ f_e·P_e of this call. sums: (routing_numbers(E)) f64.
+/// sums += pairs per expert; probabilities softmax(l)_e per expert; then the number of tokens,
+/// entropies, (log Σ exp(l))² and N·E·Σ f_e·P_e of this call. sums: (routing_numbers(E)) f64.
 void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing& routing,
                         const Stream& stream);
 
@@ -112,8 +112,8 @@ void routing_statistics(const Tensor& sums, const Tensor& logits, const Routing&
 void move_selection_bias(const Tensor& bias, const Tensor& counts, float rate,
                          const Stream& stream);
 
-/// sums += how many pairs of a token and its expert are not among those of `before`, and how many pairs
-/// there are. Both routings are of the same tokens. sums: (2) f64.
+/// sums += the number of pairs that are not in `before`, and the number of pairs. Both routings must
+/// cover the same tokens. sums: (2) f64.
 void routing_flips(const Tensor& sums, const Routing& routing, const Routing& before,
                    const Stream& stream);
 

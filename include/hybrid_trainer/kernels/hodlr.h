@@ -10,36 +10,35 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Entry (row, column) of a matrix. Several threads call it.
+/// Returns entry (row, column) of a matrix. Must be thread-safe.
 using MatrixEntry = std::function<double(std::int64_t row, std::int64_t column)>;
 
 struct HodlrSpec {
-  double tolerance = 1e-6;  // Frobenius norm of what a block leaves out, of that of the block
-  std::int64_t leaf = 64;   // most rows of a diagonal block, which is dense
+  double tolerance = 1e-6;  // relative truncation error of a block, in the Frobenius norm
+  std::int64_t leaf = 64;   // maximum rows of a dense diagonal block
 };
 
-/// Rows [first_row, first_row + rows) and columns [first_column, …) of a matrix as u·vᵀ; u and v
-/// column by column.
+/// Block u·vᵀ at rows [first_row, first_row + rows) and columns [first_column, …); u and v are
+/// column-major.
 struct LowRankBlock {
   std::int64_t first_row = 0, rows = 0, first_column = 0, columns = 0, rank = 0;
   std::vector<double> u, v;
 };
-/// Rows and columns [first, first + size), column by column.
+/// Diagonal block of rows and columns [first, first + size), column-major.
 struct DiagonalBlock {
   std::int64_t first = 0, size = 0;
   std::vector<double> values;
 };
 
-/// A matrix (N, N) whose off-diagonal blocks are of low rank, at each level of a recursive halving
-/// of [0, N) ("hierarchically off-diagonal low rank"): O(N·log N) numbers of f64 where the ranks stay
-/// small, as for smooth kernels of points in order. On the host. Products of a level run on all
-/// threads; results do not depend on their number. Source: Ambikasaran and Darve 2013.
+/// Hierarchically off-diagonal low-rank (N, N) matrix: off-diagonal blocks have low rank at each level of
+/// a recursive bisection of [0, N). Stores O(N·log N) f64 numbers if ranks stay small, for example for
+/// smooth kernels on ordered points. On the host. Uses all threads; results do not depend on their
+/// number. Source: Ambikasaran and Darve 2013.
 class Hodlr {
  public:
-  /// Reads O(N·r·log N) entries by adaptive cross approximation, verified on rows and columns drawn
-  /// at random, and compresses each block by its singular values; single entries among zeros may be
-  /// missed. Throws Error for a size, leaf or tolerance that is not positive and for an entry that is
-  /// not finite.
+  /// Reads O(N·r·log N) entries by adaptive cross approximation, checks random rows and columns, and
+  /// truncates each block by its singular values. May miss isolated entries among zeros. Throws Error if
+  /// size, leaf or tolerance is not positive or an entry is not finite.
   Hodlr(std::int64_t size, const MatrixEntry& entry, const HodlrSpec& spec = {});
 
   std::int64_t size() const { return size_; }
@@ -47,15 +46,15 @@ class Hodlr {
   std::size_t bytes() const;        // of all numbers
   std::size_t dense_bytes() const;  // of N² f64
 
-  /// y = A·x or Aᵀ·x for vectors of N, one after the other. Throws ShapeMismatch.
+  /// y = A·x or Aᵀ·x for consecutive vectors of N. Throws ShapeMismatch.
   void multiply(std::span<double> y, std::span<const double> x, Transpose transpose) const;
-  /// The gradients of all numbers of A in y = A·x for dy, in A's form: those of u and v in theirs.
-  /// dx is multiply(dy, kYes).
+  /// Returns the gradients of all stored numbers of A in y = A·x for dy, in the layout of A. dx is
+  /// multiply(dy, kYes).
   Hodlr gradients(std::span<const double> dy, std::span<const double> x) const;
 
   const std::vector<DiagonalBlock>& leaves() const { return leaves_; }
-  /// The blocks above and below the diagonal of the nodes of a level, one after the other; level 0
-  /// halves the matrix.
+  /// Off-diagonal blocks of a level: for each node the block above the diagonal, then the one below.
+  /// Level 0 bisects the matrix.
   const std::vector<std::vector<LowRankBlock>>& levels() const { return levels_; }
   std::vector<DiagonalBlock>& leaves() { return leaves_; }
   std::vector<std::vector<LowRankBlock>>& levels() { return levels_; }
@@ -67,12 +66,12 @@ class Hodlr {
   std::vector<std::vector<LowRankBlock>> levels_;
 };
 
-/// Solves with a Hodlr, which it factors once: O(N·r²·log² N), and as much memory again.
+/// Solver for a Hodlr, factored once in O(N·r²·log² N) with as much memory as the matrix.
 class HodlrSolver {
  public:
   explicit HodlrSolver(const Hodlr& matrix);
   ~HodlrSolver();
-  /// Each vector of N in x becomes A⁻¹·it. Not finite where A is singular. Throws ShapeMismatch.
+  /// Replaces each vector of N in x by A⁻¹·x. Not finite if A is singular. Throws ShapeMismatch.
   void solve(std::span<double> x) const;
 
  private:

@@ -5,29 +5,30 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Some columns of each row of a matrix, from `first` on.
+/// Columns of a matrix from `first` on.
 struct Columns {
   Tensor rows;  // (N, any)
   std::int64_t first = 0;
 };
 
-/// The first `count` of the columns `to` become those of `from`; the others stay. f32, bf16 or i32, of
-/// one dtype, and as many rows; not of one tensor.
+/// Copies the first `count` columns of `from` to `to`. f32, bf16 or i32, of one dtype and number of
+/// rows; the tensors must differ.
 void copy_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream);
-/// The first `count` of the columns `to` += those of `from`. f32 or bf16, else as copy_columns.
+/// Adds the first `count` columns of `from` to `to`. f32 or bf16; see copy_columns.
 void add_columns(const Columns& to, const Columns& from, std::int64_t count, const Stream& stream);
 
 /// y = x·σ(gate). x, y: (N, C), may alias; gate: C columns of a matrix of N rows; f32 or bf16, of one
 /// dtype.
 void sigmoid_gate_forward(const Tensor& y, const Tensor& x, const Columns& gate,
                           const Stream& stream);
-/// dx, which may alias dy, and `dgate` become the gradients; other columns stay. x: before forward.
+/// dx, dgate = the gradients of x and gate; dx may alias dy; other columns of dgate are unchanged. x is
+/// the input of forward.
 void sigmoid_gate_backward(const Tensor& dx, const Columns& dgate, const Tensor& dy,
                            const Tensor& x, const Columns& gate, const Stream& stream);
 
 /// y[b, t] = token_table[tokens[b, t]] + position_table[first_position + t].
-/// tokens: (B, T) i32. token_table: (V, C), position_table: (max T, C) or undefined, and then nothing
-/// is added; y: (B, T, C), all of one dtype. Throws DataError that names the first token outside [0, V).
+/// tokens: (B, T) i32. token_table: (V, C); position_table: (max T, C), or undefined for no positions;
+/// y: (B, T, C), all of one dtype. Throws DataError naming the first token outside [0, V).
 void embedding_forward(const Tensor& y, const Tensor& tokens, const Tensor& token_table,
                        const Tensor& position_table, std::int64_t first_position,
                        const Stream& stream);
@@ -39,12 +40,12 @@ void embedding_backward(const Tensor& dtoken_table, GradientMode token_mode,
                         const Tensor& dposition_table, GradientMode position_mode, const Tensor& dy,
                         const Tensor& tokens, const Stream& stream);
 
-/// columns[k, r] = x[r, indices[k]]: some of a matrix's columns, each as a row. x: (R, C) f32.
-/// columns: (K, R) f32. indices: (K) i32 within [0, C), which is not checked.
+/// columns[k, r] = x[r, indices[k]]. x: (R, C) f32. columns: (K, R) f32. indices: (K) i32 in [0, C)
+/// (unchecked).
 void gather_columns(const Tensor& columns, const Tensor& x, const Tensor& indices,
                     const Stream& stream);
-/// x[r, indices[k]] = columns[k, r]; other columns stay. The indices differ. x: f32 or bf16, the
-/// rest as in gather_columns.
+/// x[r, indices[k]] = columns[k, r]; other columns are unchanged. Indices must be distinct. x: f32 or
+/// bf16; other arguments: see gather_columns.
 void scatter_columns(const Tensor& x, const Tensor& columns, const Tensor& indices,
                      const Stream& stream);
 

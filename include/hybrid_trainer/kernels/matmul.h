@@ -7,34 +7,34 @@
 namespace hybrid_trainer::kernels {
 
 enum class Transpose { kNo, kYes };
-/// Whether a result replaces what the output held or is added to it.
+/// Whether a result overwrites the output or is added to it.
 enum class GradientMode { kOverwrite, kAccumulate };
 
 /// C = op(A)·op(B), or C += op(A)·op(B).
 /// op(A): (M, K), op(B): (K, N), C: (M, N); f32 or bf16, A and B of one dtype; C of the same dtype,
-/// or f32 for bf16 inputs. Sums in f32. Where the processor has no bf16 product, bf16 inputs are
-/// converted to f32 first, in the workspace. Throws ShapeMismatch.
+/// or f32 for bf16 inputs. Accumulates in f32. On a CPU without bf16 products, bf16 inputs are first
+/// converted to f32 in the workspace. Throws ShapeMismatch.
 void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tensor& b,
             Transpose transpose_b, GradientMode mode, const Stream& stream);
 
-/// Most rows of x for which a processor reads each row of w from memory once for all of them. Then
-/// each row of x·wᵀ has the same bits whatever rows are beside it.
+/// Maximum rows of x for which the CPU kernel reads each row of w from memory once. Up to this size the
+/// bits of a row of x·wᵀ do not depend on other rows.
 inline constexpr std::int64_t kFewRows = 16;
 
 /// y = x·wᵀ + bias + residual.
-/// x: (N, I), I at least 1, w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined
-/// (may be y itself), y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
+/// x: (N, I), I >= 1, w: (O, I), bias: (O) f32 or undefined, residual: (N, O) or undefined (may be y),
+/// y: (N, O). x, w, residual, y of one dtype, f32 or bf16. Throws ShapeMismatch.
 void linear_forward(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                     const Tensor& residual, const Stream& stream);
 
 /// pre_activation = x·wᵀ + bias, active = gelu(pre_activation). x: (N, I), w: (O, I), bias: (O) f32
-/// or undefined, active: (N, O), pre_activation: (N, O) or undefined where it is not wanted. x, w,
-/// active, pre_activation of one dtype, f32 or bf16. CUDA takes the GELU of the sum before it is
-/// rounded to `pre_activation`. Throws ShapeMismatch.
+/// or undefined, active: (N, O), pre_activation: (N, O), undefined: not wanted. x, w, active,
+/// pre_activation of one dtype, f32 or bf16. CUDA applies GELU before rounding to `pre_activation`.
+/// Throws ShapeMismatch.
 void linear_gelu_forward(const Tensor& active, const Tensor& pre_activation, const Tensor& x,
                          const Tensor& w, const Tensor& bias, const Stream& stream);
 
-/// dpre_activation = (dy·w) · gelu'(pre_activation), element by element. dy: (N, O), w: (O, I),
+/// dpre_activation = (dy·w) ⊙ gelu'(pre_activation). dy: (N, O), w: (O, I),
 /// pre_activation, dpre_activation: (N, I), all of one dtype, f32 or bf16. Throws ShapeMismatch.
 void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy, const Tensor& w,
                                 const Tensor& pre_activation, const Stream& stream);
@@ -43,21 +43,21 @@ void linear_gelu_backward_input(const Tensor& dpre_activation, const Tensor& dy,
 void linear_backward_input(const Tensor& dx, const Tensor& dy, const Tensor& w,
                            const Stream& stream);
 
-/// dw (+)= dyᵀ·x. dy: (N, O), x: (N, I), dw: (O, I) f32, or bf16 as they are.
+/// dw (+)= dyᵀ·x. dy: (N, O), x: (N, I), dw: (O, I) f32, or bf16 like dy and x.
 void linear_backward_weight(const Tensor& dw, const Tensor& dy, const Tensor& x, GradientMode mode,
                             const Stream& stream);
 
 /// dbias (+)= column sums of dy. dy: (N, O), dbias: (O) f32. Sums in a fixed order.
 void bias_backward(const Tensor& dbias, const Tensor& dy, GradientMode mode, const Stream& stream);
 
-/// dw (+)= dyᵀ·x and dbias (+)= column sums of dy, as linear_backward_weight and bias_backward. CUDA
-/// reads dy once for both where it overwrites f32 gradients and cuBLASLt has a fast kernel for that.
+/// linear_backward_weight and bias_backward in one call. CUDA reads dy once for both if f32 gradients are
+/// overwritten and cuBLASLt has a fast kernel.
 void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
                                 const Tensor& x, GradientMode mode, const Stream& stream);
 
-/// Blocks of `rank` columns each, side by side in a wide matrix: block p is in rows
-/// [first_row[p], first_row[p] + rows[p]) and columns [p·rank, (p+1)·rank), the rest is 0. Stacked
-/// they lie one under the other.
+/// Layout of blocks of `rank` columns in a wide matrix: block p occupies rows
+/// [first_row[p], first_row[p] + rows[p]) and columns [p·rank, (p+1)·rank); all else is 0. In the stacked
+/// matrix the blocks follow each other in rows.
 struct DiagonalBlocks {
   static constexpr int kMost = 4;
   int count = 0;
@@ -72,12 +72,12 @@ struct DiagonalBlocks {
   }
 };
 
-/// wide = scale·stacked, block by block. wide: (O, blocks.columns()) f32 or bf16, stacked:
+/// Scatters scale·stacked to wide. wide: (O, blocks.columns()) f32 or bf16, stacked:
 /// (blocks.stacked_rows(), blocks.rank) f32.
 void spread_blocks(const Tensor& wide, const Tensor& stacked, const DiagonalBlocks& blocks,
                    float scale, const Stream& stream);
 
-/// stacked (+)= scale·the blocks of wide, both f32.
+/// Gathers scale·wide to stacked: stacked (+)= the scaled blocks. Both f32.
 void gather_blocks(const Tensor& stacked, const Tensor& wide, const DiagonalBlocks& blocks,
                    float scale, GradientMode mode, const Stream& stream);
 

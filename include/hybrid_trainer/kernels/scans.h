@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer::kernels {
 
-/// H heads of P channels; each group of H/G consecutive heads shares keys B and queries C of N
-/// numbers.
+/// Sizes of a state-space scan: H heads of P channels; each group of H/G consecutive heads shares keys B
+/// and queries C of N numbers.
 struct StateSpaceSpec {
   std::int64_t heads = 1;       // H
   std::int64_t head_size = 0;   // P
@@ -17,116 +17,115 @@ struct StateSpaceSpec {
   float least_step = 0;         // limits of Δ
   float most_step = std::numeric_limits<float>::infinity();
   bool reversed = false;  // from the last token to the first
-  bool shifted = false;   // y of a token leaves out the token itself
-  std::int64_t values() const { return heads * head_size; }                    // of a token
+  bool shifted = false;   // y of a token excludes the token itself
+  std::int64_t values() const { return heads * head_size; }                    // per token
   std::int64_t columns() const { return values() + 2 * groups * state_size; }  // x, B and C
 };
 
-/// What decays, each (H) f32. All undefined: Δ = 1 and no decay, y = tril(C·Bᵀ)·x.
+/// Decay parameters, each (H) f32. All undefined: Δ = 1 and no decay, y = tril(C·Bᵀ)·x.
 struct StateSpaceDecay {
   Tensor log_rate{};   // "A_log": a_t = −exp(log_rate)·Δ_t
   Tensor step_bias{};  // "dt_bias": Δ_t = clamp(softplus(step_t + step_bias), least, most)
 };
 
-/// What a scan reads of a batch of B sequences of T tokens.
+/// Inputs of a state-space scan over B sequences of T tokens.
 struct StateSpaceInput {
   Tensor values{};  // (B, T, columns()) f32 or bf16: x (H·P), B (G·N), C (G·N) of each token
   Tensor steps{};  // (B, T, any) of that dtype: its last H columns are step_t; undefined: see above
   Tensor skip{};   // "D", (H) f32 or undefined: y += D·x
   Tensor first_state{};  // (B, H, P, N) f32, or undefined: zeros
   Tensor
-      positions{};  // (B, T) i32, or undefined; see attention_forward. Where it is 0 the state is 0
+      positions{};  // (B, T) i32, or undefined; see attention_forward. Position 0 resets the state
 };
 
-/// A causal semiseparable matrix times x, by chunks of 64 tokens:
+/// Product of a causal semiseparable matrix and x, by chunks of 64 tokens:
 ///   S_t = e^{a_t}·S_{t−1} + Δ_t·x_t·B_tᵀ,  y_t = S_t·C_t + D·x_t.
-/// y: (B, T, H·P) of the input's dtype. last_state: (B, H, P, N) f32, S behind the last token;
-/// undefined where not wanted. Sums and states in f32; any T from 1 on. `reversed`: t from T − 1 down
-/// to 0, a document's last token begins; `shifted`: S_{t−1} (and its decay e^{a_t}) without Δ_t·x_t·
-/// B_tᵀ. Source: Dao & Gu 2024, "SSD", listing 1.
+/// y: (B, T, H·P) of the input's dtype. last_state: (B, H, P, N) f32, S after the last token; undefined:
+/// not wanted. Sums and states in f32; T >= 1. `reversed`: t from T − 1 down to 0, starting at a
+/// document's last token; `shifted`: uses e^{a_t}·S_{t−1} without Δ_t·x_t·B_tᵀ. Source: Dao & Gu 2024,
+/// "SSD", listing 1.
 void state_space_scan_forward(const Tensor& y, const Tensor& last_state,
                               const StateSpaceInput& input, const StateSpaceDecay& decay,
                               const StateSpaceSpec& spec, const Stream& stream);
 
-/// Where the gradients of a scan go. Undefined: not wanted.
+/// Gradients of a scan. Undefined: not wanted.
 struct StateSpaceGradients {
-  Tensor values{};  // as StateSpaceInput::values; overwritten
-  Tensor steps{};  // as StateSpaceInput::steps: its last H columns are overwritten, the others stay
-  Tensor skip{};   // (H) f32, (+)= as `mode` says, like the next two
+  Tensor values{};       // see StateSpaceInput::values; overwritten
+  Tensor steps{};        // see StateSpaceInput::steps; only the last H columns are overwritten
+  Tensor skip{};         // (H) f32, (+)= according to `mode`, like the next two
   Tensor log_rate{};     // (H) f32
   Tensor step_bias{};    // (H) f32
   Tensor first_state{};  // (B, H, P, N) f32; overwritten
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Exact gradients for dy, as y, and dlast_state, as last_state, or undefined: zeros. The states
-/// between chunks are computed again. Sums over tokens and heads in a fixed order.
+/// Exact gradients for dy (shaped like y) and dlast_state (like last_state; undefined: zeros). Recomputes
+/// the states between chunks. Sums over tokens and heads in a fixed order.
 void state_space_scan_backward(const StateSpaceGradients& gradients, const Tensor& dy,
                                const Tensor& dlast_state, const StateSpaceInput& input,
                                const StateSpaceDecay& decay, const StateSpaceSpec& spec,
                                const Stream& stream);
 
-/// One token of each of N texts, for generation. values: (N, columns()), steps: (N, any) or
-/// undefined, y: (N, H·P). state: (texts, H, P, N) f32, of each text, to which the token joins.
-/// texts: (N) i32, each text once, which nothing checks. A row has the same bits whatever rows are
-/// beside it.
+/// Decoding step for one token of each of N texts. values: (N, columns()), steps: (N, any) or undefined,
+/// y: (N, H·P). state: (texts, H, P, N) f32, updated by the token. texts: (N) i32, each text at most once
+/// (unchecked). The bits of a row do not depend on other rows.
 void state_space_scan_step(const Tensor& y, const Tensor& state, const Tensor& values,
                            const Tensor& steps, const Tensor& skip, const StateSpaceDecay& decay,
                            const Tensor& texts, const StateSpaceSpec& spec, const Stream& stream);
 
-/// V heads of values, of which each V/K consecutive ones share a head of queries and keys.
+/// Sizes of a delta rule: V value heads, of which V/K consecutive ones share a query/key head.
 struct DeltaRuleSpec {
   std::int64_t key_heads = 1;                                       // K
   std::int64_t value_heads = 1;                                     // V; a multiple of K
   std::int64_t key_size = 0;                                        // D_k
   std::int64_t value_size = 0;                                      // D_v
-  std::int64_t keys() const { return key_heads * key_size; }        // columns of a token's keys
-  std::int64_t values() const { return value_heads * value_size; }  // of its values
+  std::int64_t keys() const { return key_heads * key_size; }        // key columns per token
+  std::int64_t values() const { return value_heads * value_size; }  // value columns per token
   std::int64_t columns() const { return 2 * keys() + values(); }
 };
 
-/// What a scan reads of a batch of B sequences of T tokens.
+/// Inputs of a delta-rule scan over B sequences of T tokens.
 struct DeltaRuleInput {
   Tensor qkv;    // (B, T, columns()) f32 or bf16: queries (K·D_k), keys (K·D_k), values (V·D_v)
   Tensor gates;  // (B, T, any) of that dtype: its last 2·V columns are b_t (V), then a_t (V)
   Tensor log_rate;       // "A_log", (V) f32
   Tensor step_bias;      // "dt_bias", (V) f32
   Tensor first_state{};  // (B, V, D_k, D_v) f32, or undefined: zeros
-  /// (B, T) i32, or undefined; see attention_forward. Where it is 0 the state is 0.
+  /// (B, T) i32, or undefined; see attention_forward. Position 0 resets the state.
   Tensor positions{};
 };
 
-/// The gated delta rule, by chunks of 64 tokens with one solve of a unit triangular system each:
+/// Gated delta rule, by chunks of 64 tokens with one unit triangular solve each:
 ///   q = q/√(|q|² + 1e-6)/√D_k, k = k/√(|k|² + 1e-6), β_t = σ(b_t),
 ///   g_t = −exp(log_rate)·softplus(a_t + step_bias),
 ///   S ← e^{g_t}·S;  S ← S + k_t·(β_t·(v_t − Sᵀ·k_t))ᵀ;  y_t = Sᵀ·q_t.
-/// y: (B, T, V·D_v) of the input's dtype. last_state: (B, V, D_k, D_v) f32, S behind the last token;
-/// undefined where not wanted. Sums and states in f32; any T from 1 on. An e^{g_t} that is 0 in f32
-/// (g_t < −87.3) gives the state 0, and a_t no gradient. Source: Yang et al. 2024, "Gated Delta
-/// Networks", section 3.3.
+/// y: (B, T, V·D_v) of the input's dtype. last_state: (B, V, D_k, D_v) f32, S after the last token;
+/// undefined: not wanted. Sums and states in f32; T >= 1. If e^{g_t} underflows to 0 in f32 (g_t <
+/// −87.3), the state becomes 0 and a_t has no gradient. Source: Yang et al. 2024, "Gated Delta Networks",
+/// section 3.3.
 void delta_rule_scan_forward(const Tensor& y, const Tensor& last_state, const DeltaRuleInput& input,
                              const DeltaRuleSpec& spec, const Stream& stream);
 
-/// Where the gradients of a scan go. Undefined: not wanted.
+/// Gradients of a scan. Undefined: not wanted.
 struct DeltaRuleGradients {
-  Tensor qkv{};  // as DeltaRuleInput::qkv; overwritten
-  /// As DeltaRuleInput::gates: its last 2·V columns are overwritten, the others stay.
+  Tensor qkv{};  // see DeltaRuleInput::qkv; overwritten
+  /// See DeltaRuleInput::gates; only the last 2·V columns are overwritten.
   Tensor gates{};
-  Tensor log_rate{};     // (V) f32, (+)= as `mode` says, like the next
+  Tensor log_rate{};     // (V) f32, (+)= according to `mode`, like the next
   Tensor step_bias{};    // (V) f32
   Tensor first_state{};  // (B, V, D_k, D_v) f32; overwritten
   GradientMode mode = GradientMode::kOverwrite;
 };
 
-/// Exact gradients for dy, as y, and dlast_state, as last_state, or undefined: zeros. What forward
-/// computed is computed again. Sums over tokens and heads in a fixed order.
+/// Exact gradients for dy (shaped like y) and dlast_state (like last_state; undefined: zeros). Recomputes
+/// the forward pass. Sums over tokens and heads in a fixed order.
 void delta_rule_scan_backward(const DeltaRuleGradients& gradients, const Tensor& dy,
                               const Tensor& dlast_state, const DeltaRuleInput& input,
                               const DeltaRuleSpec& spec, const Stream& stream);
 
-/// One token of each of N texts, for generation. qkv: (N, columns()), gates: (N, any), y: (N,
-/// V·D_v). state: (texts, V, D_k, D_v) f32, of each text, to which the token joins. texts: (N) i32,
-/// each text once, which nothing checks. A row has the same bits whatever rows are beside it.
+/// Decoding step for one token of each of N texts. qkv: (N, columns()), gates: (N, any), y: (N, V·D_v).
+/// state: (texts, V, D_k, D_v) f32, updated by the token. texts: (N) i32, each text at most once
+/// (unchecked). The bits of a row do not depend on other rows.
 void delta_rule_scan_step(const Tensor& y, const Tensor& state, const Tensor& qkv,
                           const Tensor& gates, const Tensor& log_rate, const Tensor& step_bias,
                           const Tensor& texts, const DeltaRuleSpec& spec, const Stream& stream);

@@ -52,34 +52,39 @@ struct OffloadUse {
 /// offloaded, their slots are undefined and their device memory is free. Called from one thread; at
 /// most one background thread, which ends with the restore or the strategy. On CUDA, copies to and
 /// from pinned memory run on a stream of their own, ordered by events: no call waits for the
-/// device.
+/// device. By default it leaves everything in place.
 class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;
   /// Always kResident where the strategy moves nothing.
-  virtual Whereabouts whereabouts() const = 0;
+  virtual Whereabouts whereabouts() const { return Whereabouts::kResident; }
   /// Offloads the contents of all slots and frees their memory, all or none. The slots must be in
   /// place. Blocks if the processor does the copying.
-  virtual MoveOutResult move_out(std::vector<OffloadSlot> slots, const Stream& stream) = 0;
+  virtual MoveOutResult move_out(std::vector<OffloadSlot> /*slots*/, const Stream& /*stream*/) {
+    return {};
+  }
   /// Frees what has been copied out in the meantime; move_out does so itself if its copies are done
   /// when it returns.
   virtual void release_moved_out() {}
   /// Starts to bring what lies in a file into host memory, and returns; takes no device memory. Does
   /// nothing if there is no such file, no room on the host, the slots are resident or returning, or
   /// async_restore is off.
-  virtual void begin_restore() = 0;
+  virtual void begin_restore() {}
   /// Takes the slots' new memory and starts to fill it beside what is enqueued from now on; does
   /// nothing if they are resident or returning, or async_restore is off.
-  virtual void begin_return() = 0;
+  virtual void begin_return() {}
   /// Blocks until every slot is in place again, in new memory of its kind from the stream given to
   /// move_out, for work that is enqueued there from now on; restores synchronously if begin_return
   /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still
   /// offloaded, and another call tries again.
-  virtual void wait_until_restored() = 0;
-  virtual const OffloadUse& use() const = 0;
+  virtual void wait_until_restored() {}
+  const OffloadUse& use() const { return use_; }
   /// Where it is kZeros, counters that belong to the slots (Optimizer::set_steps_taken) must
   /// restart from 0.
-  virtual Restored restored() const = 0;
+  virtual Restored restored() const { return Restored::kBits; }
+
+ protected:
+  OffloadUse use_;
 };
 
 /// The strategy that `config.offload_strategy` names. `pool` holds what is moved out; memory should be

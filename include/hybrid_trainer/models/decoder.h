@@ -15,6 +15,13 @@ namespace hybrid_trainer {
 /// other than the tables larger by √(768/width).
 FirstDeviations usual_deviations(const ModelConfig& config);
 
+class EncoderOutput;
+class SourceEncoder;
+
+/// Makes an encoder, which may read the decoder's token table.
+using EncoderMaker =
+    std::function<std::unique_ptr<SourceEncoder>(const std::shared_ptr<Parameter>& tokens)>;
+
 /// What tells one decoder from another, beside the sizes of its ModelConfig.
 struct DecoderSpec {
   ResidualSpec residual;
@@ -40,16 +47,16 @@ struct DecoderSpec {
     std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
                 embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
+  /// Encoder of a model whose layers attend to a source, and its output, which their cross attention
+  /// reads; null without one. Names of an encoder's parameters begin with "encoder.".
+  EncoderMaker make_encoder{};
+  std::shared_ptr<EncoderOutput> source{};
 };
 
 /// The kind of a layer by a pattern of letters, which is repeated over the layers.
 inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
   return pattern[static_cast<std::size_t>(layer) % pattern.size()];
 }
-
-/// "h.0" and so on, each of the kind that the pattern gives it. Throws OutOfMemory.
-std::vector<std::unique_ptr<ResidualBlock>> make_blocks(const DecoderSpec& spec,
-                                                        std::int64_t layers, const Stream& stream);
 
 /// Problems of the pattern that a config's `key` gives: letters of no kind, or more letters than
 /// layers, some of which would be of none. `kinds` tells people what the `letters` mean.
@@ -64,26 +71,30 @@ void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, table of positions unless branches know them, blocks of residual
-/// branches, a final norm and a head over the vocabulary. Parameters bear GPT-2's names,
-/// "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token table
-/// and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
+/// branches, a final norm and a head over the vocabulary. With an encoder, its layers attend to a
+/// source: logits and new texts follow the sources that were encoded last. Parameters bear GPT-2's
+/// names, "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token
+/// table and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
 class Decoder final : public LanguageModel, private SegmentSteps {
  public:
   /// Weights drawn from `seed`. Throws OutOfMemory.
   Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
           const Stream& stream);
+  ~Decoder() override;
 
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  const Stream& stream) override;
   void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   PreferenceLoss* preference() override { return &preference_; }
-  bool goes_in_segments() const override;
+  bool goes_in_segments() const override {
+    return !embedding_.has_positions() && blocks_.goes_in_segments();
+  }
   bool carries_state() const override { return blocks_.carries_state(); }
   std::int64_t contributions(const Batch& batch, std::int64_t segment) const override {
     return batch.find("halves") ? 1 : segments(batch.tokens_per_example(), segment);
   }
   void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override { blocks_.visit_linears(visit); }
+  void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit) override { blocks_.visit_routings(visit); }
   /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
   /// add, as causal attention's products (half of the full square).
@@ -97,33 +108,45 @@ class Decoder final : public LanguageModel, private SegmentSteps {
                      std::int64_t last, const Pass& pass, const Stream& stream) override;
   const ModelConfig& config() const override { return config_; }
   std::int64_t parameter_count() override;
-  /// The token table, which an encoder may read too.
-  const std::shared_ptr<Parameter>& tokens() const { return embedding_.shared_tokens(); }
+  bool reads_sources() const override { return encoder_ != nullptr; }
+  Batch with_sources(Batch batch, const Stream& stream) const override;
+  void encode(const Batch& sources, const Pass& pass, const Stream& stream) override;
+  void set_texts_per_source(std::int64_t texts) override;
 
  private:
+  class States;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
   /// Segments of a batch's sequences; 1: they go through whole.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
   bool goes_by_segments(const Batch& batch, const Pass& pass) const;
+  void read_source(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  void source_backward(const Batch& batch, ActivationTape& tape, const Stream& stream);
+  Tensor text_loss(const Batch& batch, float gradient_scale, ActivationTape& tape,
+                   const Stream& stream);
   Tensor hidden(const Batch& batch, ActivationTape& tape, const Stream& stream) override;
   void losses(const Tensor& of_rows, const Tensor& x, const Batch& batch, float gradient_scale,
               ActivationTape& tape, const Stream& stream) override;
   void backward_from_losses(const Batch& batch, ActivationTape& tape,
                             const Stream& stream) override;
   Tensor hidden_of(const Tensor& tokens, ActivationTape& tape, const Stream& stream);
-  void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
-  void read_documents(const Pass& pass, const Stream& stream);
+  Tensor decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
+                std::int64_t last, const Pass& pass, const Stream& stream);
+  void read_documents(const Pass& pass, const Stream& stream) {
+    for (const auto& table : rotary_) table->read_documents(pass.positions, stream);
+  }
   ModelConfig config_;
   std::vector<std::shared_ptr<RotaryTable>> rotary_;
   Embedding embedding_;
   BlockStack blocks_;
-  std::unique_ptr<Norm> embedding_norm_, final_norm_;  // or null
-  std::optional<Parameter> own_head_;                  // of an untied head
+  std::unique_ptr<Norm> embedding_norm_;  // or null
+  std::optional<Parameter> own_head_;     // of an untied head
   std::optional<Parameter> head_bias_;
   LanguageHead head_;
   PreferenceLoss preference_;
   SegmentedPass segmented_;
+  std::shared_ptr<EncoderOutput> source_;   // or null
+  std::unique_ptr<SourceEncoder> encoder_;  // or null
 };
 
 /// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.

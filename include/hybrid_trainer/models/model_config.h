@@ -105,7 +105,7 @@ struct BlockPatternConfig {
   std::int64_t local_blocks = 0;
   std::int64_t global_blocks = 0;
   std::int64_t random_blocks = 0;
-  std::int64_t seed = 0;  // no key: of the random blocks
+  std::int64_t seed = 0;  // of the random blocks
 
   bool is_on() const { return local_blocks > 0; }
 
@@ -125,6 +125,7 @@ struct BlockPatternConfig {
                 "Blocks between the first and the local ones that a block of queries sees, too: as "
                 "many, spread evenly, drawn for each layer, head and block.",
                 Range::between(0, 1024)});
+    visit(constant("seed", self.seed));
   }
 };
 
@@ -172,7 +173,7 @@ struct StateSpaceConfig {
 struct SemiseparableConfig {
   std::int64_t rank = 8;
   std::int64_t potentials = 8;
-  // No keys: a BK core's z in (T − z·I)⁻¹ is i·imaginary; the smaller, the further a token reaches.
+  // A BK core's z in (T − z·I)⁻¹ is i·imaginary; the smaller, the further a token reaches.
   double imaginary = 1;
   double limit = 3;  // its potentials are cut to [−limit, limit]
 
@@ -187,6 +188,8 @@ struct SemiseparableConfig {
                 "Matrices T of a BK core: each token gives each of them one number and gets two.",
                 Range::between(1, 4096)}
               .needs_any(layers_mixed_by({"b"}, "model.mixers has no BK core: b")));
+    visit(constant("imaginary", self.imaginary));
+    visit(constant("limit", self.limit));
   }
 };
 

@@ -4,17 +4,12 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <variant>
 
 #include "hybrid_trainer/models/language_model.h"
 
-namespace boost::json {
-class object;
-}
-
 namespace hybrid_trainer {
 
-class ConfigReader;
+class ConfigKeys;
 
 /// A configuration to start from: `hybrid train --preset NAME`.
 struct ModelPreset {
@@ -27,50 +22,14 @@ struct ModelPreset {
   std::int64_t vocabulary = 4096;  // of benchmarks, which have no data
 };
 
-/// What a key of config.json holds of a member x.
-enum class KeyUnit {
-  kPlain,           // x
-  kReciprocal,      // 1/x
-  kReciprocalRoot,  // 1/√x
-  kIsRootOfWidth,   // true where x is √width, false where it is 1
-};
-
 /// A family's folders as Hugging Face transformers writes them.
 struct HuggingFaceLayout {
-  using Value = std::variant<bool, std::int64_t, double, std::string, std::nullptr_t>;
-  /// A key of config.json, and what of a ModelConfig it holds. Of several keys, with '|'
-  /// between, the first is what we write.
-  struct Member {
-    std::string key;
-    std::variant<std::int64_t ModelConfig::*, double ModelConfig::*, bool ModelConfig::*,
-                 std::int64_t StateSpaceConfig::*, bool StateSpaceConfig::*,
-                 std::int64_t EncoderConfig::*>
-        member;
-    std::optional<double> missing{};  // what an absent key means; else it must be there
-    bool null_is_zero = false;        // else null is the same as an absent key
-    KeyUnit unit = KeyUnit::kPlain;   // of a double
-  };
-  /// A key that chooses a computation, with the values that mean this family's; the first is what
-  /// we write. An absent key is accepted.
-  struct Fixed {
-    std::string key;
-    std::vector<Value> values;
-  };
   std::string model_type;    // "gpt2"
   std::string architecture;  // "GPT2LMHeadModel"
   /// Of the names of tensors (see Parameter::in_files), or not: files without it are read too.
   std::string prefix;
-  std::vector<Member> members;
-  std::vector<Fixed> fixed;
-  /// Keys that belong together and that no member holds, such as those of rotation or experts. They are read
-  /// and written after the members.
-  struct KeyGroup {
-    std::function<void(ConfigReader& reader, ModelConfig& model)> read;
-    std::function<void(boost::json::object& config, const ModelConfig& model)> write;
-  };
-  std::vector<KeyGroup> groups{};
-  /// What is only written; empty: nothing.
-  std::vector<Fixed> (*written)(const ModelConfig& config) = nullptr;
+  /// Reads or writes the family's keys of config.json.
+  std::function<void(ConfigKeys& keys, ModelConfig& model)> keys{};
   /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
   /// of its own.
   std::string tied_head;
@@ -84,9 +43,6 @@ struct HuggingFaceLayout {
   bool experts_are_parameters = false;
   /// What programs misread in the config.json that is written; "": nothing. Empty: nothing ever.
   std::string (*misread)(const ModelConfig& config) = nullptr;
-  /// Keys of the family's class that change nothing of what is computed here.
-  std::vector<std::string> inert{};
-
   /// A model that has this one as its text_config; empty where there is none.
   struct Outer {
     std::string model_type{}, prefix{};
@@ -106,6 +62,20 @@ struct HuggingFaceLayout {
   }
 };
 
+/// A family's models in the files of llama.cpp.
+struct GgufLayout {
+  std::string architecture{};    // "llama"; empty: llama.cpp has none that computes the same
+  bool pairs_rows = false;       // rows j and j + D/2 of a head's queries and keys are neighbors
+  bool may_have_biases = false;  // in attention, beside those that the class always has
+  /// Gains of norms have 1 added. Files leave out what follows from the number of layers.
+  struct Gemma {
+    std::int64_t layers_of_27b = 0;  // whose scores have another scale
+    std::int64_t window_period = 0;  // layers of which the last one sees all tokens
+    bool always_caps = false;
+  };
+  std::optional<Gemma> gemma{};
+};
+
 /// All that the rest of the project knows of a kind of network.
 struct ModelFamily {
   std::string name;   // of model.family
@@ -123,10 +93,11 @@ struct ModelFamily {
       make;
   std::vector<ModelPreset> presets;
   HuggingFaceLayout hugging_face{};
+  GgufLayout gguf{};
   /// Whether `make` makes LanguageModels. A family of other networks needs no model.vocabulary.
   bool is_of_language = true;
-  /// What its models do: the Hub's pipeline_tag, a title for people, and of language PEFT's task_type,
-  /// which is empty if they read other inputs than tokens: PEFT would pass them input_ids.
+  /// What its models do: the Hub's pipeline_tag, a title for people, and PEFT's task_type, which is
+  /// empty if they read other inputs than tokens: PEFT would pass them input_ids.
   struct Purpose {
     std::string tag = "text-generation", title = "A language model", task = "CAUSAL_LM";
   } purpose{};
@@ -134,7 +105,7 @@ struct ModelFamily {
   std::string data = "DATA";
   /// What `hybrid finetune` begins with.
   struct FineTuning {
-    std::string layout = "packed";  // of language: data.layout
+    std::string layout = "packed";  // data.layout of rows of text; empty: it reads none
     std::int64_t batch_size = 4;
     double learning_rate = 2e-5;  // of all weights
   } fine_tuning{};

@@ -32,21 +32,6 @@ class AttentionGate {
   std::int64_t columns_;
 };
 
-/// One number a head, 0 at first, which takes a part of each softmax's weight from all keys (see
-/// kernels::AttentionSpec).
-class AttentionSinks {
- public:
-  AttentionSinks(const ModuleName& name, std::int64_t heads, const Stream& stream)
-      : sinks_(name, {heads}, Role::kVector, stream) {}
-  Weight acquire(const Stream& stream) const { return sinks_.acquire_master(stream); }
-  /// Contributes their gradient, from what the heads attended to, y, and its gradient.
-  void backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit) { visit(sinks_); }
-
- private:
-  Parameter sinks_;
-};
-
 /// RMS norms of attention's queries and keys, each head by itself: the heads of queries share the gain
 /// "<name>.q_norm.weight" (head_size), those of keys "<name>.k_norm.weight". Or `whole`: over all heads
 /// together, with gains for all of their channels.
@@ -58,7 +43,10 @@ class HeadNorms {
   void forward(const Tensor& qkv, const Stream& stream);
   /// Makes of the results' gradient that of `qkv`, which forward was given; in place.
   void backward(const Tensor& dqkv, const Tensor& qkv, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    visit(queries_);
+    visit(keys_);
+  }
 
  private:
   kernels::RmsNormSpec norm_;
@@ -97,7 +85,9 @@ class HeadPreparation {
   /// changes(); in place.
   void backward(const Tensor& dqkv, const Tensor& from, const RotaryTable::Angles& angles,
                 const Pass& pass, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    if (norms_) norms_->visit_parameters(visit);
+  }
 
  private:
   void rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
@@ -124,7 +114,10 @@ class CarriedKeys {
   /// The pass with the positions of the joined rows, if it has some.
   Pass joined(const Pass& pass, std::int64_t time, const Stream& stream) const;
   /// Positions that rotate the joined rows of `time` tokens are below this.
-  std::int64_t positions_end(const Pass& pass, std::int64_t time) const;
+  std::int64_t positions_end(const Pass& pass, std::int64_t time) const {
+    if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
+    return before(pass) + time;
+  }
   /// Rows x (B, T, columns) behind rows of 0; and the last T rows of such joined ones.
   Tensor behind_zeros(const Tensor& x, const Pass& pass, const Stream& stream) const;
   Tensor own(const Tensor& joined, const Pass& pass, const Stream& stream) const;
@@ -185,11 +178,18 @@ class Attention final : public TwoProductBranch, public Rebuilder {
                                           const Stream& stream) const override;
   /// With a window, beyond which no key is handed over, without a pattern, which counts blocks from a
   /// sequence's begin, and without a relative bias.
-  bool goes_in_segments() const override;
+  bool goes_in_segments() const override {
+    return heads_.window > 0 && !heads_.two_way && !convolution_ && !relative_ &&
+           !heads_.pattern.is_on() && preparation_.is_relative();
+  }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
+                  const Stream& stream) override {
+    TwoProductBranch::initialize(deviations, seed, stream);
+    if (convolution_) convolution_->initialize(seed, stream);
+  }
+  TokenFlops flops(std::int64_t time) const override {
+    return flops_with(4 * kernels::keys_seen(heads_, time) * static_cast<double>(inner()), 2);
+  }
   void visit_parameters(const ParameterVisitor& visit) override;
 
  private:
@@ -203,8 +203,11 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream);
   /// The sinks' values; none where there are no sinks.
   Weight held_sinks(const Stream& stream) const {
-    return sinks_ ? sinks_->acquire(stream) : Weight();
+    return sinks_ ? sinks_->acquire_master(stream) : Weight();
   }
+  /// Contributes their gradient, from what the heads attended to, y, and its gradient.
+  void sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
+                      const Stream& stream);
   /// With the bias of sequences of `time` tokens; as they are where there is none.
   kernels::AttentionSpec biased(std::int64_t time, const Stream& stream) const {
     return relative_ ? heads_.with_bias(relative_->values(time, stream)) : heads_;
@@ -224,7 +227,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   }
   std::int64_t inner() const { return heads_.queries * head_size_; }
   kernels::AttentionSpec heads_;
-  std::optional<AttentionSinks> sinks_;
+  std::optional<Parameter> sinks_;
   std::shared_ptr<RelativeBias> relative_;  // or null
   std::int64_t head_size_;
   HeadPreparation preparation_;

@@ -38,9 +38,16 @@ class Convolution final : public Module {
 
   Convolution(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    return backward(dy, true, tape, stream);
+  }
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    backward(dy, false, tape, stream);
+  }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    visit(weight_);
+    if (bias_) visit(*bias_);
+  }
   /// Uniform numbers up to 1/√(inputs of a window), as PyTorch's first ones.
   void initialize(std::uint64_t seed, const Stream& stream);
   const Spec& spec() const { return spec_; }
@@ -52,8 +59,6 @@ class Convolution final : public Module {
   }
   /// Operations for an input of this shape, padding counted as places.
   TokenFlops flops(const Shape& x) const;
-  /// Numbers that forward keeps of such an input, in the pass's dtype.
-  double kept_numbers(const Shape& x) const;
 
  private:
   void check_input(const Tensor& x) const;
@@ -132,8 +137,14 @@ class PatchEmbedding final : public Module {
 
   PatchEmbedding(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    const Shape windows = projection_.output_shape(tape.take_shape());
+    return projection_.backward(dy.view(windows), tape, stream);
+  }
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    const Shape windows = projection_.output_shape(tape.take_shape());
+    projection_.backward_parameters(dy.view(windows), tape, stream);
+  }
   void visit_parameters(const ParameterVisitor& visit) override {
     projection_.visit_parameters(visit);
   }
@@ -158,7 +169,11 @@ class SpeechStem final : public Module {
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// Returns nothing: nobody asks for the gradient of sound.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    second_.visit_parameters(visit);
+    visit(positions_);
+  }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   /// Of one clip.
   TokenFlops flops() const;

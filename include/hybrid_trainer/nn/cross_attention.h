@@ -72,7 +72,9 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   /// Adds the gradient of the source to that of the encoder's output.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Keys and values again, from the encoder's output.
-  Tensor rebuild(const Tensor&, const Pass& pass, const Stream& stream) override;
+  Tensor rebuild(const Tensor& queries, const Pass& pass, const Stream& stream) override {
+    return keys_values(pass_of_source(pass, queries), stream);
+  }
   /// x: (1, T, C) of one text or (B, T, C) of several. `state` keeps the keys and values of all
   /// sources, made when the first text that reads them begins.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
@@ -80,11 +82,22 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) override;
+                  const Stream& stream) override {
+    TwoProductBranch::initialize(deviations, seed, stream);
+    initialize_normal(source_keys_.weight(), deviations.matrix, seed, stream);
+  }
   TokenFlops flops(std::int64_t time) const override;
   KeptNumbers kept() const override;
-  void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    source_keys_.visit_parameters(visit);
+    projection_.visit_parameters(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) override {
+    visit(first_);
+    visit(source_keys_);
+    visit(projection_);
+  }
 
  private:
   const Tensor& checked_source() const;
@@ -96,7 +109,10 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
   }
   void source_backward(const Tensor& dkeys_values, const Pass& of_source, const Stream& stream);
   /// Tokens of a source for each of a text.
-  double source_share() const;
+  double source_share() const {
+    if (source_length_ == 0 || text_length_ == 0) return 1;
+    return static_cast<double>(source_length_) / static_cast<double>(text_length_);
+  }
   double inner() const { return static_cast<double>(heads_.queries * head_size_); }
   double key_numbers() const { return static_cast<double>(2 * heads_.keys * head_size_); }
   std::string name_;

@@ -31,7 +31,10 @@ class Embedding {
   /// Overwrites dy where there is a factor.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
   /// Of its own: not another embedding's token table.
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    if (owns_tokens_) visit(*tokens_);
+    if (positions_) visit(*positions_);
+  }
   Parameter& tokens() { return *tokens_; }
   const std::shared_ptr<Parameter>& shared_tokens() const { return tokens_; }
   bool has_positions() const { return positions_.has_value(); }

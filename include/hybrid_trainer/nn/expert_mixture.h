@@ -161,7 +161,9 @@ class ExpertMixture final : public ResidualBranch {
 
   ExpertMixture(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
-                 const Stream& stream) override;
+                 const Stream& stream) override {
+    return forward(x, residual, GroupedLinear::Wanted::kAll, tape, stream);
+  }
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Experts that no token goes to are not acquired.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,

@@ -22,7 +22,6 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// The GELU of the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  KeptNumbers kept() const override;
   bool goes_in_segments() const override { return true; }
 
  private:
@@ -48,7 +47,6 @@ class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// f(gate)·up from both.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  KeptNumbers kept() const override;
   bool goes_in_segments() const override { return true; }
 
  private:

@@ -38,7 +38,10 @@ class ResidentGradients final : public GradientSink {
   /// Keeps the memory of parameters that have it.
   void allocate(const std::vector<Parameter*>& parameters, const Stream& stream);
   void free() { gradients_.clear(); }
-  Tensor gradient(const Parameter& parameter) const override;
+  Tensor gradient(const Parameter& parameter) const override {
+    const auto found = gradients_.find(&parameter);
+    return found == gradients_.end() ? Tensor{} : found->second;
+  }
 
  private:
   std::unordered_map<const Parameter*, Tensor> gradients_;
@@ -87,9 +90,15 @@ class RoundedGradients final : public GradientSink {
       : wait_until_read_(std::move(wait_until_read)) {}
   /// Keeps the memory of parameters that have it. Throws OutOfMemory.
   void allocate(const std::vector<Parameter*>& parameters, const Stream& stream);
-  void free();
+  void free() {
+    wait_until_read_();
+    gradients_.clear();
+  }
   /// bf16, or f32 of a vector.
-  Tensor gradient(const Parameter& parameter) const override;
+  Tensor gradient(const Parameter& parameter) const override {
+    const auto found = gradients_.find(&parameter);
+    return found == gradients_.end() ? Tensor{} : found->second.kept;
+  }
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
                     const Stream& stream) override;
   void contributed(const Parameter& parameter, const Stream& stream) override;

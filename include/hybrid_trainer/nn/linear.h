@@ -54,7 +54,11 @@ class LowRankAdapter {
   /// Contributes the magnitudes' gradient: z (N, outputs) is what was multiplied, and is overwritten.
   void contribute_magnitudes(const Tensor& z, const Tensor& dy, const RowFactors& rows,
                              const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    visit(a_);
+    visit(b_);
+    if (magnitude_) visit(*magnitude_);
+  }
 
   /// x, of which in training a share is dropped.
   Tensor dropped(const Tensor& x, const Pass& pass, const Stream& stream,
@@ -109,6 +113,9 @@ struct TokenFlops {
   TokenFlops operator+(const TokenFlops& more) const {
     return {forward + more.forward, backward + more.backward, attended + more.attended};
   }
+  TokenFlops operator*(double count) const {
+    return {count * forward, count * backward, count * attended};
+  }
 };
 
 /// Consecutive rows of a matrix.
@@ -132,7 +139,9 @@ class Linear final : public Module {
  public:
   Linear(const ModuleName& name, std::int64_t inputs, std::int64_t outputs, const Stream& stream,
          const BiasRows& bias = true, Role role = Role::kMatrix);
-  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override {
+    return forward(x, Tensor{}, tape, stream);
+  }
   /// Computes y plus `residual` (shape of y, or undefined).
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream);

@@ -18,6 +18,9 @@ inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   return values * (kChunk + 4 * state) + static_cast<double>(scan.groups) * kChunk * state;
 }
 
+/// FLOPs of a scan's backward over those of its forward: two gradients of each product, and states again.
+inline constexpr double kScanBackward = 2.6;
+
 /// A mixer that goes over the tokens by a recurrence: y = residual + c_proj(norm(scan(conv(p)), z)),
 /// where p, the gate z and what else the scan reads are columns of c_in(x). A text's state has one
 /// size whatever its length. What the scan makes is kept for backward, or computed again (Rebuild::
@@ -35,12 +38,19 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const final;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) override;
+                  const Stream& stream) override {
+    TwoProductBranch::initialize(deviations, seed, stream);
+    convolution_.initialize(seed, stream);
+  }
   bool goes_in_segments() const override { return true; }
   bool carries_state() const final { return true; }
-  TokenFlops flops(std::int64_t time) const final;
-  KeptNumbers kept() const final;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  TokenFlops flops(std::int64_t) const final { return flops_with(scan_flops(), kScanBackward); }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    convolution_.visit_parameters(visit);
+    visit(gain_);
+    projection_.visit_parameters(visit);
+  }
 
  protected:
   /// `gate`: first column of z. `gain`: the norm's numbers.
@@ -74,17 +84,17 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   friend class HydraMixer;
 
   /// What the pass's carry hands over; nothing where there is none.
-  SegmentCarry::Slot* slot(const Pass& pass) const;
+  SegmentCarry::Slot* slot(const Pass& pass) const {
+    return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
+  }
   void fill_last(SegmentCarry::Slot& slot, const Tensor& product, const Stream& stream) const;
   void scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
                                      const Tensor& product, const Pass& pass, const Stream& stream);
   Tensor normed(const Tensor& y, const Tensor& product, const Stream& stream);
-  Tensor begin_text(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-                    const Pass& pass, const Stream& stream);
-  Tensor go_on_at_once(const Tensor& product, std::int64_t text, BranchState& state,
-                       const Pass& pass, const Stream& stream);
-  Tensor go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-               const Pass& pass, const Stream& stream);
+  Tensor at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
+  Tensor decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                 const Pass& pass, const Stream& stream);
   std::int64_t inner() const { return projection_.weight().shape()[1]; }
   TokenConvolution convolution_;
   kernels::GatedNormSpec norm_;
@@ -110,7 +120,10 @@ class StateSpaceMixer : public RecurrentMixer {
   StateSpaceMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    RecurrentMixer::visit_parameters(visit);
+    for (Parameter* vector : {&log_rate_, &skip_, &step_bias_}) visit(*vector);
+  }
 
  protected:
   StateSpaceMixer(const ModuleName& name, const Spec& spec, std::int64_t rows_of_c_in,
@@ -127,8 +140,10 @@ class StateSpaceMixer : public RecurrentMixer {
                        const Stream& stream) override;
   Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                    const Tensor& texts, const Stream& stream) override;
-  Shape scan_state(std::int64_t texts) const override;
-  double scan_flops() const override;
+  Shape scan_state(std::int64_t texts) const override {
+    return {texts, scan_.heads, scan_.head_size, scan_.state_size};
+  }
+  double scan_flops() const override { return scan_flops_of(scan_); }
 };
 
 /// Mamba-2 both ways, for encoders. The mixer's matrix has a decaying lower and upper triangle, and D
@@ -159,7 +174,7 @@ class HydraMixer final : public StateSpaceMixer {
                        const Stream& stream) override;
   Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                    const Tensor& texts, const Stream& stream) override;
-  double scan_flops() const override;
+  double scan_flops() const override { return 2 * scan_flops_of(scan_); }
   std::int64_t keys() const { return scan_.columns() - scan_.values(); }  // of B and C
 };
 
@@ -180,7 +195,10 @@ class DeltaRuleMixer final : public RecurrentMixer {
   DeltaRuleMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    RecurrentMixer::visit_parameters(visit);
+    visit(log_rate_), visit(step_bias_);
+  }
 
  private:
   Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
@@ -190,7 +208,9 @@ class DeltaRuleMixer final : public RecurrentMixer {
                        const Stream& stream) override;
   Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                    const Tensor& texts, const Stream& stream) override;
-  Shape scan_state(std::int64_t texts) const override;
+  Shape scan_state(std::int64_t texts) const override {
+    return {texts, scan_.value_heads, scan_.key_size, scan_.value_size};
+  }
   double scan_flops() const override;
   kernels::DeltaRuleSpec scan_;
   Parameter log_rate_, step_bias_;
@@ -223,9 +243,15 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
   /// Throws Error: later tokens would change what was said.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  /// A pivot takes a quotient and a product of complex numbers; the adjoint some more.
+  TokenFlops flops(std::int64_t) const override {
+    return flops_with(40 * static_cast<double>(potentials_), 2.5);
+  }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    visit(gain_);
+    projection_.visit_parameters(visit);
+  }
 
  private:
   Tensor normed(const Tensor& diagonals, const Tensor& product, const Stream& stream);
@@ -259,7 +285,9 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// The matrices' product with x, from the first product.
-  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override {
+    return multiplied(parts_of(source, pass.positions, stream), {}, pass, stream);
+  }
   /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state. Throws Error where it
   /// is two-way.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
@@ -270,8 +298,11 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
   TokenFlops flops(std::int64_t time) const override;
-  KeptNumbers kept() const override;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    if (tables_) visit(tables_->factors), visit(tables_->taps);
+    projection_.visit_parameters(visit);
+  }
 
  private:
   struct Tables {
@@ -289,7 +320,9 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
     Tensor value{};                      // (1, 1, H·P), x before the first token
   };
   Tensor multiplied(const Parts& parts, const Ends& ends, const Pass& pass, const Stream& stream);
-  kernels::TokenTapsInput taps_input(const Parts& parts, const Pass& pass) const;
+  kernels::TokenTapsInput taps_input(const Parts& parts, const Pass& pass) const {
+    return {.x = {parts.values.as_rows(), 0}, .taps = parts.taps, .positions = pass.positions};
+  }
   Tensor dvalues(const Tensor& dlow, const Parts& parts, const Pass& pass, const Stream& stream);
   void remember_value(const Tensor& kept, const Parts& parts, const Stream& stream) const;
   Tensor at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,

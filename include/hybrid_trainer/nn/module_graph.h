@@ -203,8 +203,6 @@ class ModuleGraph final : public Network {
   double step_flops(const Batch& batch) override;
   /// What a step adds to that, where Pass::recompute is `share`.
   double recomputed_flops(const Batch& batch, double share) override;
-  /// Numbers of an example that the tape keeps at that share; of a part's own dtype or the pass's.
-  double kept_numbers(double share) const;
 
   /// What a part makes of a batch, in a pass that is not for training. Needs what leads to the part.
   Tensor result_of(const std::string& part, const Batch& batch, const Pass& pass,

@@ -14,8 +14,13 @@ class LayerNorm final : public Norm, public Rebuilder {
   LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// y from x.
-  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
+  Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
+    return normalized(source, Tensor{}, Tensor{}, stream);
+  }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    visit(weight_);
+    visit(bias_);
+  }
 
  private:
   Tensor normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Stream& stream);
@@ -33,7 +38,9 @@ class RmsNorm final : public Norm, public Rebuilder {
           const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   /// y from x.
-  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
+  Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
+    return normalized(source, Tensor{}, stream);
+  }
   void visit_parameters(const ParameterVisitor& visit) override { visit(weight_); }
 
  private:
@@ -80,10 +87,13 @@ class GroupNorm final : public Module, public Rebuilder {
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// y from x.
-  Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
-  /// Numbers that forward keeps of such an input, in the pass's dtype, beside the statistics.
-  double kept_numbers(const Shape& x) const { return static_cast<double>(x.elements()); }
+  Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
+    return normalized(source, Tensor{}, Tensor{}, stream);
+  }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    visit(weight_);
+    visit(bias_);
+  }
 
  private:
   Tensor normalized(const Tensor& x, const Tensor& mean, const Tensor& rstd, const Stream& stream);

@@ -129,7 +129,10 @@ class Parameter {
   /// The same, for the time being: `storage` gets the one before.
   void exchange_storage(std::unique_ptr<WeightStorage>& storage) { storage_.swap(storage); }
   /// In which dtype products read it from now on; vectors stay f32.
-  void compute_in(DType dtype, const Stream& stream);
+  void compute_in(DType dtype, const Stream& stream) {
+    const MemoryLabel label(name_);
+    storage_->compute_in(role_ == Role::kVector ? DType::kF32 : own_dtype_.value_or(dtype), stream);
+  }
   /// From the next call of compute_in on, products read it in this dtype, if any, whatever that says.
   void compute_always_in(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
@@ -151,7 +154,7 @@ class Parameter {
   /// it enqueued while it was recorded is part of the replay.
   void gradient_was_replayed() { contributed_ = expected_; }
   /// The gradient of this step, f32 but where its sink rounds it; undefined where nothing was written, or it was freed.
-  Tensor gradient() const;
+  Tensor gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
   /// Whether there is memory for it already, which stays throughout the step.
   bool gradient_stays() const { return sink_ != nullptr && sink_->gradient(*this).defined(); }
   /// Whether anything was written to it in this step, wherever that is by now.

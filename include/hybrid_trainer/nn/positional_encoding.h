@@ -91,8 +91,12 @@ class RotaryTable {
  private:
   using LengthAt = std::function<std::int64_t(std::int64_t position)>;
   bool is_dynamic() const { return scaling_.type == "dynamic"; }
-  bool depends_on_documents(std::int64_t length) const;
-  std::int64_t original_context() const;
+  bool depends_on_documents(std::int64_t length) const {
+    return is_dynamic() && length > original_context();
+  }
+  std::int64_t original_context() const {
+    return scaling_.original_context > 0 ? scaling_.original_context : context_;
+  }
   void make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
             const Stream& stream) const;
   void write_documents(const std::vector<std::int64_t>& lengths, const Stream& stream);

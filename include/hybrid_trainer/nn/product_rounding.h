@@ -23,10 +23,16 @@ class MagnitudeHistory {
   /// Takes the device memory, once. `host`: where copies of it go.
   void allocate(const Stream& stream, const Stream& host);
   /// The largest of the last updates, (1) f32; 0 where there was none.
-  Tensor expected(std::size_t tensor) const;
+  Tensor expected(std::size_t tensor) const {
+    const auto at = static_cast<std::int64_t>(tensor);
+    return expected_.rows(at, at + 1);
+  }
   /// The largest since clear, (1) f32, for kernels to raise.
-  Tensor current(std::size_t tensor) const;
-  void clear(const Stream& stream) const;
+  Tensor current(std::size_t tensor) const {
+    const auto at = static_cast<std::int64_t>(tensor);
+    return current_.rows(at, at + 1);
+  }
+  void clear(const Stream& stream) const { fill_zero(current_, stream); }
   /// Those since clear. Blocks.
   std::vector<float> wait_for_current(const Stream& stream) const;
   /// Adds those of an update; the oldest go. Blocks.

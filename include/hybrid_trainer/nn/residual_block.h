@@ -47,15 +47,21 @@ class ResidualBlock final : public Module {
                 const Stream& stream);
   const std::string& name() const { return name_; }  // "h.0"
   State make_state(TextRoom room, DType dtype, const Stream& stream) const;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+    for (const Part& part : parts_) part.branch->initialize(deviations, seed, stream);
+  }
   /// See ResidualBranch.
   bool goes_in_segments() const;
   bool carries_state() const;
   TokenFlops flops(std::int64_t time) const;
   BlockKept kept() const;
   void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
-  void visit_routings(const RoutingVisitor& visit);
+  void visit_linears(const LinearVisitor& visit) override {
+    for (const Part& part : parts_) part.branch->visit_linears(visit);
+  }
+  void visit_routings(const RoutingVisitor& visit) {
+    for (const Part& part : parts_) part.branch->visit_routings(visit);
+  }
 
  private:
   struct Part {
@@ -97,36 +103,65 @@ class Recomputation {
   std::array<std::size_t, kLevels> counts_{};  // by level, the first blocks that are at least there
 };
 
-/// Residual blocks one after the other. What they keep for backward, Pass::recompute says: see
-/// Recomputation.
+/// Residual blocks in sequence, with optional dropout of their input and an optional final norm, as
+/// decoders, encoders and the stacks of networks share them. Pass::recompute sets how much blocks keep
+/// for backward (see Recomputation).
 class BlockStack {
  public:
-  explicit BlockStack(std::vector<std::unique_ptr<ResidualBlock>> blocks);
+  struct Spec {
+    ModuleName name;  // blocks are "<name>.0", "<name>.1", …
+    std::int64_t layers = 0;
+    std::function<LayerSpec(std::int64_t block)> layer{};
+    ResidualSpec residual{};
+    std::uint64_t first_site = 0;  // of the dropout's random numbers, in the order of their use
+    bool drops_input = false;      // as branches drop their results
+    std::optional<ModuleName> final_norm{};
+  };
+  /// Throws OutOfMemory.
+  BlockStack(const Spec& spec, const Stream& stream);
   Tensor forward(Tensor x, ActivationTape& tape, const Stream& stream);
   /// Overwrites dy.
   Tensor backward(Tensor dy, ActivationTape& tape, const Stream& stream);
-  /// `states`: of make_states. See ResidualBlock.
+  /// Runs the blocks without the final norm, which not all tokens need. `states`: of make_states.
   Tensor decode(Tensor x, const DecodeTexts& texts, std::span<const ResidualBlock::State> states,
                 const Pass& pass, const Stream& stream);
+  /// Applies the final norm, if there is one.
+  Tensor normed(const Tensor& x, ActivationTape& tape, const Stream& stream);
   std::vector<ResidualBlock::State> make_states(TextRoom room, DType dtype,
                                                 const Stream& stream) const;
-  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
+  void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
+    for (auto& block : blocks_) block->initialize(deviations, seed, stream);
+  }
   bool goes_in_segments() const;  // all blocks
   bool carries_state() const;     // any block
   /// Of a token of sequences of `time`.
   TokenFlops flops(std::int64_t time) const;
   double recomputed_flops(std::int64_t time, double share) const;
-  std::vector<std::string> names() const;
-  void visit_parameters(const ParameterVisitor& visit);
-  void visit_routings(const RoutingVisitor& visit);
-  void visit_linears(const LinearVisitor& visit);
+  /// Patterns of the names of each block's weights, "h.0.*".
+  std::vector<std::string> patterns() const;
+  bool has_final_norm() const { return final_norm_ != nullptr; }
+  void visit_parameters(const ParameterVisitor& visit) {
+    for (auto& block : blocks_) block->visit_parameters(visit);
+    if (final_norm_) final_norm_->visit_parameters(visit);
+  }
+  void visit_routings(const RoutingVisitor& visit) {
+    for (auto& block : blocks_) block->visit_routings(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) {
+    for (auto& block : blocks_) block->visit_linears(visit);
+  }
 
  private:
   Recomputation recomputation(const ActivationTape& tape) const {
     return {kept_, tape.keeps() ? tape.pass().recompute : 0};
   }
+  void drop(const Tensor& x, const Pass& pass, const Stream& stream) const;
+  float input_dropout_;
+  std::uint64_t input_site_;
+  std::string norm_name_;
   std::vector<std::unique_ptr<ResidualBlock>> blocks_;
-  std::vector<BlockKept> kept_;  // by block
+  std::vector<BlockKept> kept_;       // by block
+  std::unique_ptr<Norm> final_norm_;  // or null
 };
 
 }  // namespace hybrid_trainer

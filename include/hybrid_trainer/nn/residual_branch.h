@@ -82,8 +82,11 @@ class ResidualBranch {
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
   /// Generation: forward of tokens that follow those that `state` has seen of their texts. By
   /// default forward, for a branch that looks at each token alone.
-  virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
-                        BranchState* state, const Pass& pass, const Stream& stream);
+  virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts&, BranchState*,
+                        const Pass& pass, const Stream& stream) {
+    ForwardOnlyTape tape(pass);
+    return forward(x, residual, tape, stream);
+  }
   /// Null for a branch that keeps nothing.
   virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
     return nullptr;
@@ -116,20 +119,41 @@ struct ProductFiles {
   std::vector<RowGroups> orders{};
 };
 
-/// A branch that begins and ends with a product: y = residual + projection(f(first(x))).
+/// A branch that begins and ends with a product: y = residual + projection(f(first(x))). Of what lies
+/// between, it keeps the first product and, unless backward recomputes f, the input of the second.
 class TwoProductBranch : public ResidualBranch {
  public:
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                  const Stream& stream) override;
-  TokenFlops flops(std::int64_t time) const override;
-  void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
+                  const Stream& stream) override {
+    initialize_normal(first_.weight(), deviations.matrix, seed, stream);
+    initialize_normal(projection_.weight(), deviations.projection, seed, stream);
+  }
+  TokenFlops flops(std::int64_t) const override { return flops_with(0, 0); }
+  KeptNumbers kept() const override;
+  void visit_parameters(const ParameterVisitor& visit) override {
+    first_.visit_parameters(visit);
+    projection_.visit_parameters(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) override {
+    visit(first_);
+    visit(projection_);
+  }
 
  protected:
-  TwoProductBranch(Linear first, Linear projection);
+  /// `recomputed`: the first level at which backward computes f again.
+  TwoProductBranch(Linear first, Linear projection, Rebuild recomputed = Rebuild::kAttended)
+      : first_(std::move(first)), projection_(std::move(projection)), recomputed_(recomputed) {}
+  /// FLOPs of both products and of f, which kAttended computes again; backward has `backward` times
+  /// those of f.
+  TokenFlops flops_with(double of_f, double backward) const {
+    return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
+  }
   /// `rows`: of the parts, where files.orders do not say it.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
+
+ private:
+  Rebuild recomputed_;
 };
 
 /// Makes a branch of a name.

@@ -45,15 +45,19 @@ class SegmentCarry {
   /// Forward begins with the first segment and what its branches begin with, in the order of their
   /// first use, if anything; then, after each, the next begins where it ended.
   void begin(const std::vector<State>& firsts);
-  void go_on();
+  void go_on() {
+    for (Slot& slot : slots_) slot = {.first = slot.last};
+  }
   /// What the branches end with.
   std::vector<State> lasts() const;
   /// Saves what the segment begins with for take_firsts.
   void save_firsts(ActivationTape& tape, const Stream& stream) const;
   /// Backward begins with the last segment; then, after each, the one before ends with its gradient.
-  void begin_backward();
+  void begin_backward() { end(); }
   void take_firsts(ActivationTape& tape, const Stream& stream);
-  void go_back();
+  void go_back() {
+    for (Slot& slot : slots_) slot = {.dlast = slot.dfirst};
+  }
   /// Lets go of all tensors.
   void end();
 
@@ -77,7 +81,7 @@ class RowStates {
   void remember(std::int64_t first, const std::vector<SegmentCarry::State>& lasts,
                 const Stream& stream);
   /// The next batch begins with what was remembered last.
-  void commit();
+  void commit() { std::swap(now_, next_); }
   /// As "carried.<branch>.rows" and ".scan".
   void save(State& state) const;
   void load(const State& state, const Stream& stream);
@@ -116,7 +120,10 @@ class SegmentedPass {
                 const Stream& stream);
 
  private:
-  static std::int64_t segments(const Batch& batch, const Pass& pass);
+  static std::int64_t segments(const Batch& batch, const Pass& pass) {
+    const std::int64_t time = batch.tokens_per_example();
+    return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
+  }
   /// Whether backward computes segment `index` of `count` again.
   static bool is_again(std::int64_t index, std::int64_t count, const Pass& pass) {
     return index + pass.kept_segments < count;

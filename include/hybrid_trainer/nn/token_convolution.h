@@ -39,7 +39,10 @@ class TokenConvolution {
   void remember(const Tensor& state, const Tensor& x, const Stream& stream) const;
   Shape state_shape(std::int64_t texts) const { return {texts, spec_.taps - 1, spec_.channels}; }
   void initialize(std::uint64_t seed, const Stream& stream);
-  void visit_parameters(const ParameterVisitor& visit);
+  void visit_parameters(const ParameterVisitor& visit) {
+    visit(weight_);
+    if (bias_) visit(*bias_);
+  }
 
  private:
   Weight acquire_bias(const Stream& stream) const {

@@ -135,14 +135,19 @@ class LiveWeight final : public WeightStorage {
   /// f32 beside live values in bf16 are the masters where those are copied from them, else the live
   /// values; for the time of one computation, and what changes them is lost.
   Tensor acquire(DType dtype, const Stream& stream) override;
-  void release(DType dtype, Use use, const Stream& stream) noexcept override;
+  void release(DType dtype, Use, const Stream&) noexcept override {
+    if (dtype != live_.dtype()) widened_.release();
+  }
   Tensor home_master() const override { return master_; }
   /// Keeps the values where they are in that dtype already.
   void compute_in(DType dtype, const Stream& stream) override;
   bool stays(DType dtype, const Stream&) const override { return dtype == live_.dtype(); }
   DType compute_dtype() const override { return live_.dtype(); }
   /// From now on what is computed with is the masters' copy.
-  void refresh_compute_copy(const Stream& stream) override;
+  void refresh_compute_copy(const Stream& stream) override {
+    refresh_from(StagedTensor(master_, Use::kRead, stream, master_.pool() != stream.pool()),
+                 stream);
+  }
   /// The values that products read, f32 or bf16, to be written by their owner.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }

@@ -80,6 +80,8 @@ class Optimizer {
   /// Writes back what the device has of a state whose home is elsewhere, and frees it until the next
   /// update; true if that was anything. To be called before visit_state.
   virtual bool leave_device(const Stream&) { return false; }
+  /// Until then the gradients of the last step must stay as they are. Blocks. Throws IoError.
+  virtual void wait_until_gradients_are_sent() {}
   /// Steps since the state was zero; not part of visit_state. Whoever zeroes the tensors sets this
   /// to 0.
   std::int64_t steps_taken() const { return steps_; }

@@ -8,8 +8,6 @@
 
 namespace hybrid_trainer {
 
-class LateUpdates;
-
 struct SpeculationSettings {
   std::int64_t lag = 1;                     // L, 1 to 8
   std::string device_side = "anticipated";  // see make_update_predictor and SelectiveUpdates
@@ -32,13 +30,14 @@ struct LateStep {
   std::vector<float> rates_to_come;  // of the L updates after this one
 };
 
-/// The update that arrived in it.
+/// The exact update that arrived in a step.
 struct ArrivedUpdate {
   /// ‖predicted − exact‖/‖exact‖ of the L updates that ended with the one that arrived, over all
   /// weights; absent for a skipped one and for the first L.
   std::optional<double> prediction_error;
   std::string worst_weight;  // where it was largest
-  std::int64_t lag = 0;      // updates under way while the step was computed
+  bool is_late = false;      // else memory had no room, and the update was made at once
+  std::int64_t lag = 0;      // updates pending while the step was computed
   double waited_seconds = 0;
 };
 
@@ -56,51 +55,34 @@ struct SpeculationUse {
 /// and the gradients in flight since. Which update meets which step is fixed by counting, never by
 /// what happens to be ready. Source of the idea that weights are predicted over a delay: Chen et al.
 /// 2018, "SpecTrain"; the rules are in update_predictor.h.
-class SpeculativeOptimizer final : public Optimizer {
+class SpeculativeOptimizer : public Optimizer {
  public:
-  /// Gives each parameter LiveWeight storage, with masters in `home`, where the state lies too;
-  /// gradients and forecasts on their way are in `host`, or in bf16 in `home`, which must outlive
-  /// this. Throws ConfigError, OutOfMemory.
-  SpeculativeOptimizer(const OptimizerConfig& config, std::vector<Parameter*> parameters,
-                       const SpeculationSettings& settings, const Stream& device,
-                       const std::shared_ptr<MemoryPool>& host, const Stream& home);
-  ~SpeculativeOptimizer() override;
-
-  void begin_step(const Stream& stream) override;
-  std::size_t weights() const override { return parameters_.size(); }
-  void update_weight(std::size_t index, float learning_rate, float gradient_scale,
-                     const Stream& stream) override;
-  void end_step(const Stream& stream) override;
-  /// Throws Error.
-  void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
-                                 const Stream& stream) override;
-  /// Waits for the worker.
-  void visit_state(const StateVisitor& visit) override;
-  void set_steps_taken(std::int64_t steps) override;
-
   /// From the next step on, the lag is L; `rates`: of the next L updates. Does nothing where it is L
   /// already.
-  void begin_lag(const std::vector<float>& rates, const Stream& stream);
-  bool is_late() const;
+  virtual void begin_lag(const std::vector<float>& rates, const Stream& stream) = 0;
+  virtual bool is_late() const = 0;
   /// Sends the gradients of the step just computed as a pending update; live weights are composed
   /// for the next step. Blocks only where the update of L steps before has not arrived. Throws what
   /// the worker met.
-  ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream);
-  /// Until then the gradients of the last late step must stay as they are. Blocks. Throws IoError.
-  void wait_until_gradients_are_sent();
+  virtual ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream) = 0;
   /// All updates have arrived, and live weights are the exact ones, lag 0. Blocks.
-  void wait_for_exact_weights(const Stream& stream);
-  SpeculationUse use() const;
+  virtual void wait_for_exact_weights(const Stream& stream) = 0;
+  virtual SpeculationUse use() const = 0;
 
   /// Saves pending updates as "speculation.…": views that stay valid until the next step. After
-  /// visit_state.
-  void save_late(State& state) const;
+  /// visit_state, which waits for the worker.
+  virtual void save_late(State& state) const = 0;
   /// Continues where save_late stopped; masters and state have been loaded. `rates` as in begin_lag.
-  void load_late(const State& state, const std::vector<float>& rates, const Stream& stream);
-
- private:
-  std::vector<Parameter*> parameters_;
-  std::unique_ptr<LateUpdates> late_;
+  virtual void load_late(const State& state, const std::vector<float>& rates,
+                         const Stream& stream) = 0;
 };
+
+/// Gives each parameter LiveWeight storage, with masters in `home`, where the state lies too;
+/// gradients and forecasts on their way are in `host`, or in bf16 in `home`, which must outlive it.
+/// Throws ConfigError, OutOfMemory.
+std::unique_ptr<SpeculativeOptimizer> make_speculative_optimizer(
+    const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
+    const SpeculationSettings& settings, const Stream& device,
+    const std::shared_ptr<MemoryPool>& host, const Stream& home);
 
 }  // namespace hybrid_trainer

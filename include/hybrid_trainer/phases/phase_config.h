@@ -8,9 +8,6 @@ namespace hybrid_trainer {
 /// "two_timescale", "merged", "random", "zero".
 const std::vector<std::string>& predictor_names();
 
-/// Who chooses how far a prediction goes: "measured" or "dreamt".
-const std::vector<std::string>& horizon_names();
-
 /// What a prediction may be made with. JSON list `phases.skip_backward.arms`.
 struct PredictionArm {
   std::string predictor = "momentum";
@@ -69,12 +66,14 @@ struct SkipBackwardConfig {
         "Predictors and horizons to choose from, [{\"predictor\": \"merged\", \"steps\": 8}]. Each "
         "prediction takes the one whose predictions lowered the loss most for their cost, or that "
         "was tried too seldom. Empty: predictor is used, and its horizon grows from trial_steps."});
-    visit(Field{"horizon", self.horizon,
+    visit(Field{"horizon",
+                self.horizon,
                 "Who chooses the number of predicted steps and their length. measured: the result "
                 "of the last prediction. dreamt: small recurrent models that learn the run's loss "
                 "as it goes. They choose at most the steps that the gate allows, and also give the "
                 "confidence of a prediction.",
-                Range{}, horizon_names()});
+                Range{},
+                {"measured", "dreamt"}});
     visit(
         Field{"slow_steps", self.slow_steps,
               "Updates that the slow predictors look back on: time constant of two_timescale's "
@@ -300,9 +299,6 @@ struct PhaseConfig {
   }
 };
 
-/// "off" or "warmup".
-const std::vector<std::string>& finder_mode_names();
-
 /// Whether Warmup raises a learning rate that is far too low, by probing on along the last update.
 struct LearningRateFinderConfig {
   std::string mode = "off";
@@ -318,12 +314,14 @@ struct LearningRateFinderConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{
-        "mode", self.mode,
+        "mode",
+        self.mode,
         "off, or warmup: in Warmup, once the schedule is at its highest rate, losses further along "
         "the last update show whether the rate is too low, and raise it for the rest of the run. "
         "It rescues a constant rate that is far too low. Under a schedule that decays, the rate "
         "found may be 2.6 to 4 times too low. It makes no run faster than the right rate does.",
-        Range{}, finder_mode_names()});
+        Range{},
+        {"off", "warmup"}});
     visit(constant("interval", self.interval, Range::at_least(1)));
     visit(constant("largest_factor", self.largest_factor, Range::above(1)));
     visit(constant("batch_share", self.batch_share, Range{0, 1, true, false}));

@@ -15,21 +15,22 @@ enum class Readiness {
 };
 
 /// Where a predicted weight change comes from. It gives one direction per weight: the change of one
-/// step. How far to go along it, and whether it lowers the loss, is measured elsewhere.
+/// step. How far to go along it, and whether it lowers the loss, is measured elsewhere. By default it
+/// keeps nothing from step to step.
 class Predictor {
  public:
   virtual ~Predictor() = default;
   /// Called after each true update, with the updated weights.
-  virtual void observe(Trainable& model) = 0;
+  virtual void observe(Trainable&) {}
   virtual Readiness readiness() const = 0;
   /// Writes the expected weight change of the next step (f32, one tensor per weight, shapes of the
   /// weights). Called only where ready, before the gradient of that step is known.
   virtual void write_directions(Trainable& model, const std::vector<Tensor>& directions) = 0;
   /// A prediction was decided on, and kept as far as weights + length·directions; length 0: the
   /// weights are as they were before. What is held of earlier weights goes along, or is forgotten.
-  virtual void follow(Trainable& model, const std::vector<Tensor>& directions, double length) = 0;
-  virtual void save(State& state) const = 0;
-  virtual void load(const State& state, Trainable& model) = 0;
+  virtual void follow(Trainable&, const std::vector<Tensor>& /*directions*/, double /*length*/) {}
+  virtual void save(State&) const {}
+  virtual void load(const State&, Trainable&) {}
 };
 
 /// The predictor that config.predictor names:

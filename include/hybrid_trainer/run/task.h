@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/data/batch_loader.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/files/run_directory.h"
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/models/model_family.h"
@@ -29,11 +29,10 @@ class Task {
   /// With its first weights, where `places` wants them. Throws OutOfMemory.
   virtual std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,
                                                 MemoryPlaces& places) = 0;
-  /// Of data.batch_size · gradient_accumulation.micro_batches examples each.
-  virtual std::unique_ptr<const BatchSource> batches(const HybridTrainerConfig& config) const = 0;
-  /// What the run measures its loss on.
-  virtual std::unique_ptr<EvaluationBatches> evaluation(const HybridTrainerConfig& config,
-                                                        const Stream& stream) const = 0;
+  /// Examples to train on.
+  virtual DatasetPart training(const HybridTrainerConfig& config) const = 0;
+  /// Examples that the run measures its loss on.
+  virtual DatasetPart validation(const HybridTrainerConfig& config) const = 0;
 
   /// Writes the model of the run's newest checkpoint, as other programs open it, into the new folder
   /// `output`. Throws CannotCreate, IoError.

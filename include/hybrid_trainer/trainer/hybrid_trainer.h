@@ -3,7 +3,8 @@
 #include <limits>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
-#include "hybrid_trainer/data/batch_order.h"
+#include "hybrid_trainer/config/phase_precision.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/observability/run_summary.h"
 #include "hybrid_trainer/observability/step_record.h"
@@ -16,7 +17,6 @@ class Communicator;
 class MemoryPlaces;
 class ModelTrainable;
 class StepRecorder;
-class Stretches;
 class TrainerCheckpoints;
 class TrainerMessages;
 
@@ -154,9 +154,14 @@ class HybridTrainer {
   /// evaluation.
   TrainerProgress& progress() { return progress_; }
   const TrainerProgress& progress() const { return progress_; }
-  /// The model as the phases see it: src/trainer/model_trainable.h.
-  ModelTrainable& trainable() { return *trainable_; }
-  const ModelTrainable& trainable() const { return *trainable_; }
+  /// The precision of each phase, with every "auto" decided.
+  const PhasePrecision& precision() const;
+  /// Adds to a run's summary what only the trainer counts: predictions, roll backs, and how offload
+  /// and pending updates have kept steps waiting.
+  void add_use_to(RunSummary& summary) const;
+  /// Calls `read_out` while the exact weights are in place of predicted ones, which may be others on
+  /// each rank; between two steps.
+  void with_exact(const std::function<void()>& read_out);
   /// Calls `read_out` while the model's masters are their mean (training.average_weights), if there
   /// is one; between two steps, where nothing is undecided.
   void with_average(const std::function<void()>& read_out);
@@ -165,6 +170,9 @@ class HybridTrainer {
   void listen(std::function<void(const std::string&)> on_event,
               std::function<void(const std::string&)> on_warning = {});
 
+  /// Where ranks have something pending, so that they do not wait to agree: whether any had called
+  /// this with true by the step that it is of, the same on all ranks. Else absent.
+  std::optional<bool> vote_to_stop(bool asks);
   /// What is under way between ranks in Predict arrives, so that nothing is of one rank alone, as a
   /// checkpoint wants it; a save does it first. Predict then begins anew. Throws Diverged where that
   /// ends the run, with the weights of the last good update; it may ask to go back, too. At the same
@@ -195,7 +203,6 @@ class HybridTrainer {
   const HybridTrainerConfig config_;
   std::unique_ptr<TrainerMessages> messages_;
   TrainerProgress progress_;
-  std::unique_ptr<Stretches> stretches_;
   const Stream& stream_;
   std::unique_ptr<BatchUpload> upload_;
   std::unique_ptr<ModelTrainable> trainable_;

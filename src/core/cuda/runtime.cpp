@@ -13,7 +13,7 @@ std::string text_of(cudaError_t answer) {
   return concat(cudaGetErrorName(answer), ": ", cudaGetErrorString(answer));
 }
 
-/// Clears the last error and asks again with a call that fails only if work has failed.
+/// Clears the last error and repeats a call that fails only after a sticky error.
 std::string failure_of_work() {
   cudaGetLastError();
   if (CudaRuntime::current_device() < 0) return "";
@@ -22,13 +22,13 @@ std::string failure_of_work() {
   return answer == cudaSuccess ? "" : text_of(answer);
 }
 
-/// Throws DeviceError with the call, its result and what was asked for, and clears the error;
-/// OutOfMemory where the device has no memory for it.
+/// Clears the error and throws DeviceError with the call, its arguments and its result, or OutOfMemory
+/// if the device is out of memory.
 void check(cudaError_t answer, const char* call, const std::string& asked = "") {
   if (answer == cudaSuccess) return;
   const std::string what = concat(call, asked.empty() ? "" : " (" + asked + ")");
   const int device = CudaRuntime::current_device();
-  if (answer == cudaErrorMemoryAllocation && device >= 0) {  // which is no failure of work
+  if (answer == cudaErrorMemoryAllocation && device >= 0) {  // not a sticky error
     cudaGetLastError();
     throw_out_of_device_memory(concat("CUDA: ", what, " answered ", cudaGetErrorName(answer)),
                                device);
@@ -38,7 +38,7 @@ void check(cudaError_t answer, const char* call, const std::string& asked = "") 
                            "; `hybrid doctor` shows the device, --device cpu works without it"));
 }
 
-/// For a device that is made current: there the program's context may find no room.
+/// Selects a device; creating its context may run out of memory.
 void check_context(cudaError_t answer, int device) {
   if (answer == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -57,7 +57,7 @@ int attribute(cudaDeviceAttr which, int device) {
   return value;
 }
 
-/// "GPU-" and 32 digits.
+/// Formats a device id as "GPU-" and 32 hexadecimal digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   constexpr const char* kDigits = "0123456789abcdef";
   std::string text = "GPU-";

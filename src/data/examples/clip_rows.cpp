@@ -37,33 +37,31 @@ constexpr RowFileWords kWords{
     .wanted = kWantedClip};
 
 /// Throws DataError if the clip is longer than `longest` seconds, or damaged.
-double checked_seconds(const FilePart& sound, double longest) {
+void check_sound(const FilePart& sound, double longest) {
   const WavForm form = read_wav_form(sound);
   if (form.seconds() > longest)
     throw DataError(concat(sound.name, ": takes ", brief(form.seconds()),
                            " s, and a clip may take ", brief(longest),
                            " s; cut it into shorter ones, each with its text"));
   if (is_floating(form.samples)) read_wav(sound);  // throws if a sample is not finite
-  return form.seconds();
 }
 
 }  // namespace
 
-ClipRows read_clip_rows(const std::filesystem::path& path, const ClipFormat& format) {
-  ClipRows clips;
+void read_clip_rows(const RowSource& source, double longest_seconds, ReadRows& read,
+                    const std::function<void(const ClipRow&)>& use) {
   FilesInRows sounds;
-  const auto use = [&](const GivenRow& row) {
+  const auto use_row = [&](const GivenRow& row) {
     ClipRow clip{.text = text_of_clip(row.object),
                  .language = language_of_clip(row.object),
                  .file = row.file,
                  .line = row.line};
-    clip.sound = file_in_row(sounds, row, "audio", kWords, clips);
-    clip.seconds = checked_seconds(clip.sound, format.longest_seconds);
-    clips.rows.push_back(std::move(clip));
+    clip.sound = file_in_row(sounds, row, "audio", kWords, read);
+    check_sound(clip.sound, longest_seconds);
+    use(clip);
   };
-  read_rows({path, format.columns, format.called, format.split},
-            {.rows = "clips", .keys = kClipKeys, .takes_bytes = true, .use = use}, clips);
-  return clips;
+  read_rows(source, {.rows = "clips", .keys = kClipKeys, .takes_bytes = true, .use = use_row},
+            read);
 }
 
 }  // namespace hybrid_trainer

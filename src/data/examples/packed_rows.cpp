@@ -143,19 +143,13 @@ void PackedRows::write(std::int64_t sequence, const ExampleMemory& memory) const
     const ExampleRow& row = rows_[i];
     if (row.rejected_at > 0) {
       texts.add_pair(row, settings_.references ? settings_.references->at(i) : PairReference{});
+      memory.add_targets(1);
     } else {
       texts.add(row, 0, row.tokens.size(), -1);
+      memory.add_targets(row.targets());
     }
   }
   texts.pad(settings_.padding);
-}
-
-std::int64_t PackedRows::targets(std::int64_t sequence) const {
-  const std::vector<std::size_t>& rows = rows_of(sequence);
-  if (has_pairs()) return std::ssize(rows);
-  std::int64_t sum = 0;
-  for (const std::size_t i : rows) sum += rows_[i].targets();
-  return sum;
 }
 
 }  // namespace hybrid_trainer

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "src/data/dataset.h"
+#include "hybrid_trainer/data/dataset.h"
 #include "src/data/examples/example_rows.h"
 
 namespace hybrid_trainer {
@@ -53,7 +53,6 @@ class PackedRows final : public Dataset {
   /// Both texts of a pair stand in one sequence; the batch then has "halves" and "references"
   /// (kernels/loss.h), and its targets count pairs. Sources have rows of their own.
   void write(std::int64_t sequence, const ExampleMemory& memory) const override;
-  std::int64_t targets(std::int64_t sequence) const override;
   bool pads() const override { return true; }
   std::uint64_t order_key() const override { return 0x726F77730000u; }  // "rows"
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "src/data/dataset.h"
+#include "hybrid_trainer/data/dataset.h"
 
 namespace hybrid_trainer {
 

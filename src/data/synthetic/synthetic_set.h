@@ -3,7 +3,7 @@
 #include <string>
 
 #include "hybrid_trainer/core/random.h"
-#include "src/data/dataset.h"
+#include "hybrid_trainer/data/dataset.h"
 
 namespace hybrid_trainer {
 

@@ -2,7 +2,7 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "src/core/narrow.h"
-#include "src/data/text/json_place.h"
+#include "src/data/text/tokenizer_files.h"
 #include "src/data/text/tokenizer_steps.h"
 
 namespace hybrid_trainer {
@@ -70,20 +70,6 @@ json::value parsed(const TokenizerFiles& files, const char* name) {
   return value;
 }
 
-std::pair<std::string, std::string> parts_of(const json::value& merge) {
-  if (merge.is_array()) {
-    const json::array& parts = merge.get_array();
-    if (parts.size() == 2 && parts[0].is_string() && parts[1].is_string())
-      return {std::string(parts[0].get_string()), std::string(parts[1].get_string())};
-  } else if (merge.is_string()) {
-    const std::string line(merge.get_string());
-    const std::size_t space = line.find(' ');
-    if (space != std::string::npos) return {line.substr(0, space), line.substr(space + 1)};
-  }
-  throw DataError(
-      concat("tokenizer.json: model.merges: got ", shortened(merge), ", want two tokens"));
-}
-
 void read_vocabulary(const json::object& vocabulary, BpeDescription& found) {
   for (const auto& [text, id] : vocabulary) {
     const auto place = static_cast<std::size_t>(id.is_int64() ? id.get_int64() : -1);
@@ -94,26 +80,19 @@ void read_vocabulary(const json::object& vocabulary, BpeDescription& found) {
 }
 
 /// The contents of added tokens, and whether they are special.
-std::map<std::string, bool> added_tokens(const TokenizerFiles& files, const json::value& root) {
+std::map<std::string, bool> added_tokens(const TokenizerFiles& files, const JsonPlace& root) {
   std::map<std::string, bool> added;
-  const auto add = [&](const json::value& token) {
-    if (!token.is_object()) return;
-    const json::object& members = token.get_object();
-    const json::value *content = members.if_contains("content"),
-                      *special = members.if_contains("special");
-    if (content != nullptr && content->is_string())
-      added[std::string(content->get_string())] =
-          special != nullptr && special->is_bool() && special->get_bool();
+  const auto add = [&](const JsonPlace& place) {
+    const AddedToken token = listed_token(place).token;
+    added[token.content] = token.special;
   };
-  if (root.is_object())
-    if (const json::value* list = root.get_object().if_contains("added_tokens"))
-      if (list->is_array())
-        for (const json::value& token : list->get_array()) add(token);
+  if (const auto list = root.find("added_tokens"))
+    for (const JsonPlace& token : list->items()) add(token);
   const json::value settings = parsed(files, "tokenizer_config.json");
-  if (settings.is_object())
-    if (const json::value* decoder = settings.get_object().if_contains("added_tokens_decoder"))
-      if (decoder->is_object())
-        for (const auto& [id, token] : decoder->get_object()) add(token);
+  if (!settings.is_object()) return added;
+  if (const auto decoder =
+          JsonPlace(settings, "tokenizer_config.json").find("added_tokens_decoder"))
+    for (const auto& [id, token] : decoder->object()) add(decoder->at(id));
   return added;
 }
 
@@ -122,7 +101,7 @@ bool spells_a_byte(const std::string& token) {
 }
 
 /// Those of ids that the vocabulary has none of were added.
-void read_added(const Tokenizer& tokenizer, const json::value& root, const std::string& unknown,
+void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::string& unknown,
                 BpeDescription& found) {
   const std::map<std::string, bool> added = added_tokens(tokenizer.files(), root);
   for (std::size_t id = 0; id < found.tokens.size(); ++id) {
@@ -140,34 +119,15 @@ void read_added(const Tokenizer& tokenizer, const json::value& root, const std::
   }
 }
 
-/// Of GPT-2's vocab.json and merges.txt.
-void describe_gpt2_files(const TokenizerFiles& files, BpeDescription& found) {
-  found.words = BpeWords::kGpt2;
-  const json::value vocabulary = parsed(files, "vocab.json");
-  if (vocabulary.is_object()) read_vocabulary(vocabulary.get_object(), found);
-  std::istringstream lines(files.at("merges.txt"));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
-    const std::size_t space = line.find(' ');
-    if (line.starts_with("#version") || space == std::string::npos) continue;
-    found.merges.emplace_back(line.substr(0, space), line.substr(space + 1));
-  }
-}
-
 /// Of a tokenizer.json; returns the text of its unknown token.
-std::string describe_file(const json::value& root, const Tokenizer& tokenizer,
+std::string describe_file(const JsonPlace& place, const Tokenizer& tokenizer,
                           BpeDescription& found) {
-  const JsonPlace place(root, "tokenizer.json");
   const JsonPlace model = place.at("model");
   PreTokenizer pre = read_pre_tokenizer(place.find("pre_tokenizer"), {});
   const std::vector<NormalizerStep> normalizers = read_normalizer(place.find("normalizer"));
   for (const NormalizerStep& step : normalizers)
     found.composes = found.composes || step.kind == NormalizerStep::Kind::kNfc;
-  const auto flag = [&](const char* key) {
-    const auto member = model.find(key);
-    return member && member->flag();
-  };
-  found.ignores_merges = flag("ignore_merges");
+  found.ignores_merges = model.flag("ignore_merges");
   if (const auto steps = place.find("pre_tokenizer")) found.steps = json::serialize(steps->value());
   const bool only_composes = normalizers.empty() || (normalizers.size() == 1 && found.composes);
   if (pre.by_bytes) {
@@ -175,10 +135,12 @@ std::string describe_file(const json::value& root, const Tokenizer& tokenizer,
     found.adds_prefix_space = tokenizer.adds_prefix_space();  // other files may say it
     if (only_composes) found.words = words_of_bytes(pre.steps);
   }
-  if (!pre.by_bytes && flag("byte_fallback")) describe_whole_text(normalizers, pre.steps, found);
+  if (!pre.by_bytes && model.flag("byte_fallback"))
+    describe_whole_text(normalizers, pre.steps, found);
   read_vocabulary(model.at("vocab").object(), found);
-  for (const json::value& merge : model.at("merges").array())
-    found.merges.push_back(parts_of(merge));
+  const JsonPlace merges = model.at("merges");
+  for (std::size_t i = 0; i < merges.array().size(); ++i)
+    found.merges.push_back(merge_parts(merges, i));
   const auto unknown = model.find("unk_token");
   return unknown ? unknown->text() : "";
 }
@@ -193,14 +155,9 @@ BpeDescription describe_bpe(const Tokenizer& tokenizer) {
   found.tokens.resize(size);
   found.uses.resize(size);
   const json::value root = parsed(tokenizer.files(), "tokenizer.json");
-  std::string unknown;
-  if (root.is_object()) {
-    unknown = describe_file(root, tokenizer, found);
-  } else {
-    found.adds_prefix_space = tokenizer.adds_prefix_space();
-    describe_gpt2_files(tokenizer.files(), found);
-  }
-  read_added(tokenizer, root, unknown, found);
+  const JsonPlace place(root, "tokenizer.json");
+  const std::string unknown = describe_file(place, tokenizer, found);
+  read_added(tokenizer, place, unknown, found);
   return found;
 }
 

@@ -75,13 +75,6 @@ const NamedWords& words_of(const GgufFile& file) {
           : "; take the model's Hugging Face folder instead"));
 }
 
-json::object byte_level(bool makes_words) {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", makes_words}};
-}
-
 json::object sequence(const char* key, json::array steps) {
   return {{"type", "Sequence"}, {key, std::move(steps)}};
 }
@@ -90,32 +83,22 @@ json::object replace(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", json::object{{"String", from}}}, {"content", to}};
 }
 
-/// The parts of a tokenizer.json of a byte-level BPE.
-class BytePipeline {
- public:
-  explicit BytePipeline(const NamedWords& words) : words_(words) {}
-  json::value normalizer() const {
-    return words_.composes ? json::value(json::object{{"type", "NFC"}}) : json::value();
-  }
-  json::value pre_tokenizer() const {
-    if (words_.pattern != WordPattern::kGpt2)
-      return sequence(
-          "pretokenizers",
-          json::array{
-              json::object{{"type", "Split"},
-                           {"pattern", json::object{{"Regex", word_expression(words_.pattern)}}},
-                           {"behavior", "Isolated"},
-                           {"invert", false}},
-              byte_level(false)});
-    if (!words_.digits_apart) return byte_level(true);
-    return sequence("pretokenizers",
-                    json::array{json::object{{"type", "Digits"}, {"individual_digits", true}},
-                                byte_level(true)});
-  }
-
- private:
-  const NamedWords& words_;
-};
+/// Pre-tokenizer of a byte-level BPE.
+json::object pre_tokenizer_of(const NamedWords& words) {
+  if (words.pattern != WordPattern::kGpt2)
+    return sequence(
+        "pretokenizers",
+        json::array{
+            json::object{{"type", "Split"},
+                         {"pattern", json::object{{"Regex", word_expression(words.pattern)}}},
+                         {"behavior", "Isolated"},
+                         {"invert", false}},
+            byte_level(false, false)});
+  if (!words.digits_apart) return byte_level(false, true);
+  return sequence("pretokenizers",
+                  json::array{json::object{{"type", "Digits"}, {"individual_digits", true}},
+                              byte_level(false, true)});
+}
 
 /// Merges of a tokenizer by scores: of each token all ways to make it of two others, the best token first.
 class ScoredMerges {
@@ -223,13 +206,7 @@ class GgufTokenizer {
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const bool is_special = uses_[id] == TokenType::kControl || uses_[id] == TokenType::kUnknown;
       if (!is_special && uses_[id] != TokenType::kUserDefined) continue;
-      added.push_back(json::object{{"id", static_cast<std::int64_t>(id)},
-                                   {"content", tokens_[id]},
-                                   {"single_word", false},
-                                   {"lstrip", false},
-                                   {"rstrip", false},
-                                   {"normalized", false},
-                                   {"special", is_special}});
+      added.push_back(added_token(static_cast<std::int64_t>(id), tokens_[id], is_special));
     }
     return added;
   }
@@ -255,18 +232,6 @@ class GgufTokenizer {
                         {"pair", json::array()},
                         {"special_tokens", std::move(tokens)}};
   }
-  json::object root(json::value normalizer, json::value pre_tokenizer, json::value post_processor,
-                    json::value decoder, json::object model) const {
-    return {{"version", "1.0"},
-            {"truncation", nullptr},
-            {"padding", nullptr},
-            {"added_tokens", added_tokens()},
-            {"normalizer", std::move(normalizer)},
-            {"pre_tokenizer", std::move(pre_tokenizer)},
-            {"post_processor", std::move(post_processor)},
-            {"decoder", std::move(decoder)},
-            {"model", std::move(model)}};
-  }
   json::object model(json::array merges, bool by_bytes, bool ignores_merges) const {
     const auto* unknown = by_bytes ? nullptr : special_.find("unk");
     return {{"type", "BPE"},
@@ -283,20 +248,26 @@ class GgufTokenizer {
 
   json::object by_merges() const {
     const NamedWords& words = words_of(file_);
-    const BytePipeline pipeline(words);
     if (file_.find(concat(kPrefix, "merges")) == nullptr)
       throw DataError(concat(path(), ": ", kPrefix, "merges is missing, and its tokenizer is made ",
                              "of them; convert the model anew"));
     json::array merges;
     for (const std::string& merge : file_.texts(concat(kPrefix, "merges")))
       merges.emplace_back(merge);
-    return root(pipeline.normalizer(), pipeline.pre_tokenizer(), template_of(words.adds_bos),
-                byte_level(true), model(std::move(merges), true, words.ignores_merges));
+    return TokenizerJson{
+        .added_tokens = added_tokens(),
+        .normalizer = words.composes ? json::value(json::object{{"type", "NFC"}}) : json::value(),
+        .pre_tokenizer = pre_tokenizer_of(words),
+        .post_processor = template_of(words.adds_bos),
+        .decoder = byte_level(false, true),
+        .model = model(std::move(merges), true, words.ignores_merges)}
+        .root();
   }
 
   json::object by_scores() const {
     const std::vector<double> scores = file_.numbers(concat(kPrefix, "scores"));
     check_length(scores.size(), "scores");
+    json::object scored = model(scored_merges(scores), false, false);
     const bool adds_blank = flag("add_space_prefix", true);
     json::value normalizer = replace(" ", kWordStart);
     json::array decoders{replace(kWordStart, " "), json::object{{"type", "ByteFallback"}},
@@ -308,9 +279,12 @@ class GgufTokenizer {
       decoders.push_back(
           json::object{{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
-    return root(std::move(normalizer), nullptr, template_of(true),
-                sequence("decoders", std::move(decoders)),
-                model(scored_merges(scores), false, false));
+    return TokenizerJson{.added_tokens = added_tokens(),
+                         .normalizer = std::move(normalizer),
+                         .post_processor = template_of(true),
+                         .decoder = sequence("decoders", std::move(decoders)),
+                         .model = std::move(scored)}
+        .root();
   }
 
   json::array scored_merges(const std::vector<double>& scores) const {

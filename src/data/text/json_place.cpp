@@ -14,7 +14,7 @@ namespace {
 constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 32};
 
 /// Of keys in a path, and of the path, which all places below repeat.
-constexpr std::size_t kLongestKey = 100, kLongestPath = 400, kMostUnknown = 100;
+constexpr std::size_t kLongestKey = 100, kLongestJsonPath = 400, kMostUnknown = 100;
 
 std::string_view first_of(std::string_view text, std::size_t bytes) {
   return text.substr(0, whole_characters(text, bytes));
@@ -64,7 +64,7 @@ std::optional<JsonPlace> JsonPlace::find(std::string_view key) const {
 }
 
 JsonPlace JsonPlace::member(std::string_view key, const boost::json::value& value) const {
-  if (path_.size() > kLongestPath) return {value, path_, file_};
+  if (path_.size() > kLongestJsonPath) return {value, path_, file_};
   return {value, concat(path_, path_.empty() ? "" : ".", first_of(key, kLongestKey)), file_};
 }
 
@@ -104,6 +104,11 @@ bool JsonPlace::flag() const {
   fail_kind("true or false");
 }
 
+bool JsonPlace::flag(std::string_view key, bool otherwise) const {
+  const auto member = find(key);
+  return member ? member->flag() : otherwise;
+}
+
 std::int64_t JsonPlace::count(std::int64_t most) const {
   const std::int64_t* count = value_->if_int64();
   if (count != nullptr && *count >= 0 && *count <= most) return *count;
@@ -116,7 +121,7 @@ double JsonPlace::number() const {
 }
 
 JsonPlace JsonPlace::item(std::size_t i) const {
-  if (path_.size() > kLongestPath) return {array().at(i), path_, file_};
+  if (path_.size() > kLongestJsonPath) return {array().at(i), path_, file_};
   return {array().at(i), concat(path_, "[", i, "]"), file_};
 }
 

@@ -46,6 +46,8 @@ class JsonPlace {
   const boost::json::array& array() const;
   std::string text() const;
   bool flag() const;
+  /// A member, or `otherwise` if it is absent or null.
+  bool flag(std::string_view key, bool otherwise = false) const;
   std::int64_t count(std::int64_t most = INT32_MAX) const;  // from 0 on
   double number() const;
   /// The places of an array's elements, each made when it is reached.

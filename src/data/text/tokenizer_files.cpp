@@ -15,17 +15,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool flag_or(const JsonPlace& place, const char* key, bool otherwise) {
-  const auto found = place.find(key);
-  return found ? found->flag() : otherwise;
-}
-
 /// A token's text, or an object with its content.
 ListedToken special_token(const JsonPlace& place) {
   ListedToken listed;
   if (place.value().is_object()) {
     listed = listed_token(place);
-    listed.normalized = flag_or(place, "normalized", false);
+    listed.normalized = place.flag("normalized");
   } else {
     listed.token.content = place.text();
     listed.place = place.path();
@@ -172,38 +167,19 @@ constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 /// tokenizer.json of a byte-level BPE within GPT-2's words. An `end_of_text` is a special token.
 json::object gpt2_pipeline(json::object vocab, json::array merges,
                            std::optional<std::int64_t> end_of_text, bool adds_prefix_space) {
-  const json::object byte_level{{"type", "ByteLevel"},
-                                {"add_prefix_space", adds_prefix_space},
-                                {"trim_offsets", true},
-                                {"use_regex", true}};
-  json::array added;
-  if (end_of_text) {
-    added.push_back({{"id", *end_of_text},
-                     {"content", kEndOfText},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  }
-  return {{"version", "1.0"},
-          {"truncation", nullptr},
-          {"padding", nullptr},
-          {"added_tokens", added},
-          {"normalizer", nullptr},
-          {"pre_tokenizer", byte_level},
-          {"post_processor", nullptr},
-          {"decoder", byte_level},
-          {"model",
-           {{"type", "BPE"},
-            {"dropout", nullptr},
-            {"unk_token", nullptr},
-            {"continuing_subword_prefix", ""},
-            {"end_of_word_suffix", ""},
-            {"fuse_unk", false},
-            {"byte_fallback", false},
-            {"vocab", std::move(vocab)},
-            {"merges", std::move(merges)}}}};
+  TokenizerJson file{.pre_tokenizer = byte_level(adds_prefix_space, true),
+                     .decoder = byte_level(adds_prefix_space, true),
+                     .model = {{"type", "BPE"},
+                               {"dropout", nullptr},
+                               {"unk_token", nullptr},
+                               {"continuing_subword_prefix", ""},
+                               {"end_of_word_suffix", ""},
+                               {"fuse_unk", false},
+                               {"byte_fallback", false},
+                               {"vocab", std::move(vocab)},
+                               {"merges", std::move(merges)}}};
+  if (end_of_text) file.added_tokens.push_back(added_token(*end_of_text, kEndOfText, true));
+  return std::move(file).root();
 }
 
 std::string file_text(const json::value& value) { return json::serialize(value) + "\n"; }
@@ -245,16 +221,40 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
 
 }  // namespace
 
+json::object byte_level(bool adds_prefix_space, bool makes_words) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", adds_prefix_space},
+          {"trim_offsets", true},
+          {"use_regex", makes_words}};
+}
+
+json::object added_token(std::int64_t id, std::string_view content, bool special) {
+  return {{"id", id},        {"content", content},  {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", special}};
+}
+
+json::object TokenizerJson::root() && {
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", std::move(added_tokens)},
+          {"normalizer", std::move(normalizer)},
+          {"pre_tokenizer", std::move(pre_tokenizer)},
+          {"post_processor", std::move(post_processor)},
+          {"decoder", std::move(decoder)},
+          {"model", std::move(model)}};
+}
+
 ListedToken listed_token(const JsonPlace& place) {
   place.know(
       {"__type", "id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
-  const bool special = flag_or(place, "special", false);
+  const bool special = place.flag("special");
   return {.token = AddedToken{.content = place.at("content").text(),
-                              .single_word = flag_or(place, "single_word", false),
-                              .lstrip = flag_or(place, "lstrip", false),
-                              .rstrip = flag_or(place, "rstrip", false),
+                              .single_word = place.flag("single_word"),
+                              .lstrip = place.flag("lstrip"),
+                              .rstrip = place.flag("rstrip"),
                               .special = special},
-          .normalized = flag_or(place, "normalized", !special),
+          .normalized = place.flag("normalized", !special),
           .id = {},
           .place = place.path()};
 }

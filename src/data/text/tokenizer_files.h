@@ -48,6 +48,21 @@ std::unique_ptr<Tokenizer> tokenizer_of_json(const boost::json::value& root,
                                              const TokenizerSettings& settings,
                                              TokenizerFiles files);
 
+/// The two tokens of a merge of tokenizer.json's model.
+std::pair<std::string, std::string> merge_parts(const JsonPlace& merges, std::size_t i);
+
+/// Step ByteLevel of a tokenizer.json.
+boost::json::object byte_level(bool adds_prefix_space, bool makes_words);
+/// Element of a tokenizer.json's added_tokens that is found in a text as it is.
+boost::json::object added_token(std::int64_t id, std::string_view content, bool special);
+/// Parts of a tokenizer.json.
+struct TokenizerJson {
+  boost::json::array added_tokens{};
+  boost::json::value normalizer{}, pre_tokenizer{}, post_processor{}, decoder{};
+  boost::json::object model{};
+  boost::json::object root() &&;
+};
+
 /// What was trained, with the `tokenizer.json`, `vocab.json` and `merges.txt` that it is saved as.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model);
 

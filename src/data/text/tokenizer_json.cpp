@@ -135,19 +135,15 @@ class PipelineReader {
     model.expect("end_of_word_suffix", "");
     if (const auto dropout = model.find("dropout"))
       if (dropout->value() != boost::json::value(0)) model.expect("dropout", 0.0);
-    const auto flag = [&](const char* key) {
-      const auto place = model.find(key);
-      return place && place->flag();
-    };
     BpeVocabulary& vocabulary = pipeline_.vocabulary;
-    vocabulary.fuses_unknown = flag("fuse_unk");
-    vocabulary.ignores_merges = flag("ignore_merges");
+    vocabulary.fuses_unknown = model.flag("fuse_unk");
+    vocabulary.ignores_merges = model.flag("ignore_merges");
     if (const auto unknown = model.find("unk_token")) {
       vocabulary.unknown = model_id(unknown->text());
       if (!vocabulary.unknown) vocabulary.missing_unknown = unknown->text();
     }
     vocabulary.tokens = spelling();
-    const bool falls_back = flag("byte_fallback");
+    const bool falls_back = model.flag("byte_fallback");
     vocabulary.by_bytes ? set_byte_symbols(model, falls_back) : set_characters(falls_back);
     read_merges(model.at("merges"));
   }
@@ -188,24 +184,9 @@ class PipelineReader {
     return found == model_ids_.end() ? std::nullopt : std::optional(found->second);
   }
 
-  /// The two tokens of a merge.
-  std::pair<std::string, std::string> parts_of(const JsonPlace& merges, std::size_t i) const {
-    const boost::json::value& merge = merges.array()[i];
-    if (merge.is_string()) {
-      const std::string line(merge.get_string());
-      const std::size_t space = line.find(' ');
-      if (space != std::string::npos && line.find(' ', space + 1) == std::string::npos)
-        return {line.substr(0, space), line.substr(space + 1)};
-    }
-    const bool are_two = merge.is_array() && merge.get_array().size() == 2 &&
-                         merge.at(0).is_string() && merge.at(1).is_string();
-    if (!are_two) merges.item(i).fail("is ", shortened(merge), ", not two tokens");
-    return {std::string(merge.at(0).get_string()), std::string(merge.at(1).get_string())};
-  }
-
   void read_merges(const JsonPlace& place) {
     for (std::size_t i = 0; i < place.array().size(); ++i) {
-      const auto [left, right] = parts_of(place, i);
+      const auto [left, right] = merge_parts(place, i);
       const auto id = [&](const std::string& token) {
         const auto found = model_id(token);
         if (!found)
@@ -306,6 +287,20 @@ class PipelineReader {
 };
 
 }  // namespace
+
+std::pair<std::string, std::string> merge_parts(const JsonPlace& merges, std::size_t i) {
+  const boost::json::value& merge = merges.array()[i];
+  if (merge.is_string()) {
+    const std::string line(merge.get_string());
+    const std::size_t space = line.find(' ');
+    if (space != std::string::npos && line.find(' ', space + 1) == std::string::npos)
+      return {line.substr(0, space), line.substr(space + 1)};
+  }
+  const bool are_two = merge.is_array() && merge.get_array().size() == 2 &&
+                       merge.at(0).is_string() && merge.at(1).is_string();
+  if (!are_two) merges.item(i).fail("is ", shortened(merge), ", not two tokens");
+  return {std::string(merge.at(0).get_string()), std::string(merge.at(1).get_string())};
+}
 
 std::unique_ptr<Tokenizer> tokenizer_of_json(const boost::json::value& root,
                                              const std::string& file,

@@ -21,10 +21,11 @@ struct StandIn {
 
 std::vector<std::uint8_t> classes_by_code_point() {
   std::vector<std::uint8_t> classes(0x110000);
-  for (std::size_t i = 0; i < std::size(kRuns); ++i) {
-    const std::size_t end = i + 1 < std::size(kRuns) ? kRuns[i + 1] >> 8 : classes.size();
-    std::fill(classes.begin() + (kRuns[i] >> 8), classes.begin() + static_cast<std::ptrdiff_t>(end),
-              narrow<std::uint8_t>(kRuns[i] & 0xFF));
+  for (std::size_t i = 0; i < std::size(kClassRuns); ++i) {
+    const std::size_t end = i + 1 < std::size(kClassRuns) ? kClassRuns[i + 1] >> 8 : classes.size();
+    std::fill(classes.begin() + (kClassRuns[i] >> 8),
+              classes.begin() + static_cast<std::ptrdiff_t>(end),
+              narrow<std::uint8_t>(kClassRuns[i] & 0xFF));
   }
   return classes;
 }

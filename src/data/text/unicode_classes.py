@@ -99,7 +99,7 @@ def main():
     path = pathlib.Path(__file__).with_suffix(".inc")
     path.write_text(
         "// Made by unicode_classes.py: where runs of code points of equal classes begin, << 8 | classes.\n"
-        "constexpr std::uint32_t kRuns[] = {\n" + written(runs) +
+        "constexpr std::uint32_t kClassRuns[] = {\n" + written(runs) +
         "// Runs of characters that PCRE2 does not know, and what stands for each of them.\n"
         "constexpr StandIn kStandIns[] = {\n" + written(f"{{{a:#x},{b:#x},{c:#x}}}," for a, b, c in replaced))
     print([len(members) for members in classes], len(runs), "runs,", len(replaced), "stand-ins")

@@ -14,8 +14,6 @@
 #include <limits>
 #include <list>
 
-#include "hybrid_trainer/core/error.h"
-
 namespace hybrid_trainer {
 
 namespace json = boost::json;
@@ -31,13 +29,12 @@ std::string in_perl(std::string pattern) {
   return pattern;
 }
 
-/// Calls visit(end) for a name and its ends after each dot, the longest first, until that is true.
+/// Calls visit(end) for a name and its ends after each dot, the longest first.
 template <class Visit>
 void visit_ends(const std::string& name, const Visit& visit) {
-  for (std::size_t begin = 0; !visit(name.substr(begin));) {
-    begin = name.find('.', begin);
-    if (begin++ == name.npos) return;
-  }
+  visit(name);
+  for (std::size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1))
+    visit(name.substr(dot + 1));
 }
 
 /// Ways to begin that leave the base as it is.
@@ -271,7 +268,6 @@ std::string ModuleNames::name_of(const std::string& module) const {
   std::string found;
   visit_ends(module, [&](const std::string& end) {
     if (names.contains(end)) found = end;
-    return false;
   });
   return found;
 }
@@ -300,7 +296,6 @@ double ModuleNumbers::of(const std::string& module, double otherwise) const {
   };
   visit_ends(module, [&](const std::string& end) {
     if (const auto found = plain_.find(end); found != plain_.end()) take(found->second);
-    return false;
   });
   for (const auto& [pattern, numbered] : patterns_) {
     if (numbered.place < first.place && pattern.matches(module)) take(numbered);

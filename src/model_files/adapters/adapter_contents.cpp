@@ -98,9 +98,8 @@ void set_lengths(const Tensor& values, const Tensor& magnitudes, bool of_columns
   });
 }
 
-Tensor transposed(const Tensor& matrix, const Stream& host) {
-  const Tensor turned =
-      Tensor::empty({matrix.size(1), matrix.size(0)}, DType::kF32, MemoryKind::kWorkspace, host);
+Tensor transposed(const Tensor& matrix) {
+  const Tensor turned = host_tensor({matrix.size(1), matrix.size(0)});
   transpose(turned, matrix);
   return turned;
 }
@@ -290,14 +289,13 @@ bool AdapterContents::head_follows_table() const {
   if (table_.empty() || is_decomposed(config_.variant) ||
       config_.scale_of(head) != config_.scale_of(table_))
     return false;
-  const Stream host(MemoryPool::create("host"));
   const auto read = [&](const std::string& name) {
     const Shape shape = file_.entry(kAdapterPrefix + name).tensor_shape();
-    return shape.rank() == 2 ? load(kAdapterPrefix + name, shape, host) : Tensor{};
+    return shape.rank() == 2 ? load(kAdapterPrefix + name, shape) : Tensor{};
   };
   const auto are_transposed = [&](const Tensor& of_head, const Tensor& of_table) {
     if (!of_head || !of_table) return false;
-    const Tensor turned = transposed(of_table, host);
+    const Tensor turned = transposed(of_table);
     return turned.shape() == of_head.shape() &&
            std::equal(turned.data<float>(), turned.data<float>() + turned.elements(),
                       of_head.data<float>());
@@ -318,15 +316,14 @@ bool AdapterContents::unties_head() const {
   return false;
 }
 
-Tensor AdapterContents::load(const std::string& name, const Shape& shape,
-                             const Stream& host) const {
+Tensor AdapterContents::load(const std::string& name, const Shape& shape) const {
   const Shape found = file_.entry(name).tensor_shape();
   if (found != shape)
     throw DataError(concat(
         file_.path(), ": ", name.substr(0, 200), " is ", found.text(), ", want ", shape.text(),
         "; the adapter is of another base, such as one with another vocabulary or ",
         "another number of experts"));
-  const Tensor values = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor values = host_tensor(shape);
   file_.read(name, values);
   if (!std::all_of(values.data<float>(), values.data<float>() + values.elements(),
                    [](float x) { return std::isfinite(x); }))
@@ -335,27 +332,25 @@ Tensor AdapterContents::load(const std::string& name, const Shape& shape,
   return values;
 }
 
-void AdapterContents::change(const std::string& weight, const Tensor& values,
-                             const Stream& host) const {
+void AdapterContents::change(const std::string& weight, const Tensor& values) const {
   if (const auto found = whole_.find(weight); found != whole_.end())
-    copy(values, load(found->second, values.shape(), host), host);
+    copy(values, load(found->second, values.shape()), host_stream());
   const std::string module = weight.substr(0, weight.rfind('.'));
-  if (embeddings_.contains(module) || heads_.contains(module)) add_product(module, values, host);
+  if (embeddings_.contains(module) || heads_.contains(module)) add_product(module, values);
 }
 
 /// values += scale·B·A, of an embedding its transpose; with the lengths that DoRA trained.
-void AdapterContents::add_product(const std::string& module, const Tensor& values,
-                                  const Stream& host) const {
+void AdapterContents::add_product(const std::string& module, const Tensor& values) const {
   const bool turned = embeddings_.contains(module);
   const std::string stem = concat(kAdapterPrefix, module, turned ? ".lora_embedding_" : ".lora_"),
                     end = turned ? "" : ".weight";
   const std::int64_t rank = config_.rank_of(module), rows = values.size(0),
                      columns = values.size(1);
-  Tensor left = load(stem + "B" + end, {turned ? columns : rows, rank}, host),
-         right = load(stem + "A" + end, {rank, turned ? rows : columns}, host);
+  Tensor left = load(stem + "B" + end, {turned ? columns : rows, rank}),
+         right = load(stem + "A" + end, {rank, turned ? rows : columns});
   if (turned) {
-    const Tensor b = std::exchange(left, transposed(right, host));
-    right = transposed(b, host);
+    const Tensor b = std::exchange(left, transposed(right));
+    right = transposed(b);
   }
   const auto scale = static_cast<float>(config_.scale_of(module));
   for (std::int64_t row = 0; row < rows; ++row) {
@@ -368,7 +363,7 @@ void AdapterContents::add_product(const std::string& module, const Tensor& value
   }
   if (!is_decomposed(config_.variant)) return;
   const std::int64_t lengths = turned ? columns : rows;
-  set_lengths(values, load(concat(kAdapterPrefix, module, kMagnitudes), {lengths}, host), turned);
+  set_lengths(values, load(concat(kAdapterPrefix, module, kMagnitudes), {lengths}), turned);
 }
 
 bool is_fused(const std::string& module, const AdapterConfig& config) {
@@ -404,16 +399,16 @@ std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& 
 }
 
 Tensor read_expert(const AdapterTensor& tensor, const std::string& module,
-                   const AdapterContents& contents, const Stream& host) {
+                   const AdapterContents& contents) {
   const std::int64_t rank = contents.fused().at(module);
   const std::string name =
       concat(kAdapterPrefix, module, is_b(tensor) ? ".lora_B.weight" : ".lora_A.weight");
   if (!is_b(tensor)) {
-    const Tensor all = contents.load(name, {tensor.experts * rank, tensor.inputs}, host);
+    const Tensor all = contents.load(name, {tensor.experts * rank, tensor.inputs});
     return all.rows(tensor.expert * rank, (tensor.expert + 1) * rank);
   }
-  const Tensor all = contents.load(name, {tensor.outputs, rank * tensor.experts}, host);
-  const Tensor own = Tensor::empty({tensor.rows, rank}, DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor all = contents.load(name, {tensor.outputs, rank * tensor.experts});
+  const Tensor own = host_tensor({tensor.rows, rank});
   copy_columns(own, all, tensor, RowsTo::kHere);
   return own;
 }

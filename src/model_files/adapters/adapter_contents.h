@@ -64,9 +64,9 @@ class AdapterContents {
   bool unties_head() const;
   /// Puts what the folder has of weights_beside() into `values` (rows, columns) f32 on the host, which
   /// holds the base's weight of that name.
-  void change(const std::string& weight, const Tensor& values, const Stream& host) const;
+  void change(const std::string& weight, const Tensor& values) const;
   /// A tensor of the file in f32. Throws DataError where it is missing or of another shape.
-  Tensor load(const std::string& name, const Shape& shape, const Stream& host) const;
+  Tensor load(const std::string& name, const Shape& shape) const;
 
  private:
   std::int64_t rank_of_experts(const std::string& module, const SafetensorsEntry& entry) const;
@@ -75,7 +75,7 @@ class AdapterContents {
   void sort_tensor(const SafetensorsEntry& entry);
   void add_beside(std::set<std::string>& modules, const std::string& module, const char* a,
                   const char* b);
-  void add_product(const std::string& module, const Tensor& values, const Stream& host) const;
+  void add_product(const std::string& module, const Tensor& values) const;
   bool head_follows_table() const;
 
   AdapterConfig config_;
@@ -104,7 +104,7 @@ std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& 
 /// The expert's own rows of A or B, of as many columns as they are there. Throws DataError where the
 /// file's tensors are of other shapes.
 Tensor read_expert(const AdapterTensor& tensor, const std::string& module,
-                   const AdapterContents& contents, const Stream& host);
+                   const AdapterContents& contents);
 
 /// Puts an expert's A or B into the tensor of all of them; `whole` is made by whole_shape.
 void write_expert(const Tensor& whole, const AdapterTensor& tensor, const Tensor& values);

@@ -241,7 +241,6 @@ std::string config_text(Network& model, std::int64_t experts, const LoraConfig& 
 /// The tensors of the file: of experts that are one module there all together.
 std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
                                          const Stream& stream) {
-  const Stream host(MemoryPool::create("host"));
   std::vector<NamedTensor> tensors;
   std::map<std::string, Tensor> of_all;
   const std::vector<AdapterTensor> adapters = tensors_of_adapters(model, experts);
@@ -257,7 +256,8 @@ std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
     }
     Tensor& whole = of_all[has_last ? tensor.name : name_alone(tensor.name)];
     if (!whole)
-      whole = Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host);
+      whole =
+          Tensor::zeros(whole_shape(tensor), DType::kF32, MemoryKind::kWorkspace, host_stream());
     write_expert(whole, tensor, rows);
   }
   for (const auto& [name, tensor] : of_all) tensors.push_back({name, tensor});
@@ -273,17 +273,15 @@ void write_adapter(Network& network, const ModelConfig& given, const LoraConfig&
   const HuggingFaceLayout& layout = family.hugging_face;
   const ModelConfig model = resolved_model_config(given, registry);
   const std::int64_t experts = model.experts.count;
-  const std::string task = family.is_of_language ? family.purpose.task : "";
   warn_of_modules(network, experts, layout, folder);
   std::vector<NamedTensor> tensors = tensors_of_file(network, experts, stream);
   const std::vector<NamedTensor> whole = tensors_trained_whole(network, layout, stream);
   for (const auto& [name, tensor] : whole) tensors.push_back({kAdapterPrefix + name, tensor});
   OutputFolder output((folder / "").parent_path(), OutputFolder::Existing::kRefuse);
   const std::string to = output.create().string();
-  replace_file(
-      to + "/" + kAdapterConfig,
-      config_text(network, experts, config, base, layout,
-                  task.empty() ? json::value() : json::value(task), modules_to_save(whole)));
+  replace_file(to + "/" + kAdapterConfig,
+               config_text(network, experts, config, base, layout,
+                           json_or_null(family.purpose.task), modules_to_save(whole)));
   if (!layout.classifier.empty() && !whole.empty()) {
     json::object names;
     for (std::size_t i = 0; i < model.vision.labels.size(); ++i)

@@ -63,22 +63,16 @@ using ValuesTaker = std::function<void(Parameter& parameter, const Tensor& value
 /// Takes the values of the model's adapters, which were added by the folder's config. Adapters of
 /// less than the config's rank are padded with zeros, which training leaves; B is scaled where an
 /// adapter's own scale is another one. Throws MissingInput, or DataError where a tensor is missing, is
-/// of another shape, or belongs to none, or there are weights_beside.
+/// of another shape, or belongs to none. `take` gets each weight that weights_beside change; empty:
+/// DataError if there are any.
 void read_adapter_weights(const std::filesystem::path& folder, Network& network,
                           const ModelConfig& model, const Stream& stream,
-                          const ModelRegistry& registry = model_families());
+                          const ModelRegistry& registry = model_families(),
+                          const ValuesTaker& take = {});
 inline void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
                                  const Stream& stream,
-                                 const ModelRegistry& registry = model_families()) {
-  read_adapter_weights(folder, model, model.config(), stream, registry);
-}
-/// Reads the adapters, and gives `take` each weight that weights_beside change.
-void read_adapter_weights(const std::filesystem::path& folder, Network& network,
-                          const ModelConfig& model, const Stream& stream,
-                          const ModelRegistry& registry, const ValuesTaker& take);
-inline void read_adapter_weights(const std::filesystem::path& folder, LanguageModel& model,
-                                 const Stream& stream, const ModelRegistry& registry,
-                                 const ValuesTaker& take) {
+                                 const ModelRegistry& registry = model_families(),
+                                 const ValuesTaker& take = {}) {
   read_adapter_weights(folder, model, model.config(), stream, registry, take);
 }
 

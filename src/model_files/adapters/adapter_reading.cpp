@@ -107,14 +107,13 @@ struct FolderMatrix {
   double scale;
 };
 
-FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& contents,
-                       const Stream& host) {
+FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   if (const std::string fused = fused_module_of(tensor, contents); !fused.empty())
-    return {read_expert(tensor, fused, contents, host), contents.scale_of_fused(fused)};
+    return {read_expert(tensor, fused, contents), contents.scale_of_fused(fused)};
   const std::int64_t rank = contents.config().rank_of(tensor.module);
   const bool is_b = tensor.matrix == AdapterTensor::Matrix::kB;
   const Shape there = is_b ? Shape{tensor.rows, rank} : Shape{rank, tensor.parameter->shape()[1]};
-  return {contents.load(name_there(tensor, contents), there, host),
+  return {contents.load(name_there(tensor, contents), there),
           contents.config().scale_of(tensor.module)};
 }
 
@@ -127,15 +126,15 @@ bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
 
 /// The folder's tensor as the model has it: padded with zeros where it is of less rank, and zeros where
 /// it has none of an expert's.
-Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents, const Stream& host) {
+Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   using Matrix = AdapterTensor::Matrix;
   if (tensor.matrix == Matrix::kMagnitudes)
-    return reordered(contents.load(tensor.name, {tensor.rows}, host), tensor.order, RowsTo::kHere);
+    return reordered(contents.load(tensor.name, {tensor.rows}), tensor.order, RowsTo::kHere);
   const std::int64_t columns = tensor.parameter->shape()[1];
   const Tensor values =
-      Tensor::zeros({tensor.rows, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+      Tensor::zeros({tensor.rows, columns}, DType::kF32, MemoryKind::kWorkspace, host_stream());
   if (is_absent(tensor, contents)) return values;
-  const FolderMatrix read = matrix_of(tensor, contents, host);
+  const FolderMatrix read = matrix_of(tensor, contents);
   const double scale = tensor.matrix == Matrix::kB ? read.scale / tensor.scale : 1;
   const std::int64_t width = read.values.size(1);
   for (std::int64_t row = 0; row < read.values.size(0); ++row) {
@@ -190,7 +189,6 @@ void check_all_are_there(Network& model, const AdapterContents& contents,
 void read_weights_beside(const AdapterContents& contents, Network& network,
                          const ModelConfig& model, const HuggingFaceLayout& layout,
                          const Stream& stream, const ValuesTaker& take) {
-  const Stream host(MemoryPool::create("host"));
   std::set<std::string> left = contents.weights_beside();
   network.visit_parameters([&](Parameter& parameter) {
     if (is_of_adapter(parameter)) return;
@@ -203,11 +201,11 @@ void read_weights_beside(const AdapterContents& contents, Network& network,
           name_there(name, [&](const std::string& one) { return left.contains(one); });
       if (left.erase(in_folder) == 0) continue;
       if (!values) {
-        values = Tensor::empty(parameter.shape(), DType::kF32, MemoryKind::kWorkspace, host);
+        values = host_tensor(parameter.shape());
         wait_for_copy(values, parameter.acquire_master(stream), stream);
       }
       const Tensor in_file = in_file_layout(values.rows(begin, row), part);
-      contents.change(in_folder, in_file, host);
+      contents.change(in_folder, in_file);
       if (in_file.raw() != values.rows(begin, row).raw())
         take_from_file(values.rows(begin, row), in_file, part);
     }
@@ -257,11 +255,6 @@ std::int64_t AdapterFolder::classes_of(const std::string& classifier) const {
   return classifier.empty() || rows == rows_beside.end() ? 0 : rows->second;
 }
 
-void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& model,
-                          const Stream& stream, const ModelRegistry& registry) {
-  read_adapter_weights(folder, network, model, stream, registry, {});
-}
-
 void read_adapter_weights(const fs::path& folder, Network& network, const ModelConfig& given,
                           const Stream& stream, const ModelRegistry& registry,
                           const ValuesTaker& take) {
@@ -279,7 +272,6 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
                " --merge --output MERGED"));
   }
   if (!beside.empty()) read_weights_beside(contents, network, model, layout, stream, take);
-  const Stream host(MemoryPool::create("host"));
   std::set<std::string> wanted;
   for (const AdapterTensor& tensor : tensors_of_adapters(network, model.experts.count)) {
     wanted.insert(name_there(tensor, contents));
@@ -288,7 +280,7 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
         wanted.insert(concat(kAdapterPrefix, fused, ".lora_", matrix, ".weight"));
     wait_for_copy(
         tensor.parameter->home_master().rows(tensor.first_row, tensor.first_row + tensor.rows),
-        values_of(tensor, contents, host), stream);
+        values_of(tensor, contents), stream);
   }
   for (const SafetensorsEntry& entry : contents.file().entries()) {
     if (wanted.contains(entry.name) || contents.is_beside(entry.name)) continue;

@@ -9,6 +9,7 @@
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/gguf/gguf_export.h"
 #include "src/model_files/gguf/gguf_values.h"
+#include "src/model_files/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
 
@@ -52,7 +53,7 @@ Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const std:
     std::string module = tensor.substr(kPrefix.size(), tensor.size() - kPrefix.size() - end.size());
     const std::string& prefix = find_family(model.family).hugging_face.prefix;
     if (module.starts_with(prefix)) module.erase(0, prefix.size());
-    Matrix matrix{tensor, name_of_tensor(model, module + ".weight"), is_b};
+    Matrix matrix{tensor, gguf_name(model, module + ".weight"), is_b};
     matrix.name.name += is_b ? ".lora_b" : ".lora_a";
     if (!is_b) matrix.name.change = GgufChange::kNone;
     return matrix;
@@ -81,9 +82,8 @@ void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const
     matrices.push_back(matrix_of(entry.name, model, path.string()));
     plan.push_back({.name = matrices.back().name.name, .shape = entry.tensor_shape()});
   }
-  const Stream host(MemoryPool::create("host"));
   write_gguf(path, values, plan, [&](std::size_t i) {
-    const Tensor there = Tensor::empty(plan[i].shape, DType::kF32, MemoryKind::kWorkspace, host);
+    const Tensor there = host_tensor(plan[i].shape);
     file.read(matrices[i].in_folder, there);
     return to_gguf(there, matrices[i].name);
   });

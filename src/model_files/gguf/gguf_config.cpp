@@ -2,10 +2,11 @@
 #include <type_traits>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "src/files/foreign_files.h"
-#include "src/gguf/gguf_names.h"
 #include "src/gguf/gguf_special_tokens.h"
 #include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/gguf/gguf_names.h"
 #include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
@@ -42,16 +43,15 @@ json::value json_of_value(const GgufValue& value) {
 /// Reads the values of an architecture and makes the keys of transformers' classes of them.
 class ConfigOfFile {
  public:
-  ConfigOfFile(const GgufFile& file, const GgufArchitecture& architecture)
-      : file_(file), architecture_(architecture) {}
+  ConfigOfFile(const GgufFile& file, const ModelFamily& family) : file_(file), family_(family) {}
 
   json::object read() {
-    config_["model_type"] = architecture_.family == "gemma3" ? "gemma3_text" : architecture_.family;
+    config_["model_type"] = family_.hugging_face.model_type;
     check_length();
-    if (architecture_.family == "gpt2") {
-      read_gpt2();
-    } else {
+    if (family_.has("rope_theta")) {
       read_rotary();
+    } else {
+      read_gpt2();
     }
     add_token_ids();
     check_unread();
@@ -62,11 +62,11 @@ class ConfigOfFile {
   /// The whole key, which is read from now on.
   std::string key(const char* name) const {
     read_.insert(name);
-    return concat(architecture_.name, ".", name);
+    return concat(family_.gguf.architecture, ".", name);
   }
   /// Throws DataError if a key would change results; warns of unknown keys.
   void check_unread() const {
-    const std::string prefix = concat(architecture_.name, ".");
+    const std::string prefix = concat(family_.gguf.architecture, ".");
     json::object values;
     for (const auto& [name, value] : file_.values())
       if (name.starts_with(prefix)) values[name.substr(prefix.size())] = json_of_value(value);
@@ -136,7 +136,7 @@ class ConfigOfFile {
     read_head_size(width / heads);
     read_biases();
     read_rotation();
-    if (architecture_.is_gemma) read_gemma();
+    if (family_.gguf.gemma) read_gemma(*family_.gguf.gemma);
   }
 
   void read_head_size(std::int64_t usual) {
@@ -146,18 +146,17 @@ class ConfigOfFile {
     if (count("rope.dimension_count", head_size_) != head_size_)
       refuse(concat("turns ", count("rope.dimension_count"), " of the ", head_size_,
                     " channels of a head"));
-    // transformers' classes without the key compute it.
-    if (architecture_.family != "qwen2" || head_size_ != usual) config_["head_dim"] = head_size_;
+    config_["head_dim"] = head_size_;
   }
 
   /// Qwen 2 has its biases by its class, others by a key.
   void read_biases() {
     const bool of_queries = file_.find_tensor("blk.0.attn_q.bias") != nullptr;
-    if (architecture_.family == "qwen2") return;
+    if (!family_.has("attention_bias")) return;
     if (of_queries && file_.find_tensor("blk.0.attn_output.bias") == nullptr)
       refuse("has biases of queries and none of attention's output");
     config_["attention_bias"] = of_queries;
-    if (architecture_.family == "llama")
+    if (family_.has("mlp_bias"))
       config_["mlp_bias"] = file_.find_tensor("blk.0.ffn_up.bias") != nullptr;
   }
 
@@ -190,28 +189,27 @@ class ConfigOfFile {
 
   void read_divisors(const GgufTensor& tensor, double theta) {
     const Tensor values = file_.values_of(tensor);
-    const auto rotation = llama3_rotation_of(
+    const auto scaling = llama3_scaling_of(
         {values.data<float>(), static_cast<std::size_t>(values.elements())}, theta);
-    if (!rotation || rotation->head_size != head_size_)
+    if (!scaling || 2 * values.elements() != head_size_)
       refuse("its rope_freqs.weight is not what Llama 3 divides frequencies by");
     config_["rope_scaling"] =
         json::object{{"rope_type", "llama3"},
-                     {"factor", rotation->factor},
-                     {"low_freq_factor", rotation->low_frequency},
-                     {"high_freq_factor", rotation->high_frequency},
-                     {"original_max_position_embeddings", rotation->original_context}};
+                     {"factor", scaling->factor},
+                     {"low_freq_factor", scaling->low_frequency},
+                     {"high_freq_factor", scaling->high_frequency},
+                     {"original_max_position_embeddings", scaling->original_context}};
   }
 
   // Source: llama.cpp, src/llama-model.cpp, gemma2 and gemma3.
-  void read_gemma() {
-    const bool second = architecture_.family == "gemma2";
+  void read_gemma(const GgufLayout::Gemma& gemma) {
     const std::int64_t layers = count("block_count");
     if (layers < 1 || layers > kMostLayers)
       refuse(concat(key("block_count"), " is ", layers, ", want 1 to ", kMostLayers));
-    const bool is_27b = layers == (second ? 46 : 62);
+    const bool is_27b = layers == gemma.layers_of_27b;
     config_["query_pre_attn_scalar"] =
         is_27b ? count("embedding_length") / count("attention.head_count") : head_size_;
-    if (second) {
+    if (gemma.always_caps) {
       config_["attn_logit_softcapping"] = number("attn_logit_softcapping", 50);
       config_["final_logit_softcapping"] = number("final_logit_softcapping", 30);
     } else {
@@ -219,9 +217,9 @@ class ConfigOfFile {
         config_["final_logit_softcapping"] = cap;
       config_["rope_local_base_freq"] = number("rope.freq_base_swa", 1e4);
     }
-    config_["sliding_window"] = count("attention.sliding_window", second ? 4096 : 0);
+    config_["sliding_window"] = count("attention.sliding_window", gemma.always_caps ? 4096 : 0);
     json::array types;
-    for (const bool has_window : windows(layers, second ? 2 : 6))
+    for (const bool has_window : windows(layers, gemma.window_period))
       types.emplace_back(has_window ? "sliding_attention" : "full_attention");
     config_["layer_types"] = std::move(types);
   }
@@ -254,7 +252,7 @@ class ConfigOfFile {
   }
 
   const GgufFile& file_;
-  const GgufArchitecture& architecture_;
+  const ModelFamily& family_;
   mutable std::set<std::string> read_;  // keys without the architecture's name
   json::object config_;
   std::int64_t head_size_ = 0;
@@ -296,12 +294,16 @@ const GgufTensor* own_head(const GgufFile& file) {
 json::object gguf_config(const GgufFile& file) {
   check_whole(file);
   const std::string name = file.text("general.architecture").value_or("");
-  const GgufArchitecture* architecture = gguf_architecture_of_name(name);
-  if (architecture == nullptr)
-    throw DataError(concat(file.path().string(), ": is a model of the architecture \"", name,
-                           "\", and GGUF files are read of ", gguf_architectures_text(),
-                           "; take the model's Hugging Face folder instead"));
-  return ConfigOfFile(file, *architecture).read();
+  std::vector<std::string> known;
+  for (const ModelFamily& family : model_families()) {
+    const std::string& architecture = family.gguf.architecture;
+    if (architecture.empty() || std::ranges::count(known, architecture) > 0) continue;
+    if (architecture == name) return ConfigOfFile(file, family).read();
+    known.push_back(architecture);
+  }
+  throw DataError(concat(file.path().string(), ": is a model of the architecture \"", name,
+                         "\", and GGUF files are read of ", join(known),
+                         "; take the model's Hugging Face folder instead"));
 }
 
 }  // namespace hybrid_trainer

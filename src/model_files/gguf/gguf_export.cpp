@@ -67,7 +67,7 @@ std::vector<Part> parts_of(LanguageModel& model) {
     std::int64_t row = 0;
     for (const FileTensor& given : parameter.in_files()) {
       const FileTensor tensor = outputs_first(given);
-      parts.push_back({&parameter, tensor, row, name_of_tensor(model.config(), tensor.name)});
+      parts.push_back({&parameter, tensor, row, gguf_name(model.config(), tensor.name)});
       row += tensor.rows();
     }
   });
@@ -83,9 +83,7 @@ Tensor values_of(const Part& part, const Stream& stream) {
 constexpr const char* kRotaryDivisors = "rope_freqs.weight";
 
 Tensor vector_of(const std::vector<float>& values) {
-  const Stream host(MemoryPool::create("host"));
-  const Tensor tensor = Tensor::empty({static_cast<std::int64_t>(values.size())}, DType::kF32,
-                                      MemoryKind::kWorkspace, host);
+  const Tensor tensor = host_tensor({std::ssize(values)});
   std::copy(values.begin(), values.end(), tensor.data<float>());
   return tensor;
 }

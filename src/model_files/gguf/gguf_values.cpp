@@ -7,10 +7,10 @@
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/decoder.h"
+#include "hybrid_trainer/models/model_family.h"
 #include "src/core/messages.h"
 #include "src/data/text/tokenizer_steps.h"
 #include "src/files/foreign_files.h"
-#include "src/gguf/gguf_names.h"
 #include "src/gguf/gguf_special_tokens.h"
 
 namespace hybrid_trainer {
@@ -19,7 +19,7 @@ namespace {
 
 namespace json = boost::json;
 
-[[noreturn]] void refuse(const std::string& key, const std::string& value, const char* why) {
+[[noreturn]] void refuse(const std::string& key, const std::string& value, const std::string& why) {
   throw DataError(concat("model.", key, "=", value, " has no place in a GGUF file: ", why,
                          "; export a Hugging Face folder instead"));
 }
@@ -43,18 +43,18 @@ void check_scaling(const RotaryScaling& scaling) {
            "llama.cpp computes these by itself");
 }
 
-void check_gemma(const ModelConfig& model) {
+void check_gemma(const ModelConfig& model, const GgufLayout::Gemma& gemma) {
   // Source: llama.cpp, src/models/gemma2.cpp and gemma3.cpp: f_attention_scale.
-  const bool is_27b = model.layers == (model.family == "gemma2" ? 46 : 62);
+  const bool is_27b = model.layers == gemma.layers_of_27b;
   const double scalar = static_cast<double>(is_27b ? model.width / model.heads : head_size(model));
   if (model.query_scalar != scalar)
     refuse("query_scalar", concat(model.query_scalar),
            "llama.cpp divides scores by the root of a head's size");
   if (model.attention_bias) refuse("attention_bias", "true", "llama.cpp's Gemma has no biases");
   if (!model.tied_head) refuse("tied_head", "false", "llama.cpp's Gemma shares its token table");
-  if (model.family == "gemma2" && (model.attention_cap == 0 || model.logit_cap == 0))
+  if (gemma.always_caps && (model.attention_cap == 0 || model.logit_cap == 0))
     refuse("attention_cap and model.logit_cap", "0", "llama.cpp's Gemma 2 always caps");
-  if (model.family == "gemma3" && model.attention_cap > 0)
+  if (!gemma.always_caps && model.attention_cap > 0)
     refuse("attention_cap", concat(model.attention_cap), "llama.cpp's Gemma 3 caps no scores");
 }
 
@@ -266,26 +266,30 @@ void add_chat_templates(const Tokenizer& tokenizer, std::vector<GgufPair>& value
 }  // namespace
 
 std::string gguf_architecture(const ModelConfig& model) {
-  const GgufArchitecture* found = gguf_architecture_of_family(model.family);
-  if (found == nullptr) {
+  const ModelFamily& family = find_family(model.family);
+  const GgufLayout& layout = family.gguf;
+  if (layout.architecture.empty()) {
+    std::vector<std::string> known;
+    for (const ModelFamily& one : model_families())
+      if (!one.gguf.architecture.empty()) known.push_back(one.name);
     throw DataError(concat("models of the family ", model.family, " are not written as GGUF here; ",
-                           "want one of ", gguf_families_text(),
-                           ", or export a Hugging Face folder"));
+                           "want one of ", join(known), ", or export a Hugging Face folder"));
   }
   if (model.attention_pattern.is_on())
     refuse("attention_pattern", "on", "llama.cpp lets attention see all tokens before");
-  if (model.rotary_share != 1 && model.family != "gpt2")
+  if (model.rotary_share != 1)
     refuse("rotary_share", concat(model.rotary_share), "llama.cpp turns whole heads");
-  if (model.family == "qwen3" && model.attention_bias)
-    refuse("attention_bias", "true", "llama.cpp's Qwen3 has no biases");
+  if (model.attention_bias && !layout.may_have_biases && !layout.gemma)
+    refuse("attention_bias", "true", concat("llama.cpp's ", family.title, " has no biases"));
   check_scaling(model.rope_scaling);
-  if (found->is_gemma) check_gemma(model);
-  return std::string(found->name);
+  if (layout.gemma) check_gemma(model, *layout.gemma);
+  return layout.architecture;
 }
 
 std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::string& file) {
   const std::string name = gguf_architecture(model);
-  const bool is_gpt2 = model.family == "gpt2";
+  const ModelFamily& family = find_family(model.family);
+  const bool rotates = family.has("rope_theta");
   std::vector<GgufPair> values{
       gguf_count(name + ".block_count", model.layers),
       gguf_count(name + ".context_length", model.context),
@@ -295,14 +299,14 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
       gguf_count(name + ".attention.head_count", model.heads),
       gguf_count(name + ".attention.head_count_kv", key_heads(model)),
       gguf_number(
-          name + (is_gpt2 ? ".attention.layer_norm_epsilon" : ".attention.layer_norm_rms_epsilon"),
+          name + (rotates ? ".attention.layer_norm_rms_epsilon" : ".attention.layer_norm_epsilon"),
           model.norm_epsilon),
       gguf_count(name + ".vocab_size", model.vocabulary)};
-  if (is_gpt2) return values;
+  if (!rotates) return values;
   values.push_back(gguf_count(name + ".attention.key_length", head_size(model)));
   values.push_back(gguf_count(name + ".attention.value_length", head_size(model)));
   add_rotary_values(model, name, values);
-  if (gguf_architecture_of_family(model.family)->is_gemma) {
+  if (family.gguf.gemma) {
     add_gemma_values(model, name, values);
   } else if (model.window > 0 && model.window < model.context) {
     warn(file,
@@ -312,20 +316,10 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
   return values;
 }
 
-GgufName name_of_tensor(const ModelConfig& model, const std::string& in_folder) {
-  return gguf_name(*gguf_architecture_of_family(model.family), model.heads, key_heads(model),
-                   in_folder);
-}
-
 std::vector<float> rotary_divisors(const ModelConfig& model) {
   const RotaryScaling scaling = model.rope_scaling.resolved(model.context);
   if (scaling.type != "llama3") return {};
-  return llama3_divisors({.head_size = head_size(model),
-                          .theta = model.rope_theta,
-                          .factor = scaling.factor,
-                          .low_frequency = scaling.low_frequency,
-                          .high_frequency = scaling.high_frequency,
-                          .original_context = scaling.original_context});
+  return llama3_divisors(head_size(model), model.rope_theta, scaling);
 }
 
 GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& token_ids,

@@ -2,8 +2,8 @@
 
 #include "hybrid_trainer/data/tokenizer.h"
 #include "hybrid_trainer/models/model_config.h"
-#include "src/gguf/gguf_names.h"
 #include "src/gguf/gguf_writer.h"
+#include "src/model_files/gguf/gguf_names.h"
 
 namespace hybrid_trainer {
 
@@ -13,12 +13,6 @@ std::string gguf_architecture(const ModelConfig& model);
 
 /// The values that tell of the model's sizes. Warns of a window that llama.cpp does not know.
 std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::string& file);
-
-/// What a tensor of the family's folder is called, without its prefix.
-GgufName gguf_name(const ModelConfig& model, const std::string& in_folder);
-
-/// What a tensor of the family's folder is called, without its prefix.
-GgufName name_of_tensor(const ModelConfig& model, const std::string& in_folder);
 
 /// What the frequencies of Llama 3.1's rotary table are divided by; empty of others.
 std::vector<float> rotary_divisors(const ModelConfig& model);

@@ -7,8 +7,8 @@
 #include "src/core/messages.h"
 #include "src/gguf/block_formats.h"
 #include "src/gguf/gguf_file.h"
-#include "src/gguf/gguf_names.h"
 #include "src/model_files/gguf/gguf_model.h"
+#include "src/model_files/gguf/gguf_names.h"
 #include "src/model_files/hugging_face/file_layout.h"
 
 namespace hybrid_trainer {
@@ -41,7 +41,7 @@ class WeightInGguf final : public FolderWeight {
     fill_zero(values.rows(row, values.size(0)), host_stream());
   }
   Tensor values() const override {
-    const Tensor values = Tensor::empty(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
+    const Tensor values = host_tensor(shape_);
     read(values);
     return values;
   }
@@ -90,7 +90,7 @@ class WeightInGguf final : public FolderWeight {
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1],
                        step = std::clamp<std::int64_t>(kElements / columns, 1, rows);
     const Stream host = host_stream();
-    const Tensor values = Tensor::empty({step, columns}, DType::kF32, MemoryKind::kWorkspace, host);
+    const Tensor values = host_tensor({step, columns});
     const std::int64_t bytes = blocks.bytes.elements() / rows;  // of a row
     for (std::int64_t row = 0; row < rows; row += step) {
       const std::int64_t end = std::min(rows, row + step);
@@ -159,14 +159,10 @@ void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
 
 void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& config,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit) {
-  const GgufArchitecture* architecture = gguf_architecture_of_family(config.family);
-  require(architecture != nullptr, "a GGUF file's model of another family");
   const bool shares_head = own_head(file) == nullptr;
   std::set<std::string> wanted;
   const auto part_of = [&](const FileTensor& tensor) {
-    GgufPart part{outputs_first(tensor),
-                  gguf_name(*architecture, config.heads,
-                            config.key_heads > 0 ? config.key_heads : config.heads, tensor.name)};
+    GgufPart part{outputs_first(tensor), gguf_name(config, tensor.name)};
     if (part.name.name == "output.weight" && shares_head) part.name.name = "token_embd.weight";
     wanted.insert(part.name.name);
     return part;

@@ -1,11 +1,8 @@
 #include "src/model_files/hugging_face/config_files.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
 #include "hybrid_trainer/core/error.h"
-#include "src/core/narrow.h"
 #include "src/files/json.h"
 #include "src/files/text.h"
 #include "src/model_files/hugging_face/quantized_tensors.h"
@@ -15,129 +12,7 @@ namespace hybrid_trainer {
 
 namespace json = boost::json;
 
-bool has_other_labels(const ModelConfig& theirs, const ModelConfig& ours) {
-  return theirs.vision.labels != ours.vision.labels;
-}
-
 namespace {
-
-using Fixed = HuggingFaceLayout::Fixed;
-
-std::vector<Fixed> written_keys(const HuggingFaceLayout& layout, const ModelConfig& model) {
-  return layout.written == nullptr ? std::vector<Fixed>() : layout.written(model);
-}
-
-/// A number without decimals as an integer, which is what transformers takes for one.
-HuggingFaceLayout::Value whole(double value) {
-  if (!holds_number<std::int64_t>(value) || std::trunc(value) != value) return value;
-  return narrow<std::int64_t>(value);
-}
-HuggingFaceLayout::Value whole(std::int64_t value) { return value; }
-HuggingFaceLayout::Value whole(bool value) { return value; }
-
-/// The member of a config that a pointer of a layout means.
-template <class T>
-T& member_of(ModelConfig& model, T ModelConfig::*member) {
-  return model.*member;
-}
-template <class T>
-T& member_of(ModelConfig& model, T StateSpaceConfig::*member) {
-  return model.state_space.*member;
-}
-
-template <class T>
-T& member_of(ModelConfig& model, T EncoderConfig::*member) {
-  return model.encoder.*member;
-}
-
-double rounded_to_digits(double value, int digits) {
-  char text[32];
-  const auto end =
-      std::to_chars(text, text + sizeof text, value, std::chars_format::general, digits);
-  std::from_chars(text, end.ptr, value);
-  return value;
-}
-
-/// The member by what its key holds; of 1/√x in 14 digits, so that 32 is written and read as 32.
-double from_unit(double there, KeyUnit unit) {
-  return unit == KeyUnit::kReciprocal ? 1 / there : rounded_to_digits(1 / (there * there), 14);
-}
-
-/// What a key holds of a member, in as few digits as say it.
-double in_unit(double value, KeyUnit unit) {
-  const double there = unit == KeyUnit::kReciprocal ? 1 / value : 1 / std::sqrt(value);
-  for (const int digits : {13, 15}) {
-    const double few = rounded_to_digits(there, digits);
-    if (from_unit(few, unit) == value) return few;
-  }
-  return there;
-}
-
-/// What a key says by true or false of √width.
-bool is_root_of_width(double value, const HuggingFaceLayout::Member& member, std::int64_t width) {
-  const double root = std::sqrt(static_cast<double>(width));
-  if (value == 1) return false;
-  if (std::abs(value - root) < 1e-9 * root) return true;
-  throw DataError(concat("config.json says by ", member.key, " whether a factor is 1 or ", root,
-                         ", the root of the width; got ", value));
-}
-
-void read_in_unit(ConfigReader& reader, double& to, const HuggingFaceLayout::Member& member,
-                  std::int64_t width) {
-  if (member.unit == KeyUnit::kIsRootOfWidth) {
-    bool is_root = false;
-    reader.read(is_root, member.key, member.missing);
-    to = is_root ? std::sqrt(static_cast<double>(width)) : 1;
-    return;
-  }
-  double there = 1;
-  reader.read(there, member.key, member.missing);
-  if (!(there > 0) || std::isinf(there)) {
-    reader.problem(concat(member.key, ": got ", there, ", want a number above 0"));
-    there = 1;
-  }
-  to = from_unit(there, member.unit);
-}
-
-void write_member(json::object& config, ModelConfig model,
-                  const HuggingFaceLayout::Member& member) {
-  json::value& to = config[member.key.substr(0, member.key.find('|'))];
-  const auto write = [&](auto pointer) {
-    const auto value = member_of(model, pointer);
-    if (member.unit == KeyUnit::kIsRootOfWidth) {
-      to = is_root_of_width(static_cast<double>(value), member, model.width);
-    } else if (member.unit != KeyUnit::kPlain) {
-      to = in_unit(static_cast<double>(value), member.unit);
-    } else if (!member.null_is_zero) {
-      to = json_of(whole(value));
-    } else {
-      to = value == 0 ? json::value() : json::value(value);
-    }
-  };
-  std::visit(write, member.member);
-}
-
-void read_member(ConfigReader& reader, ModelConfig& model,
-                 const HuggingFaceLayout::Member& member) {
-  const auto read = [&](auto pointer) {
-    auto& to = member_of(model, pointer);
-    if constexpr (std::is_same_v<decltype(to), double&>)
-      if (member.unit != KeyUnit::kPlain) return read_in_unit(reader, to, member, model.width);
-    if (!member.null_is_zero) return reader.read(to, member.key, member.missing);
-    reader.read_nullable(to, member.key, member.missing.value_or(0));
-  };
-  std::visit(read, member.member);
-}
-
-/// Adds bos_token_id and eos_token_id, and what else `token_ids` has in their place.
-void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text,
-                   const std::string& token_ids) {
-  const json::value end = end_of_text ? json::value(*end_of_text) : json::value();
-  const json::value both = json::object{{"bos_token_id", end}, {"eos_token_id", end}};
-  const json::value ids = token_ids.empty() ? both : parse_json_text(token_ids, "token ids");
-  if (!ids.is_object()) throw DataError("token ids: want a JSON object");
-  for (const auto& [key, value] : ids.get_object()) config[key] = value;
-}
 
 const ModelFamily& family_of(const json::object& config, const std::string& name,
                              const ModelRegistry& registry) {
@@ -156,26 +31,19 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
   throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
 }
 
-/// The keys of the text model alone. Sizes out of range are a problem before lists of layers are made.
+/// The keys of the text model alone.
 void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   reader.know("quantization_config");
-  for (const auto& member : layout.members) read_member(reader, model, member);
-  std::vector<std::string> out_of_range;
-  collect_range_problems(model, "", out_of_range);
-  for (const std::string& problem : out_of_range) reader.problem(problem);
-  if (!out_of_range.empty()) return;
-  for (const auto& group : layout.groups) group.read(reader, model);
-  for (const std::string& key : layout.inert) reader.know(key);
-  for (const Fixed& key : layout.fixed) reader.expect(key);
-  for (const Fixed& key : written_keys(layout, model)) reader.know(key.key);
-  reader.sort_unread();
+  ConfigKeys keys(reader);
+  layout.keys(keys, model);
+  if (keys.fit(model)) reader.sort_unread();
 }
 
 /// The keys around those of a text model, which tell of images and of a tied head.
 void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::object& text_config,
                      const HuggingFaceLayout& layout) {
   ConfigReader inner(text_config, "text_config.");
-  inner.expect({"model_type", {layout.model_type}});
+  inner.expect("model_type", {layout.model_type});
   read_keys(inner, model, layout);
   reader.add(inner);
   for (const char* key : {"quantization_config", "vision_config"}) reader.know(key);
@@ -202,54 +70,25 @@ json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayo
                                  const std::string& quantization, const std::string& token_ids) {
   json::object config{{"architectures", json::array{layout.architecture}},
                       {"model_type", layout.model_type}};
-  for (const auto& member : layout.members) write_member(config, model, member);
-  for (const auto& group : layout.groups) group.write(config, model);
-  for (const Fixed& key : written_keys(layout, model))
-    config[key.key] = json_of(key.values.front());
+  ConfigKeys keys(config);
+  ModelConfig sizes = model;
+  layout.keys(keys, sizes);
   const bool reads_tokens = layout.classifier.empty();
   if (reads_tokens) add_token_ids(config, end_of_text, token_ids);
   config["torch_dtype"] = dtype == DType::kBF16 ? "bfloat16" : "float32";
   if (reads_tokens) config["use_cache"] = true;
-  for (const Fixed& key : layout.fixed) config[key.key] = json_of(key.values.front());
+  for (const auto& [key, value] : keys.last()) config[key] = json_of(value);
   if (!quantization.empty()) config["quantization_config"] = quantization_config(quantization);
   return config;
 }
 
-std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
-                                     std::optional<std::int32_t> end_of_text, DType dtype,
-                                     const std::string& quantization,
-                                     const std::string& token_ids) {
-  return typed_pretty_json(
-      hugging_face_config(model, layout, end_of_text, dtype, quantization, token_ids));
-}
-
-std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
-                                         const std::string& token_ids) {
-  json::object config{{"_from_model_config", true}};
-  add_token_ids(config, end_of_text, token_ids);
-  return pretty_json(config);
-}
-
-std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
-                                               const std::string& end_of_text,
-                                               bool add_prefix_space) {
-  json::object config{
-      {"add_prefix_space", add_prefix_space},
-      {"clean_up_tokenization_spaces", false},
-      {"model_max_length", model.context},
-      {"tokenizer_class", end_of_text.empty() ? "PreTrainedTokenizerFast" : "GPT2Tokenizer"}};
-  if (!end_of_text.empty()) {
-    for (const char* role : {"bos_token", "eos_token", "unk_token"}) config[role] = end_of_text;
-  }
-  return pretty_json(config);
-}
-
-std::string hugging_face_special_tokens_text(const std::string& end_of_text) {
-  json::object tokens;
-  if (!end_of_text.empty()) {
-    for (const char* role : {"bos_token", "eos_token", "unk_token"}) tokens[role] = end_of_text;
-  }
-  return pretty_json(tokens);
+void add_token_ids(json::object& config, std::optional<std::int32_t> end_of_text,
+                   const std::string& token_ids) {
+  const json::value end = end_of_text ? json::value(*end_of_text) : json::value();
+  const json::value both = json::object{{"bos_token_id", end}, {"eos_token_id", end}};
+  const json::value ids = token_ids.empty() ? both : parse_json_text(token_ids, "token ids");
+  if (!ids.is_object()) throw DataError("token ids: want a JSON object");
+  for (const auto& [key, value] : ids.get_object()) config[key] = value;
 }
 
 json::object parse_python_object(const std::string& text, const std::string& name) {
@@ -293,13 +132,6 @@ ReadConfig read_hugging_face_config(const json::object& config, const std::strin
   collect_model_problems(model, problems, registry);
   if (!problems.empty()) throw DataError(concat(name, ": ", problems.front()));
   return {resolved_model_config(model, registry), reader.known(), reader.unknown()};
-}
-
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
-                                      const ModelRegistry& registry) {
-  const ReadConfig read = read_hugging_face_config(parse_python_object(text, name), name, registry);
-  warn_of_unknown_keys(name, read.unknown);
-  return read.model;
 }
 
 json::object config_over_base(json::object ours, const json::object& base, const std::string& name,

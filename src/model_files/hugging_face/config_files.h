@@ -8,25 +8,16 @@
 
 namespace hybrid_trainer {
 
-/// Whether the folder's model tells other classes apart than ours, so that its head says nothing.
-bool has_other_labels(const ModelConfig& theirs, const ModelConfig& ours);
-
-/// The JSON files of a Hugging Face folder as texts. `end_of_text`: id of the token that starts and
-/// ends documents, unless `token_ids` (see token_ids_in) says more. `quantization`: a name of lora.base, see quantization_of_hugging_face.
+/// The config.json of a model. `end_of_text`: id of the token that starts and ends documents, unless
+/// `token_ids` (see token_ids_in) says more. `quantization`: a name of lora.base, see
+/// quantization_of_hugging_face.
 boost::json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
                                         std::optional<std::int32_t> end_of_text, DType dtype,
                                         const std::string& quantization = "",
                                         const std::string& token_ids = "");
-std::string hugging_face_config_text(const ModelConfig& model, const HuggingFaceLayout& layout,
-                                     std::optional<std::int32_t> end_of_text, DType dtype,
-                                     const std::string& quantization = "",
-                                     const std::string& token_ids = "");
-std::string hugging_face_generation_text(std::optional<std::int32_t> end_of_text,
-                                         const std::string& token_ids = "");
-std::string hugging_face_tokenizer_config_text(const ModelConfig& model,
-                                               const std::string& end_of_text,
-                                               bool add_prefix_space);
-std::string hugging_face_special_tokens_text(const std::string& end_of_text);
+/// Adds bos_token_id and eos_token_id, and what else `token_ids` has in their place.
+void add_token_ids(boost::json::object& config, std::optional<std::int32_t> end_of_text,
+                   const std::string& token_ids);
 
 /// A config.json, or another file of JSON that Python wrote: with NaN and infinities by their names
 /// (see with_named_floats). Throws DataError, also where it is no object.
@@ -53,10 +44,5 @@ boost::json::object config_over_base(
     boost::json::object ours, const boost::json::object& base, const std::string& name,
     const std::function<boost::json::object(const ModelConfig&)>& written,
     const ModelRegistry& registry);
-
-/// The model that the text of a config.json describes, without dropout. Warns of unknown keys. `name`
-/// stands for it in messages. Throws DataError.
-ModelConfig parse_hugging_face_config(const std::string& text, const std::string& name,
-                                      const ModelRegistry& registry);
 
 }  // namespace hybrid_trainer

@@ -38,11 +38,9 @@ class ExportedParts {
     if (of.parts == 1) return tensors_.push_back(made);
     const auto [begun, is_new] = begun_.emplace(name, tensors_.size());
     if (is_new) {
-      const Stream host(MemoryPool::create("host"));
       const Shape whole =
           FileTensor{.name = name, .shape = values.shape(), .parts = of.parts}.whole_shape();
-      tensors_.push_back(
-          {name, Tensor::empty(whole, values.dtype(), MemoryKind::kWorkspace, host)});
+      tensors_.push_back({name, host_tensor(whole, values.dtype())});
     }
     const Tensor place = tensors_[begun->second].tensor.rows(of.part, of.part + 1);
     std::memcpy(place.raw(), values.raw(), values.bytes());
@@ -55,14 +53,13 @@ class ExportedParts {
 
 void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolder& origin,
                    DType dtype, const Stream& stream) {
-  const Stream host(MemoryPool::create("host"));
   const Tensor value = wait_for_host(parameter.acquire_master(stream), stream);
   std::int64_t row = 0;
   for (const FileTensor& in_file : parameter.in_files()) {
     const std::string name = origin.layout().full_name(in_file);
     Tensor tensor = in_file_layout(value.rows(row, row + in_file.rows()), in_file);
     row += in_file.rows();
-    if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor, host);
+    if (dtype != DType::kF32 && !origin.holds_in_f32(name)) tensor = rounded_to_bf16(tensor);
     parts.add({name, tensor}, in_file);
   }
 }
@@ -172,8 +169,8 @@ void OriginFolder::copy_processors(const fs::path& to) const {
       replace_file((to / name).string(), folder_.files().bytes(name, kMostOriginConfigBytes));
 }
 
-Tensor rounded_to_bf16(const Tensor& values, const Stream& host) {
-  const Tensor rounded = Tensor::empty(values.shape(), DType::kBF16, MemoryKind::kWorkspace, host);
+Tensor rounded_to_bf16(const Tensor& values) {
+  const Tensor rounded = host_tensor(values.shape(), DType::kBF16);
   std::transform(values.data<float>(), values.data<float>() + values.elements(),
                  rounded.data<BFloat16>(), to_bfloat16);
   return rounded;

@@ -40,7 +40,7 @@ class OriginFolder {
 };
 
 /// A copy of f32 values.
-Tensor rounded_to_bf16(const Tensor& values, const Stream& host);
+Tensor rounded_to_bf16(const Tensor& values);
 /// Form of the first quantized weight, as lora.base names it; empty where there is none.
 std::string quantization_of(Network& model);
 /// Dtype of what is not quantized in such a model: all in one, as transformers computes in one; bf16

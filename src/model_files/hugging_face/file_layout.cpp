@@ -32,6 +32,10 @@ void exchange_channels(const Tensor& to, const Tensor& from, const FileTensor& p
 
 Stream host_stream() { return Stream(MemoryPool::create("host")); }
 
+Tensor host_tensor(const Shape& shape, DType dtype) {
+  return Tensor::empty(shape, dtype, MemoryKind::kWorkspace, host_stream());
+}
+
 FileTensor outputs_first(FileTensor part) {
   if (!part.transposed) return part;
   part.transposed = false;
@@ -51,8 +55,7 @@ void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t b
 Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side) {
   if (order.are_alike()) return rows;
   require(order.groups * order.rows_of_group() == rows.size(0), "an order of other rows");
-  const Stream host = host_stream();
-  const Tensor turned = Tensor::empty(rows.shape(), rows.dtype(), MemoryKind::kWorkspace, host);
+  const Tensor turned = host_tensor(rows.shape(), rows.dtype());
   const std::size_t bytes = rows.bytes() / static_cast<std::size_t>(rows.size(0));
   copy_rows(turned.raw(), rows.raw(), order, bytes, side);
   return turned;
@@ -66,12 +69,11 @@ Tensor in_file_layout(const Tensor& values, const FileTensor& part) {
   Tensor rows = reordered(values, part.order, RowsTo::kFile);
   if (taps_of(part) > 1) {
     const Tensor taps_first = rows;
-    rows = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host_stream());
+    rows = host_tensor(part.shape);
     exchange_channels(rows, taps_first, part, RowsTo::kFile);
   }
   if (!part.transposed) return rows.view(part.shape);
-  const Stream host = host_stream();
-  const Tensor turned = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor turned = host_tensor(part.shape);
   transpose(turned, rows);
   return turned;
 }
@@ -80,14 +82,12 @@ void take_from_file(const Tensor& values, const Tensor& in_file, const FileTenso
   if (part.transposed && part.order.are_alike()) return transpose(values, in_file);
   Tensor rows = in_file;
   if (part.transposed) {
-    rows = Tensor::empty({part.rows(), part.shape[0]}, DType::kF32, MemoryKind::kWorkspace,
-                         host_stream());
+    rows = host_tensor({part.rows(), part.shape[0]});
     transpose(rows, in_file);
   }
   if (taps_of(part) > 1) {
     const Tensor channels_first = rows;
-    rows = Tensor::empty({part.rows(), channels_first.elements() / part.rows()}, DType::kF32,
-                         MemoryKind::kWorkspace, host_stream());
+    rows = host_tensor({part.rows(), channels_first.elements() / part.rows()});
     exchange_channels(rows, channels_first, part, RowsTo::kHere);
   }
   if (part.order.are_alike()) {

@@ -27,6 +27,8 @@ inline void transpose(const Tensor& to, const Tensor& from) {
 enum class RowsTo { kFile, kHere };
 
 Stream host_stream();
+/// A tensor of any values on the host.
+Tensor host_tensor(const Shape& shape, DType dtype = DType::kF32);
 
 /// Copies rows of so many bytes from one order to the other.
 void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side);

@@ -264,7 +264,7 @@ void WeightInFiles::read_unchecked(const Tensor& values, const FileTensor& part)
   if (dtype != "F32" && dtype != "BF16" && dtype != "F16" && dtype != "F64")
     throw DataError(concat(file.path(), ": ", name, " is of ", dtype, ", want F32, BF16 or F16"));
   if (lies_alike(part)) return file.read_part(name, part.part, values.view(part.shape));
-  const Tensor in_file = Tensor::empty(part.shape, DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor in_file = host_tensor(part.shape);
   file.read_part(name, part.part, in_file);
   take_from_file(values, in_file, part);
 }
@@ -279,7 +279,7 @@ void WeightInFiles::read(const Tensor& values) const {
 }
 
 Tensor WeightInFiles::values() const {
-  const Tensor values = Tensor::empty(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
+  const Tensor values = host_tensor(shape_);
   read(values);
   return values;
 }
@@ -296,8 +296,7 @@ std::vector<QuantizedRows> WeightInFiles::quantized(const Stream& home) const {
       quantized.push_back(quantized_part(part, home));
       continue;
     }
-    const Tensor values = Tensor::empty({part.rows(), columns(part)}, DType::kF32,
-                                        MemoryKind::kWorkspace, host_stream());
+    const Tensor values = host_tensor({part.rows(), columns(part)});
     read_part(values, part);
     quantized.push_back(quantize_rows(values, folder_.quantization, home));
   }

@@ -197,10 +197,17 @@ void write_tokenizer(const Tokenizer& tokenizer, const ModelConfig& model,
   tokenizer.save(folder);
   const TokenizerFiles& files = tokenizer.files();
   if (files.contains("tokenizer_config.json") || !files.contains("merges.txt")) return;
-  replace_file(
-      folder + "/tokenizer_config.json",
-      hugging_face_tokenizer_config_text(model, end_of_text, tokenizer.adds_prefix_space()));
-  replace_file(folder + "/special_tokens_map.json", hugging_face_special_tokens_text(end_of_text));
+  json::object special;
+  if (!end_of_text.empty())
+    for (const char* role : {"bos_token", "eos_token", "unk_token"}) special[role] = end_of_text;
+  json::object config{
+      {"add_prefix_space", tokenizer.adds_prefix_space()},
+      {"clean_up_tokenization_spaces", false},
+      {"model_max_length", model.context},
+      {"tokenizer_class", end_of_text.empty() ? "PreTrainedTokenizerFast" : "GPT2Tokenizer"}};
+  for (const auto& [role, token] : special) config[role] = token;
+  replace_file(folder + "/tokenizer_config.json", pretty_json(config));
+  replace_file(folder + "/special_tokens_map.json", pretty_json(special));
 }
 
 }  // namespace
@@ -323,8 +330,9 @@ void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model) 
 void write_token_files(const Tokenizer* tokenizer, const ModelConfig& model,
                        const std::string& token_ids, const std::string& folder) {
   const auto end_of_text = tokenizer == nullptr ? std::nullopt : tokenizer->end_of_text();
-  replace_file(folder + "/generation_config.json",
-               hugging_face_generation_text(end_of_text, token_ids));
+  json::object config{{"_from_model_config", true}};
+  add_token_ids(config, end_of_text, token_ids);
+  replace_file(folder + "/generation_config.json", pretty_json(config));
   if (tokenizer != nullptr && tokenizer->kind() == TokenizerKind::kBpe)
     write_tokenizer(*tokenizer, model, folder);
 }

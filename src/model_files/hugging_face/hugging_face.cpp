@@ -16,6 +16,7 @@
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/exported_tensors.h"
+#include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/generation_config.h"
 
@@ -98,8 +99,7 @@ class NewWeight final : public FolderWeight {
  public:
   explicit NewWeight(const Shape& shape) : shape_(shape) {}
   Tensor values() const override {
-    const Stream host(MemoryPool::create("host"));
-    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host);
+    return Tensor::zeros(shape_, DType::kF32, MemoryKind::kWorkspace, host_stream());
   }
   void read(const Tensor& values) const override {
     std::fill_n(values.data<float>(), values.elements(), 0.0f);
@@ -195,63 +195,6 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
                         " heads: the decay overflows, so these heads keep nothing of the text"));
 }
 
-/// Calls visit(parameter, weight) for each weight of the model.
-template <class Visit>
-void read_weights(const ModelFolder& opened, Network& network, const ModelConfig& model,
-                  const ModelRegistry& registry, TokenTables tables, const Visit& visit) {
-  const ModelConfig theirs = read_hugging_face_model_config(opened, 0, registry);
-  const ModelFamily& family = find_family(model.family, registry);
-  const HuggingFaceLayout& layout = family.hugging_face;
-  check_sizes(theirs, resolved_model_config(model, registry), family, opened.string(),
-              opened.is_gguf() ? TokenTables::kRead : tables);
-  if (opened.is_gguf())
-    return visit_gguf_weights(opened.gguf(), network, resolved_model_config(model, registry),
-                              visit);
-  OpenFolder folder{opened.weights(), "", quantization_of_hugging_face(opened)};
-  std::map<Parameter*, std::vector<FileTensor>> in_files;
-  network.visit_parameters([&](Parameter& parameter) {
-    const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
-    for (FileTensor& in_file : entry->second) {
-      if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
-        in_file.name = layout.tied_head, in_file.prefixed = true;
-      for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
-        if (in_file.prefixed && folder.weights.contains(prefix + in_file.name))
-          folder.prefix = prefix;
-    }
-  });
-  const auto contains = [&](const std::string& name) {
-    return folder.weights.contains(folder.prefix + name);
-  };
-  const bool has_new_head = !layout.classifier.empty() &&
-                            has_other_labels(theirs, resolved_model_config(model, registry));
-  const auto is_new = [&](const Parameter& parameter) {
-    return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
-  };
-  std::set<std::string> wanted;
-  for (auto& [parameter, parts] : in_files) {
-    if (is_new(*parameter)) continue;
-    for (FileTensor& in_file : parts)
-      if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
-        in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
-    for (const FileTensor& in_file : parts)
-      if (!folder.lacks(in_file))
-        for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
-  }
-  std::set<std::string> copies{kHead};
-  for (const std::string& name : layout.copies_of_table) copies.insert(folder.prefix + name);
-  check_names(folder.weights, wanted, copies, layout,
-              layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
-  network.visit_parameters([&](Parameter& parameter) {
-    const std::string& name = parameter.in_files().front().name;
-    const bool is_replaced =
-        tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);
-    if (is_new(parameter) || is_replaced) return visit(parameter, NewWeight(parameter.shape()));
-    const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
-    warn_of_endless_decay(opened.string(), parameter.name(), weight);
-    visit(parameter, weight);
-  });
-}
-
 /// Whether the files hold a head of its own although config.json ties it to the token table: as what
 /// was merged of adapters that trained either of them. transformers 5 opens it so, too.
 bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
@@ -301,11 +244,15 @@ void warn_of_generation_keys(const FolderFiles& folder) {
 }
 
 ModelConfig parsed_config(const ModelFolder& folder, const ModelRegistry& registry) {
-  if (folder.is_gguf())
-    return parse_hugging_face_config(boost::json::serialize(gguf_config(folder.gguf())),
-                                     folder.string(), registry);
-  return parse_hugging_face_config(folder.files().text("config.json", kMostConfigBytes),
-                                   (folder.path() / "config.json").string(), registry);
+  const std::string name =
+      folder.is_gguf() ? folder.string() : (folder.path() / "config.json").string();
+  const boost::json::object config =
+      folder.is_gguf()
+          ? gguf_config(folder.gguf())
+          : parse_python_object(folder.files().text("config.json", kMostConfigBytes), name);
+  const ReadConfig read = read_hugging_face_config(config, name, registry);
+  warn_of_unknown_keys(name, read.unknown);
+  return read.model;
 }
 
 }  // namespace
@@ -371,21 +318,71 @@ ModelConfig read_hugging_face_model_config(const ModelFolder& folder, double dro
   return model;
 }
 
-void read_hugging_face_weights(const ModelFolder& folder, Network& network,
+void read_hugging_face_weights(const ModelFolder& opened, Network& network,
                                const ModelConfig& model, const WeightTaker& take,
                                const ModelRegistry& registry, TokenTables tables) {
-  read_weights(folder, network, model, registry, tables, take);
+  const ModelConfig theirs = read_hugging_face_model_config(opened, 0, registry);
+  const ModelFamily& family = find_family(model.family, registry);
+  const HuggingFaceLayout& layout = family.hugging_face;
+  check_sizes(theirs, resolved_model_config(model, registry), family, opened.string(),
+              opened.is_gguf() ? TokenTables::kRead : tables);
+  if (opened.is_gguf())
+    return visit_gguf_weights(opened.gguf(), network, resolved_model_config(model, registry), take);
+  OpenFolder folder{opened.weights(), "", quantization_of_hugging_face(opened)};
+  std::map<Parameter*, std::vector<FileTensor>> in_files;
+  network.visit_parameters([&](Parameter& parameter) {
+    const auto [entry, added] = in_files.emplace(&parameter, parameter.in_files());
+    for (FileTensor& in_file : entry->second) {
+      if (in_file.name == kHead && theirs.tied_head && !folder.weights.contains(kHead))
+        in_file.name = layout.tied_head, in_file.prefixed = true;
+      for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
+        if (in_file.prefixed && folder.weights.contains(prefix + in_file.name))
+          folder.prefix = prefix;
+    }
+  });
+  const auto contains = [&](const std::string& name) {
+    return folder.weights.contains(folder.prefix + name);
+  };
+  const bool has_new_head =
+      !layout.classifier.empty() &&
+      theirs.vision.labels != resolved_model_config(model, registry).vision.labels;
+  const auto is_new = [&](const Parameter& parameter) {
+    return has_new_head && parameter.in_files().front().name.starts_with(layout.classifier);
+  };
+  std::set<std::string> wanted;
+  for (auto& [parameter, parts] : in_files) {
+    if (is_new(*parameter)) continue;
+    for (FileTensor& in_file : parts)
+      if (theirs.experts.count > 0 && folder.keys_of(in_file).empty() && in_file.prefixed)
+        in_file = as_held_by_version_5(in_file, theirs.experts.count, contains);
+    for (const FileTensor& in_file : parts)
+      if (!folder.lacks(in_file))
+        for (const std::string& name : folder.names_of(in_file)) wanted.insert(name);
+  }
+  std::set<std::string> copies{kHead};
+  for (const std::string& name : layout.copies_of_table) copies.insert(folder.prefix + name);
+  check_names(folder.weights, wanted, copies, layout,
+              layout.tied_head.empty() ? "" : folder.prefix + layout.tied_head);
+  network.visit_parameters([&](Parameter& parameter) {
+    const std::string& name = parameter.in_files().front().name;
+    const bool is_replaced =
+        tables == TokenTables::kReplaced && (name == kHead || name == layout.tied_head);
+    if (is_new(parameter) || is_replaced) return take(parameter, NewWeight(parameter.shape()));
+    const WeightInFiles weight(folder, in_files.at(&parameter), parameter.shape());
+    warn_of_endless_decay(opened.string(), parameter.name(), weight);
+    take(parameter, weight);
+  });
 }
 
 void read_hugging_face_weights(const ModelFolder& folder, Network& network,
                                const ModelConfig& model, const Stream& stream,
                                const ModelRegistry& registry) {
-  read_weights(folder, network, model, registry, TokenTables::kRead,
-               [&](Parameter& parameter, const FolderWeight& weight) {
-                 const Tensor master = parameter.home_master();
-                 if (master.device().type == DeviceType::kCpu) return weight.read(master);
-                 wait_for_copy(master, weight.values(), stream);
-               });
+  const WeightTaker take = [&](Parameter& parameter, const FolderWeight& weight) {
+    const Tensor master = parameter.home_master();
+    if (master.device().type == DeviceType::kCpu) return weight.read(master);
+    wait_for_copy(master, weight.values(), stream);
+  };
+  read_hugging_face_weights(folder, network, model, take, registry);
 }
 
 std::string how_to_download(const fs::path& name) {

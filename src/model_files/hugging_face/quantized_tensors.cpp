@@ -32,8 +32,7 @@ void read_part(const HuggingFaceWeights& weights, const std::string& name, const
     throw DataError(concat(file.path(), ": ", name, " is ", entry.tensor_shape().text(), " of ",
                            entry.dtype, ", want ", wanted.text(), " of U8"));
   if (home.device().simulated) return;
-  const Tensor read = Tensor::empty(to.shape(), DType::kU8, MemoryKind::kWorkspace,
-                                    Stream(MemoryPool::create("host")));
+  const Tensor read = host_tensor(to.shape(), DType::kU8);
   const auto bytes = static_cast<std::size_t>(read.bytes());
   file.read_bytes(name, static_cast<std::size_t>(part.part) * bytes, read.raw(), bytes);
   wait_for_copy(to, read, home);
@@ -80,8 +79,7 @@ Tensor read_flat(const HuggingFaceWeights& weights, const std::string& name, DTy
   const Shape shape = file.entry(name).tensor_shape();
   if (shape.elements() != elements)
     refuse(weights, name, concat("is ", shape.text(), ", want ", elements, " elements"));
-  const Stream host(MemoryPool::create("host"));
-  const Tensor tensor = Tensor::empty(shape, dtype, MemoryKind::kWorkspace, host);
+  const Tensor tensor = host_tensor(shape, dtype);
   file.read(name, tensor);
   return tensor.view({elements});
 }
@@ -169,9 +167,8 @@ EightBitTensors read_eight_bit(const HuggingFaceWeights& weights, const std::str
   return tensors;
 }
 
-Tensor host_tensor(const void* values, std::int64_t count, DType dtype) {
-  const Stream host(MemoryPool::create("host"));
-  const Tensor tensor = Tensor::empty({count}, dtype, MemoryKind::kWorkspace, host);
+Tensor copy_of(const void* values, std::int64_t count, DType dtype) {
+  const Tensor tensor = host_tensor({count}, dtype);
   std::memcpy(tensor.raw(), values, tensor.bytes());
   return tensor;
 }
@@ -187,24 +184,26 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t 
   const auto host = [&](const Tensor& tensor) { return wait_for_host(tensor, stream); };
   to.push_back({name, host(from.codes).view({from.codes.elements(), 1})});
   to.push_back({name + ".absmax", host(is_nested ? from.levels : from.scales)});
-  to.push_back({name + ".quant_map",
-                host_tensor(kernels::four_bit_values(from.type).data(), 16, DType::kF32)});
+  to.push_back(
+      {name + ".quant_map", copy_of(kernels::four_bit_values(from.type).data(), 16, DType::kF32)});
   if (is_nested) {
     to.push_back({name + ".nested_absmax", host(from.scales)});
-    to.push_back({name + ".nested_quant_map",
-                  host_tensor(kernels::kFourBitLevels.data(), 256, DType::kF32)});
+    to.push_back(
+        {name + ".nested_quant_map", copy_of(kernels::kFourBitLevels.data(), 256, DType::kF32)});
     state["nested_blocksize"] = kernels::kFourBitLevelBlock;
     state["nested_dtype"] = "float32";
     state["nested_offset"] = from.offset;
   }
   const std::string text = json::serialize(state);
-  to.push_back({state_name(name, form), host_tensor(text.data(), std::ssize(text), DType::kU8)});
+  to.push_back({state_name(name, form), copy_of(text.data(), std::ssize(text), DType::kU8)});
 }
 
 void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t rows, std::int64_t,
             const MicroScalingTensors& from, const Stream& stream) {
-  for (NamedTensor& tensor : micro_scaling_tensors(name, rows, from, stream))
-    to.push_back(std::move(tensor));
+  const std::int64_t blocks = from.exponents.elements() / rows;
+  to.push_back({codes_name(name),
+                wait_for_host(from.codes, stream).view({rows, blocks, kMicroScalingBlock / 2})});
+  to.push_back({exponents_name(name), wait_for_host(from.exponents, stream).view({rows, blocks})});
 }
 
 void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t, std::int64_t,
@@ -212,7 +211,7 @@ void append(std::vector<NamedTensor>& to, const std::string& name, std::int64_t,
   constexpr std::uint8_t kRows = 0;
   to.push_back({name, wait_for_host(from.codes, stream)});
   to.push_back({magnitudes_name(name), wait_for_host(from.magnitudes, stream)});
-  to.push_back({format_name(name), host_tensor(&kRows, 1, DType::kU8)});
+  to.push_back({format_name(name), copy_of(&kRows, 1, DType::kU8)});
 }
 
 using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
@@ -224,8 +223,7 @@ constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
 Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
   const Tensor scales = wait_for_host(from.scales, host);
   if (!from.levels.defined()) return scales;
-  const Tensor levels = wait_for_host(from.levels, host),
-               all = Tensor::empty({levels.elements()}, DType::kF32, MemoryKind::kWorkspace, host);
+  const Tensor levels = wait_for_host(from.levels, host), all = host_tensor({levels.elements()});
   for (std::int64_t i = 0; i < all.elements(); ++i) {
     const float product = kernels::kFourBitLevels[levels.data<std::uint8_t>()[i]] *
                           scales.data<float>()[i / kernels::kFourBitLevelBlock];
@@ -237,7 +235,6 @@ Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
 /// A flat tensor's rows in the other order.
 Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, RowsTo side,
                   const Stream& home) {
-  const Stream host(MemoryPool::create("host"));
   const Tensor matrix = wait_for_host(flat, home).view({rows, flat.elements() / rows});
   const Tensor moved = reordered(matrix, order, side);
   const Tensor to = Tensor::empty(flat.shape(), flat.dtype(), MemoryKind::kParameters, home);
@@ -259,13 +256,6 @@ std::string four_bit_form(const json::object& asked) {
 
 }  // namespace
 
-std::vector<std::string> micro_scaling_keys(const HuggingFaceWeights& weights,
-                                            const std::string& name) {
-  const std::string codes = codes_name(name), exponents = exponents_name(name);
-  if (!weights.contains(codes) && !weights.contains(exponents)) return {};
-  return {codes, exponents};
-}
-
 MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights, const std::string& name,
                                        const FileTensor& part, std::int64_t columns,
                                        const Stream& home) {
@@ -281,19 +271,14 @@ MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights, const 
   return tensors;
 }
 
-std::vector<NamedTensor> micro_scaling_tensors(const std::string& name, std::int64_t rows,
-                                               const MicroScalingTensors& from,
-                                               const Stream& stream) {
-  const std::int64_t blocks = from.exponents.elements() / rows;
-  return {{codes_name(name),
-           wait_for_host(from.codes, stream).view({rows, blocks, kMicroScalingBlock / 2})},
-          {exponents_name(name), wait_for_host(from.exponents, stream).view({rows, blocks})}};
-}
-
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form) {
   std::vector<std::string> keys;
-  if (form == kMicroScalingForm) return micro_scaling_keys(weights, name);
+  if (form == kMicroScalingForm) {
+    keys = {codes_name(name), exponents_name(name)};
+    const bool has_some = weights.contains(keys[0]) || weights.contains(keys[1]);
+    return has_some ? keys : std::vector<std::string>();
+  }
   const auto add = [&](const std::string& key) { keys.push_back(key); };
   if (form == "int8" && weights.contains(magnitudes_name(name))) {
     add(magnitudes_name(name));
@@ -370,10 +355,10 @@ std::string parse_quantization_config(const json::object& config, const std::str
   const json::value* method = asked.if_contains("quant_method");
   if (method != nullptr && *method == kMicroScalingForm) return kMicroScalingForm;
   ConfigReader reader(asked, "quantization_config.");
-  reader.expect({"quant_method", {std::string("bitsandbytes")}});
-  reader.expect({"bnb_4bit_quant_storage", {std::string("uint8")}});
-  reader.expect({"bnb_4bit_quant_type", {std::string("nf4"), std::string("fp4")}});
-  reader.expect({"llm_int8_has_fp16_weight", {false}});
+  reader.expect("quant_method", {"bitsandbytes"});
+  reader.expect("bnb_4bit_quant_storage", {"uint8"});
+  reader.expect("bnb_4bit_quant_type", {"nf4", "fp4"});
+  reader.expect("llm_int8_has_fp16_weight", {false});
   for (const char* key :
        {"load_in_4bit", "load_in_8bit", "_load_in_4bit", "_load_in_8bit",
         "bnb_4bit_use_double_quant", "bnb_4bit_compute_dtype", "llm_int8_skip_modules",

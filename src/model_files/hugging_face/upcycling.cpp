@@ -14,6 +14,7 @@
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/config_files.h"
 #include "src/model_files/hugging_face/exported_tensors.h"
+#include "src/model_files/hugging_face/file_layout.h"
 #include "src/model_files/hugging_face/folder_weights.h"
 #include "src/model_files/hugging_face/generation_config.h"
 #include "src/model_files/hugging_face/hugging_face.h"
@@ -60,15 +61,10 @@ Moments moments_of(const Tensor& matrix) {
   return {mean, std::sqrt(squares / count)};
 }
 
-Tensor f32_matrix(std::int64_t rows, std::int64_t columns) {
-  const Stream host(MemoryPool::create("host"));
-  return Tensor::empty({rows, columns}, DType::kF32, MemoryKind::kWorkspace, host);
-}
-
 /// The columns of one of several equal parts.
 Tensor part_of_columns(const Tensor& whole, std::int64_t part, std::int64_t parts) {
   const std::int64_t rows = whole.size(0), columns = whole.size(1) / parts;
-  const Tensor own = f32_matrix(rows, columns);
+  const Tensor own = host_tensor({rows, columns});
   for (std::int64_t i = 0; i < rows; ++i) {
     const float* const from = whole.data<float>() + i * whole.size(1) + part * columns;
     std::copy(from, from + columns, own.data<float>() + i * columns);
@@ -81,7 +77,7 @@ Tensor read_shard(const SafetensorsFile& file, const std::string& name, const Ex
   const Shape shape = file.entry(name).tensor_shape();
   const std::int64_t shard = which.expert % shards;
   const bool by_rows = which.part != ExpertPart::kDown;
-  const Tensor read = f32_matrix(by_rows ? shape[0] / shards : shape[0], shape[1]);
+  const Tensor read = host_tensor({by_rows ? shape[0] / shards : shape[0], shape[1]});
   file.read_part(name, by_rows ? shard : 0, read);
   return by_rows || shards == 1 ? read : part_of_columns(read, shard, shards);
 }
@@ -146,7 +142,7 @@ Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
 /// A new router, (experts, width). The shards of one copy have the same rows, so their logits tie and
 /// a copy is chosen as a whole.
 Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& asked) {
-  const Tensor router = f32_matrix(asked.experts, width);
+  const Tensor router = host_tensor({asked.experts, width});
   for (std::int64_t i = 0; i < router.elements(); ++i) {
     const std::int64_t copy = i / width / asked.shards;
     const RandomKey key = key_of(asked, {.layer = layer, .expert = copy}, Draw::kRouter);
@@ -295,16 +291,14 @@ class MixturePlan {
     const DType dtype = dense_.dtype;
     tensors_.made.push_back({name, shape, dtype, [dtype, make] {
                                const Tensor values = make();
-                               if (dtype == DType::kF32) return values;
-                               return rounded_to_bf16(values, Stream(MemoryPool::create("host")));
+                               return dtype == DType::kF32 ? values : rounded_to_bf16(values);
                              }});
   }
 
   void add_copy(const SafetensorsFile& file, const std::string& from, const std::string& name) {
     const Shape shape = file.entry(from).tensor_shape();
     add_made(name, shape, [&file, from, shape] {
-      const Tensor values = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace,
-                                          Stream(MemoryPool::create("host")));
+      const Tensor values = host_tensor(shape);
       file.read(from, values);
       return values;
     });
@@ -328,8 +322,7 @@ class MixturePlan {
     }
     if (mixture_.has_shared)
       add_made(module(layer) + "shared_expert_gate.weight", {1, width}, [width] {
-        return Tensor::zeros({1, width}, DType::kF32, MemoryKind::kWorkspace,
-                             Stream(MemoryPool::create("host")));
+        return Tensor::zeros({1, width}, DType::kF32, MemoryKind::kWorkspace, host_stream());
       });
   }
 

@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/nn/embedding.h"
 #include "src/models/families/families.h"
 #include "src/models/sequence_to_sequence.h"
@@ -13,7 +14,7 @@ namespace {
 /// residual branches. Its batches have "source_tokens" (B, S) i32, "source_positions" (B, S) i32, which
 /// are 0 where a source begins and again where its padding does, and "source_lengths" (B) i32, without
 /// padding. No token sees padding.
-class TextEncoder final : public BlockEncoder {
+class TextEncoder final : public SourceEncoder {
  public:
   /// `embedding`: with the decoder's token table.
   TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream);
@@ -46,7 +47,7 @@ class TextEncoder final : public BlockEncoder {
 };
 
 TextEncoder::TextEncoder(const Spec& spec, const Embedding::Spec& embedding, const Stream& stream)
-    : BlockEncoder(spec, stream),
+    : SourceEncoder(spec, stream),
       embedding_(embedding, stream),
       embedding_norm_(make_norm({"encoder.ln_e", "encoder.layernorm_embedding"},
                                 spec.residual.width, spec.residual.norm, stream)) {
@@ -99,23 +100,24 @@ std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_
       .width = config.width, .dropout = static_cast<float>(config.dropout), .post_norm = true};
   const EncoderConfig& encoder = config.encoder;
   const auto source = std::make_shared<EncoderOutput>();
-  const DecoderSpec spec{.residual = residual,
-                         .kinds = {{'a', sequence_decoder_layer(config, source, true)}},
-                         .pattern = "a",
-                         .positions = config.context,
-                         .embedding_scale = config.embedding_scale,
-                         .scales_tokens_alone = true,
-                         .first_position = kFirstPosition,
-                         .embedding_norm = true,
-                         .final_norm = false,
-                         .head_bias = true,
-                         .deviations = usual_deviations(config),
-                         .files = {.layers = "decoder.layers",
-                                   .tokens = "shared",
-                                   .positions = "decoder.embed_positions",
-                                   .embedding_norm = "decoder.layernorm_embedding",
-                                   .head_bias = "final_logits_bias"}};
-  const auto make_encoder = [&](const std::shared_ptr<Parameter>& tokens) {
+  DecoderSpec spec{.residual = residual,
+                   .kinds = {{'a', sequence_decoder_layer(config, source, true)}},
+                   .pattern = "a",
+                   .positions = config.context,
+                   .embedding_scale = config.embedding_scale,
+                   .scales_tokens_alone = true,
+                   .first_position = kFirstPosition,
+                   .embedding_norm = true,
+                   .final_norm = false,
+                   .head_bias = true,
+                   .deviations = usual_deviations(config),
+                   .files = {.layers = "decoder.layers",
+                             .tokens = "shared",
+                             .positions = "decoder.embed_positions",
+                             .embedding_norm = "decoder.layernorm_embedding",
+                             .head_bias = "final_logits_bias"},
+                   .source = source};
+  spec.make_encoder = [&](const std::shared_ptr<Parameter>& tokens) {
     const Embedding::Spec embedding{.positions = encoder.context,
                                     .width = config.width,
                                     .factor = config.embedding_scale,
@@ -126,7 +128,7 @@ std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_
     const TextEncoder::Spec blocks{encoder, residual, sequence_encoder_layer(config, true)};
     return std::make_unique<TextEncoder>(blocks, embedding, stream);
   };
-  return std::make_unique<SequenceToSequence>(config, spec, make_encoder, source, seed, stream);
+  return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
 ModelConfig bart_resolved(const ModelConfig& given) {
@@ -156,35 +158,26 @@ std::vector<ModelPreset> bart_presets() {
           {"bart-large", shape(12, 16, 1024), 4, 128, "adamw", 2e-5, kBartVocabulary}};
 }
 
-using Fixed = HuggingFaceLayout::Fixed;
-
-std::vector<Fixed> bart_written_keys(const ModelConfig& config) {
-  return sequence_written_keys(config, {{"classifier_dropout", {0.0}}});
-}
-
-HuggingFaceLayout bart_hugging_face() {
-  return {.model_type = "bart",
-          .architecture = "BartForConditionalGeneration",
-          .prefix = "model.",
-          .members = sequence_members({{"max_position_embeddings", &ModelConfig::context, 1024},
-                                       {"max_position_embeddings", &EncoderConfig::context, 1024}},
-                                      {{"scale_embedding", &ModelConfig::embedding_scale, 0, false,
-                                        KeyUnit::kIsRootOfWidth}}),
-          .fixed = {{"activation_function", {std::string("gelu")}},
-                    {"normalize_before", {false}},
-                    {"normalize_embedding", {true}},
-                    {"add_final_layer_norm", {false}},
-                    {"add_bias_logits", {false}},
-                    {"static_position_embeddings", {false}},
-                    {"extra_pos_embeddings", {std::int64_t{2}}},
-                    {"is_encoder_decoder", {true}},
-                    {"tie_word_embeddings", {true}}},
-          .written = bart_written_keys,
-          .tied_head = "shared.weight",
-          .copies_of_table = {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"},
-          .inert = {"classif_dropout", "decoder_start_token_id", "force_bos_token_to_be_generated",
-                    "forced_bos_token_id", "forced_eos_token_id", "max_length", "replacing_rate",
-                    "student_decoder_layers", "student_encoder_layers"}};
+void bart_keys(ConfigKeys& keys, ModelConfig& model) {
+  sequence_decoder_keys(keys, model);
+  keys.member("max_position_embeddings", model.context, 1024);
+  keys.member("max_position_embeddings", model.encoder.context, 1024);
+  sequence_encoder_keys(keys, model);
+  keys.root_of_width("scale_embedding", model.embedding_scale, model.width);
+  if (!keys.fit(model)) return;
+  keys.inert({"classif_dropout", "decoder_start_token_id", "force_bos_token_to_be_generated",
+              "forced_bos_token_id", "forced_eos_token_id", "max_length", "replacing_rate",
+              "student_decoder_layers", "student_encoder_layers"});
+  keys.fixed("activation_function", {"gelu"});
+  keys.fixed("normalize_before", {false});
+  keys.fixed("normalize_embedding", {true});
+  keys.fixed("add_final_layer_norm", {false});
+  keys.fixed("add_bias_logits", {false});
+  keys.fixed("static_position_embeddings", {false});
+  keys.fixed("extra_pos_embeddings", {2});
+  keys.fixed("is_encoder_decoder", {true});
+  keys.fixed("tie_word_embeddings", {true});
+  sequence_written_keys(keys, model, true);
 }
 
 }  // namespace
@@ -198,7 +191,13 @@ ModelFamily bart_family() {
           .resolved = bart_resolved,
           .make = bart_make,
           .presets = bart_presets(),
-          .hugging_face = bart_hugging_face(),
+          .hugging_face = {.model_type = "bart",
+                           .architecture = "BartForConditionalGeneration",
+                           .prefix = "model.",
+                           .keys = bart_keys,
+                           .tied_head = "shared.weight",
+                           .copies_of_table = {"encoder.embed_tokens.weight",
+                                               "decoder.embed_tokens.weight"}},
           .purpose = {"text2text-generation", "A language model", "SEQ_2_SEQ_LM"},
           .fine_tuning = {.layout = "apart"}};
 }

@@ -70,43 +70,42 @@ std::vector<ModelPreset> qwen3_5_presets() {
 }
 
 /// Gated DeltaNet's mixers, gated attention, and a quarter of each head rotated.
-HuggingFaceLayout with_delta_rule(const char* model_type, const char* architecture) {
-  HuggingFaceLayout layout = with_attention(model_type, architecture);
-  add(layout.members, {{"intermediate_size", &ModelConfig::inner_width},
-                       {"max_position_embeddings", &ModelConfig::context, 32768},
-                       {"rms_norm_eps", &ModelConfig::norm_epsilon, 1e-6},
-                       {"head_dim", &ModelConfig::head_size, 256},
-                       {"linear_num_value_heads", &StateSpaceConfig::heads, 32},
-                       {"linear_value_head_dim", &StateSpaceConfig::head_size, 128},
-                       {"linear_num_key_heads", &StateSpaceConfig::groups, 16},
-                       {"linear_key_head_dim", &StateSpaceConfig::state_size, 128},
-                       {"linear_conv_kernel_dim", &StateSpaceConfig::taps, 4}});
-  layout.groups = {rotary_keys({.share = 0.25}), mixer_keys(MixerKeys::kAttentionInterval, 'd')};
-  layout.carried = {"mtp."};
-  return layout;
+void delta_rule_keys(ConfigKeys& keys, ModelConfig& model, double missing_key_heads) {
+  sizes_with_attention(keys, model);
+  keys.member("intermediate_size", model.inner_width);
+  keys.member("max_position_embeddings", model.context, 32768);
+  keys.member("rms_norm_eps", model.norm_epsilon, 1e-6);
+  keys.member("head_dim", model.head_size, 256);
+  keys.member("linear_num_value_heads", model.state_space.heads, 32);
+  keys.member("linear_value_head_dim", model.state_space.head_size, 128);
+  keys.member("linear_num_key_heads", model.state_space.groups, 16);
+  keys.member("linear_key_head_dim", model.state_space.state_size, 128);
+  keys.member("linear_conv_kernel_dim", model.state_space.taps, 4);
+  keys.member("num_key_value_heads", model.key_heads, missing_key_heads);
+  if (!keys.fit(model)) return;
+  rotary_keys(keys, model, {.share = 0.25});
+  mixer_keys(keys, model, MixerKeys::kAttentionInterval, 'd');
 }
 
-HuggingFaceLayout qwen3_5_layout() {
-  HuggingFaceLayout layout = with_delta_rule("qwen3_5_text", "Qwen3_5ForCausalLM");
-  layout.members.push_back({"num_key_value_heads", &ModelConfig::key_heads, 4});
-  layout.fixed.push_back({"attn_output_gate", {true}});
-  layout.inert = {"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
-                  "mlp_only_layers", "num_experts",           "num_experts_per_tok"};
-  layout.outer = {.model_type = "qwen3_5", .prefix = "model.language_model."};
-  layout.carried.push_back("model.visual.");
-  return layout;
+void qwen3_5_keys(ConfigKeys& keys, ModelConfig& model) {
+  delta_rule_keys(keys, model, 4);
+  if (!keys.fit(model)) return;
+  keys.inert({"mamba_ssm_dtype", "mtp_num_hidden_layers", "mtp_use_dedicated_embeddings",
+              "mlp_only_layers", "num_experts", "num_experts_per_tok"});
+  silu_key(keys);
+  keys.fixed("attn_output_gate", {true});
+  written_of_attention(keys, model);
 }
 
-HuggingFaceLayout qwen3_next_layout() {
-  HuggingFaceLayout layout = with_delta_rule("qwen3_next", "Qwen3NextForCausalLM");
-  layout.members.push_back({"num_key_value_heads", &ModelConfig::key_heads, 2});
-  layout.not_adapted = {"gate_proj", "up_proj", "down_proj"};  // PEFT takes them for experts'
-  layout.groups.push_back(no_expert_keys("num_experts", 512));
-  layout.inert = {"decoder_sparse_step",   "mlp_only_layers",
-                  "moe_intermediate_size", "norm_topk_prob",
-                  "num_experts_per_tok",   "output_router_logits",
-                  "router_aux_loss_coef",  "shared_expert_intermediate_size"};
-  return layout;
+void qwen3_next_keys(ConfigKeys& keys, ModelConfig& model) {
+  delta_rule_keys(keys, model, 2);
+  if (!keys.fit(model)) return;
+  no_expert_keys(keys, model, "num_experts", 512);
+  keys.inert({"decoder_sparse_step", "mlp_only_layers", "moe_intermediate_size", "norm_topk_prob",
+              "num_experts_per_tok", "output_router_logits", "router_aux_loss_coef",
+              "shared_expert_intermediate_size"});
+  silu_key(keys);
+  written_of_attention(keys, model);
 }
 
 }  // namespace
@@ -114,14 +113,18 @@ HuggingFaceLayout qwen3_next_layout() {
 ModelFamily qwen3_next_family() {
   HybridDecoder kind = qwen("qwen3_next", "Qwen3-Next");
   kind.files.mixer_products = qwen3_next_mixer_files;
-  kind.layout = qwen3_next_layout();
+  kind.layout = with_attention("qwen3_next", "Qwen3NextForCausalLM", qwen3_next_keys);
+  kind.layout.not_adapted = {"gate_proj", "up_proj", "down_proj"};  // PEFT takes them for experts'
+  kind.layout.carried = {"mtp."};
   return hybrid_decoder_family(kind);
 }
 
 ModelFamily qwen3_5_family() {
   HybridDecoder kind = qwen("qwen3_5", "Qwen3.5");
   kind.files.mixer_products = qwen3_5_mixer_files;
-  kind.layout = qwen3_5_layout();
+  kind.layout = with_attention("qwen3_5_text", "Qwen3_5ForCausalLM", qwen3_5_keys);
+  kind.layout.outer = {.model_type = "qwen3_5", .prefix = "model.language_model."};
+  kind.layout.carried = {"mtp.", "model.visual."};
   kind.presets = qwen3_5_presets();
   return hybrid_decoder_family(kind);
 }

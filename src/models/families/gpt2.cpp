@@ -1,8 +1,8 @@
+#include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "src/models/families/families.h"
-#include "src/models/hugging_face/config_reader.h"
 
 namespace hybrid_trainer {
 
@@ -57,42 +57,26 @@ std::vector<ModelPreset> presets() {
   };
 }
 
-using Fixed = HuggingFaceLayout::Fixed;
-
-void gpt2_read(ConfigReader& reader, ModelConfig& model) {
-  reader.expect_derived({"n_inner", {4 * model.width}});
-}
-void gpt2_write(boost::json::object& config, const ModelConfig&) { config["n_inner"] = nullptr; }
-
-std::vector<Fixed> written_keys(const ModelConfig& config) {
-  return {{"n_ctx", {config.context}},
-          {"embd_pdrop", {config.dropout}},
-          {"resid_pdrop", {config.dropout}},
-          {"attn_pdrop", {0.0}},
-          {"initializer_range", {config.initializer_range.value_or(0.02)}}};
-}
-
-HuggingFaceLayout hugging_face() {
-  return {.model_type = "gpt2",
-          .architecture = "GPT2LMHeadModel",
-          .prefix = "transformer.",
-          .members = {{"n_layer", &ModelConfig::layers},
-                      {"n_head", &ModelConfig::heads},
-                      {"n_embd", &ModelConfig::width},
-                      {"n_positions", &ModelConfig::context},
-                      {"vocab_size", &ModelConfig::vocabulary}},
-          .fixed = {{"activation_function",
-                     {std::string("gelu_new"), std::string("gelu_pytorch_tanh")}},
-                    {"layer_norm_epsilon", {1e-5}},
-                    {"scale_attn_weights", {true}},
-                    {"scale_attn_by_inverse_layer_idx", {false}},
-                    {"reorder_and_upcast_attn", {false}},
-                    {"tie_word_embeddings", {true}},
-                    {"add_cross_attention", {false}}},
-          .groups = {{gpt2_read, gpt2_write}},
-          .written = written_keys,
-          .tied_head = "wte.weight",
-          .ignored = {".attn.bias", ".attn.masked_bias"}};
+void gpt2_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("n_layer", model.layers);
+  keys.member("n_head", model.heads);
+  keys.member("n_embd", model.width);
+  keys.member("n_positions", model.context);
+  keys.member("vocab_size", model.vocabulary);
+  if (!keys.fit(model)) return;
+  keys.derived("n_inner", 4 * model.width);
+  keys.only_written("n_ctx", model.context);
+  keys.only_written("embd_pdrop", model.dropout);
+  keys.only_written("resid_pdrop", model.dropout);
+  keys.only_written("attn_pdrop", 0.0);
+  keys.only_written("initializer_range", model.initializer_range.value_or(0.02));
+  keys.fixed("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  keys.fixed("layer_norm_epsilon", {1e-5});
+  keys.fixed("scale_attn_weights", {true});
+  keys.fixed("scale_attn_by_inverse_layer_idx", {false});
+  keys.fixed("reorder_and_upcast_attn", {false});
+  keys.fixed("tie_word_embeddings", {true});
+  keys.fixed("add_cross_attention", {false});
 }
 
 }  // namespace
@@ -104,7 +88,13 @@ ModelFamily gpt2_family() {
           .collect_problems = collect_problems,
           .make = make,
           .presets = presets(),
-          .hugging_face = hugging_face()};
+          .hugging_face = {.model_type = "gpt2",
+                           .architecture = "GPT2LMHeadModel",
+                           .prefix = "transformer.",
+                           .keys = gpt2_keys,
+                           .tied_head = "wte.weight",
+                           .ignored = {".attn.bias", ".attn.masked_bias"}},
+          .gguf = {.architecture = "gpt2"}};
 }
 
 }  // namespace hybrid_trainer

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/nn/attention.h"
 #include "hybrid_trainer/nn/feed_forward.h"
 #include "hybrid_trainer/nn/mixers.h"
-#include "src/models/families/family_experts.h"
+#include "src/models/families/decoder_parts.h"
 #include "src/models/hugging_face/layer_keys.h"
 
 namespace hybrid_trainer {
@@ -39,10 +39,8 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
 ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given) {
   ModelConfig config = given;
   if (config.mixers.empty()) config.mixers = kind.pattern;
-  if (has_attention(kind) && config.key_heads == 0) config.key_heads = config.heads;
-  if (has_attention(kind) && config.head_size == 0) config.head_size = config.width / config.heads;
-  if (kind.has_feed_forward && config.inner_width == 0)
-    config.inner_width = (8 * config.width + 191) / 192 * 64;
+  if (has_attention(kind)) resolve_attention(config);
+  if (kind.has_feed_forward) resolve_inner_width(config);
   if (kind.has_experts)
     resolve_experts(config.experts, config.width, 0, kind.chosen_experts, kSoftmaxOfChosenRule);
   if (kind.scales && config.query_scalar == 0)
@@ -55,25 +53,16 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
 }
 
 /// `taps`: of a convolution of queries, keys and values; 0: none.
-Attention::Spec attention_of(const HybridDecoder& kind, const ModelConfig& config,
-                             const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm,
-                             std::int64_t taps) {
-  Attention::Spec spec{
-      .width = config.width,
-      .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
-      .head_size = config.head_size,
-      .biases = config.attention_bias,
-      .output_bias = config.attention_bias,
-      .rotary = config.rotary_share > 0 ? rotary : nullptr,
-      .gated = kind.gated_attention,
-      .taps = taps,
-      .two_way = config.two_way,
-      .files = kind.files.attention(config)};
-  spec.heads.window = config.window;
-  set_block_pattern(spec, config);
-  if (config.query_scalar > 0)
-    spec.heads.scale = static_cast<float>(1 / std::sqrt(config.query_scalar));
+Attention::Spec hybrid_attention(const HybridDecoder& kind, const ModelConfig& config,
+                                 const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm,
+                                 std::int64_t taps) {
+  Attention::Spec spec =
+      attention_of(config, config.window, config.rotary_share > 0 ? rotary : nullptr);
   if (kind.query_key_norm) spec.query_key_norm = norm.of_root_mean_square();
+  spec.gated = kind.gated_attention;
+  spec.taps = taps;
+  spec.two_way = config.two_way;
+  spec.files = kind.files.attention(config);
   return spec;
 }
 
@@ -157,10 +146,10 @@ const std::string& letters_of(const HybridDecoder& kind, const ModelConfig& conf
 BranchMaker mixer_of(char letter, const HybridDecoder& kind, const ModelConfig& config,
                      const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm) {
   switch (letter) {
-    case 'a': return branch_of<Attention>(attention_of(kind, config, rotary, norm, 0));
+    case 'a': return branch_of<Attention>(hybrid_attention(kind, config, rotary, norm, 0));
     case 'c':
       return branch_of<Attention>(
-          attention_of(kind, config, rotary, norm, config.state_space.taps));
+          hybrid_attention(kind, config, rotary, norm, config.state_space.taps));
     case 'm': return branch_of<StateSpaceMixer>(state_space_of(kind, config));
     case 'd': return branch_of<DeltaRuleMixer>(delta_rule_of(kind, config));
     case 'h': return branch_of<HydraMixer>(state_space_of(kind, config));
@@ -275,10 +264,7 @@ void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>&
 }
 
 void collect_attention_problems(const ModelConfig& config, std::vector<std::string>& problems) {
-  if (config.heads % config.key_heads != 0) {
-    problems.push_back(concat("model.key_heads: got ", config.key_heads,
-                              ", which does not divide model.heads ", config.heads));
-  }
+  collect_key_head_problem(config, problems);
   const std::int64_t turned = rotated_channels(config);
   if (config.rotary_share > 0 && (turned < 2 || turned % 2 != 0)) {
     problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", which is ",
@@ -311,12 +297,7 @@ void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfi
 void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
   if (config.heads < 1 || config.state_space.groups < 1) return;  // told by the ranges
-  if (has_attention(kind) && config.head_size == 0 && config.width % config.heads != 0) {
-    problems.push_back(concat("model.heads: got ", config.heads,
-                              ", which does not divide model.width ", config.width,
-                              "; give model.head_size"));
-    return;
-  }
+  if (has_attention(kind) && collect_head_size_problem(config, problems)) return;
   const ModelConfig whole = resolved_hybrid(kind, config);
   collect_mixer_problems(whole, problems);
   if (has_attention(kind)) collect_attention_problems(whole, problems);
@@ -338,18 +319,21 @@ ProductFiles state_space_files(const ModelConfig&) {
   return {.first = {"in_proj"}, .last = "out_proj"};
 }
 
-HuggingFaceLayout with_attention(const char* model_type, const char* architecture) {
+void sizes_with_attention(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers);
+  keys.member("num_attention_heads", model.heads);
+  keys.member("hidden_size", model.width);
+  keys.member("vocab_size", model.vocabulary);
+  keys.member("tie_word_embeddings", model.tied_head, 0);
+  keys.member("attention_bias", model.attention_bias, 0);
+}
+
+HuggingFaceLayout with_attention(const char* model_type, const char* architecture,
+                                 void (*keys)(ConfigKeys& keys, ModelConfig& model)) {
   return {.model_type = model_type,
           .architecture = architecture,
           .prefix = "model.",
-          .members = {{"num_hidden_layers", &ModelConfig::layers},
-                      {"num_attention_heads", &ModelConfig::heads},
-                      {"hidden_size", &ModelConfig::width},
-                      {"vocab_size", &ModelConfig::vocabulary},
-                      {"tie_word_embeddings", &ModelConfig::tied_head, 0},
-                      {"attention_bias", &ModelConfig::attention_bias, 0}},
-          .fixed = {silu_key()},
-          .written = written_of_attention,
+          .keys = keys,
           .tied_head = "embed_tokens.weight",
           .ignored = {".rotary_emb.inv_freq"},
           .has_mixers = true};

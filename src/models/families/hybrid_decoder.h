@@ -47,8 +47,10 @@ struct HybridDecoder {
 /// The registry's row.
 ModelFamily hybrid_decoder_family(const HybridDecoder& kind);
 
-/// The keys that families with attention among their mixers have in common. Keys and their defaults are as in
-/// transformers 5.24.
-HuggingFaceLayout with_attention(const char* model_type, const char* architecture);
+/// Keys of config.json that families with attention among their mixers begin with, and their folders.
+/// Keys and their defaults are as in transformers 5.24.
+void sizes_with_attention(ConfigKeys& keys, ModelConfig& model);
+HuggingFaceLayout with_attention(const char* model_type, const char* architecture,
+                                 void (*keys)(ConfigKeys& keys, ModelConfig& model));
 
 }  // namespace hybrid_trainer

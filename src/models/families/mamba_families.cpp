@@ -7,8 +7,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-using Fixed = HuggingFaceLayout::Fixed;
-
 constexpr std::int64_t kAnyLength = 1 << 20;  // its state does not grow
 
 std::vector<ModelPreset> mamba_presets() {
@@ -69,84 +67,97 @@ std::vector<ModelPreset> granite_presets() {
           {"granite-4.0-h-1b", large, 4, 1024, "adamw", 3e-4, 100352}};
 }
 
-std::vector<Fixed> written_of_mamba(const ModelConfig& config) {
-  return {{"initializer_range", {config.initializer_range.value_or(0.1)}}};
-}
-
 /// Keys of checkpoints on the Hub beside those of the classes.
-std::vector<std::string> mamba_extras() {
-  return {"A_init_range",           "A_initializer_range",   "conv_init",
-          "conv_initializer_range", "emb_initializer_range", "init_method",
-          "mamba_ssm_cache_dtype",  "norm_before_gate",      "normalization_function",
-          "num_logits_to_keep",     "residual_in_fp32",      "rms_norm",
-          "tie_embeddings",         "time_step_floor",       "time_step_init_scheme",
-          "time_step_max",          "time_step_min",         "time_step_rank",
-          "time_step_scale",        "use_mamba_kernels"};
+void mamba_extras(ConfigKeys& keys) {
+  keys.inert({"A_init_range",           "A_initializer_range",   "conv_init",
+              "conv_initializer_range", "emb_initializer_range", "init_method",
+              "mamba_ssm_cache_dtype",  "norm_before_gate",      "normalization_function",
+              "num_logits_to_keep",     "residual_in_fp32",      "rms_norm",
+              "tie_embeddings",         "time_step_floor",       "time_step_init_scheme",
+              "time_step_max",          "time_step_min",         "time_step_rank",
+              "time_step_scale",        "use_mamba_kernels"});
 }
 
 constexpr MambaKeys kMambaKeys{.head_size = "mamba_d_head", .expand = "mamba_expand"};
 
-/// Mamba-2's mixers by the keys of granitemoehybrid and bamba.
-void add_mamba_keys(HuggingFaceLayout& layout) {
-  add(layout.members, {{"mamba_n_heads", &StateSpaceConfig::heads, 128},
-                       {"mamba_n_groups", &StateSpaceConfig::groups, 1},
-                       {"mamba_d_state", &StateSpaceConfig::state_size, 256},
-                       {"mamba_d_conv", &StateSpaceConfig::taps, 4},
-                       {"mamba_proj_bias", &StateSpaceConfig::biases, 0},
-                       {"mamba_conv_bias", &StateSpaceConfig::convolution_bias, 1}});
-  add(layout.inert, {"mamba_chunk_size"});
-  add(layout.inert, mamba_extras());
+/// Sizes of Mamba-2's mixers by the keys of granitemoehybrid and bamba.
+void mamba_sizes(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("mamba_n_heads", model.state_space.heads, 128);
+  keys.member("mamba_n_groups", model.state_space.groups, 1);
+  keys.member("mamba_d_state", model.state_space.state_size, 256);
+  keys.member("mamba_d_conv", model.state_space.taps, 4);
+  keys.member("mamba_proj_bias", model.state_space.biases, 0);
+  keys.member("mamba_conv_bias", model.state_space.convolution_bias, 1);
 }
 
-HuggingFaceLayout mamba2_layout() {
-  HuggingFaceLayout layout{
-      .model_type = "mamba2",
-      .architecture = "Mamba2ForCausalLM",
-      .prefix = "backbone.",
-      .members = {{"num_hidden_layers", &ModelConfig::layers},
-                  {"hidden_size", &ModelConfig::width},
-                  {"vocab_size", &ModelConfig::vocabulary},
-                  {"max_position_embeddings", &ModelConfig::context, 1 << 20},
-                  {"layer_norm_epsilon", &ModelConfig::norm_epsilon, 1e-5},
-                  {"tie_word_embeddings", &ModelConfig::tied_head, 0},
-                  {"num_heads", &StateSpaceConfig::heads, 128},
-                  {"n_groups", &StateSpaceConfig::groups, 8},
-                  {"state_size", &StateSpaceConfig::state_size, 128},
-                  {"conv_kernel", &StateSpaceConfig::taps, 4},
-                  {"use_bias", &StateSpaceConfig::biases, 0},
-                  {"use_conv_bias", &StateSpaceConfig::convolution_bias, 1}},
-      .fixed = {silu_key()},
-      .groups = {mamba_keys(
-          {.head_size = "head_dim", .expand = "expand", .missing_head_size = 64})},
-      .written = written_of_mamba,
-      .tied_head = "embeddings.weight"};
-  layout.not_adapted = {"out_proj"};
-  layout.inert = {"chunk_size", "intermediate_size", "rescale_prenorm_residual"};
-  add(layout.inert, mamba_extras());
-  return layout;
+void mamba2_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers);
+  keys.member("hidden_size", model.width);
+  keys.member("vocab_size", model.vocabulary);
+  keys.member("max_position_embeddings", model.context, kAnyLength);
+  keys.member("layer_norm_epsilon", model.norm_epsilon, 1e-5);
+  keys.member("tie_word_embeddings", model.tied_head, 0);
+  keys.member("num_heads", model.state_space.heads, 128);
+  keys.member("n_groups", model.state_space.groups, 8);
+  keys.member("state_size", model.state_space.state_size, 128);
+  keys.member("conv_kernel", model.state_space.taps, 4);
+  keys.member("use_bias", model.state_space.biases, 0);
+  keys.member("use_conv_bias", model.state_space.convolution_bias, 1);
+  if (!keys.fit(model)) return;
+  mamba_keys(keys, model, {.head_size = "head_dim", .expand = "expand", .missing_head_size = 64});
+  keys.inert({"chunk_size", "intermediate_size", "rescale_prenorm_residual"});
+  mamba_extras(keys);
+  silu_key(keys);
+  keys.only_written("initializer_range", model.initializer_range.value_or(0.1));
 }
 
-HuggingFaceLayout granite_hybrid_layout() {
-  HuggingFaceLayout layout = with_attention("granitemoehybrid", "GraniteMoeHybridForCausalLM");
-  add(layout.members, {{"num_key_value_heads", &ModelConfig::key_heads, 0},
-                       {"head_dim", &ModelConfig::head_size, 0},
-                       {"shared_intermediate_size", &ModelConfig::inner_width, 1024},
-                       {"max_position_embeddings", &ModelConfig::context, 2048},
-                       {"rms_norm_eps", &ModelConfig::norm_epsilon, 1e-6}});
-  add(layout.members, scale_members());
-  add_mamba_keys(layout);
-  layout.groups = {rotary_keys({}), position_type_keys(), mixer_keys(MixerKeys::kLayerTypes, 'm'),
-                   mamba_keys(kMambaKeys),
-                   expert_keys({.count = "num_local_experts",
-                                .inner_width = "intermediate_size",
-                                .missing_count = 8,
-                                .missing_chosen = 2,
-                                .missing_inner_width = 11008,
-                                .may_be_none = true})};
-  return layout;
+void granite_hybrid_keys(ConfigKeys& keys, ModelConfig& model) {
+  sizes_with_attention(keys, model);
+  keys.member("num_key_value_heads", model.key_heads, 0);
+  keys.member("head_dim", model.head_size, 0);
+  keys.member("shared_intermediate_size", model.inner_width, 1024);
+  keys.member("max_position_embeddings", model.context, 2048);
+  keys.member("rms_norm_eps", model.norm_epsilon, 1e-6);
+  scale_keys(keys, model);
+  mamba_sizes(keys, model);
+  if (!keys.fit(model)) return;
+  rotary_keys(keys, model, {});
+  position_type_keys(keys, model);
+  mixer_keys(keys, model, MixerKeys::kLayerTypes, 'm');
+  mamba_keys(keys, model, kMambaKeys);
+  expert_keys(keys, model,
+              {.count = "num_local_experts",
+               .inner_width = "intermediate_size",
+               .missing_count = 8,
+               .missing_chosen = 2,
+               .missing_inner_width = 11008,
+               .may_be_none = true});
+  keys.inert({"mamba_chunk_size"});
+  mamba_extras(keys);
+  silu_key(keys);
+  written_of_attention(keys, model);
 }
 
 constexpr double kBambaShare = 0.5;
+
+void bamba_keys(ConfigKeys& keys, ModelConfig& model) {
+  sizes_with_attention(keys, model);
+  keys.nullable("num_key_value_heads", model.key_heads, 8);
+  keys.member("head_dim", model.head_size, 0);
+  keys.member("intermediate_size", model.inner_width, 14336);
+  keys.member("max_position_embeddings", model.context, 262144);
+  keys.member("rms_norm_eps", model.norm_epsilon, 1e-5);
+  keys.member("mlp_bias", model.mlp_bias, 0);
+  mamba_sizes(keys, model);
+  if (!keys.fit(model)) return;
+  rotary_keys(keys, model, {.share = kBambaShare, .share_is_in_parameters = true});
+  mixer_keys(keys, model, MixerKeys::kAttentionLayers, 'm');
+  mamba_keys(keys, model, kMambaKeys);
+  keys.inert({"attn_rotary_emb", "mamba_chunk_size", "z_loss_coefficient"});
+  mamba_extras(keys);
+  silu_key(keys);
+  written_of_attention(keys, model);
+}
 
 std::string bamba_misread(const ModelConfig& model) {
   if (model.rotary_share == kBambaShare) return "";
@@ -155,18 +166,8 @@ std::string bamba_misread(const ModelConfig& model) {
 }
 
 HuggingFaceLayout bamba_layout() {
-  HuggingFaceLayout layout = with_attention("bamba", "BambaForCausalLM");
-  add(layout.members, {{"num_key_value_heads", &ModelConfig::key_heads, 8, true},
-                       {"head_dim", &ModelConfig::head_size, 0},
-                       {"intermediate_size", &ModelConfig::inner_width, 14336},
-                       {"max_position_embeddings", &ModelConfig::context, 262144},
-                       {"rms_norm_eps", &ModelConfig::norm_epsilon, 1e-5},
-                       {"mlp_bias", &ModelConfig::mlp_bias, 0}});
-  add_mamba_keys(layout);
-  layout.groups = {rotary_keys({.share = kBambaShare, .share_is_in_parameters = true}),
-                   mixer_keys(MixerKeys::kAttentionLayers, 'm'), mamba_keys(kMambaKeys)};
+  HuggingFaceLayout layout = with_attention("bamba", "BambaForCausalLM", bamba_keys);
   layout.misread = bamba_misread;
-  add(layout.inert, {"attn_rotary_emb", "z_loss_coefficient"});
   return layout;
 }
 
@@ -183,7 +184,12 @@ ModelFamily mamba2_family() {
                                           .mixer = "mixer",
                                           .mixer_norm = "norm",
                                           .mixer_products = state_space_files},
-                                .layout = mamba2_layout(),
+                                .layout = {.model_type = "mamba2",
+                                           .architecture = "Mamba2ForCausalLM",
+                                           .prefix = "backbone.",
+                                           .keys = mamba2_keys,
+                                           .tied_head = "embeddings.weight",
+                                           .not_adapted = {"out_proj"}},
                                 .presets = mamba_presets()});
 }
 
@@ -207,7 +213,8 @@ ModelFamily granite_hybrid_family() {
                                       .last = "output_linear",
                                       .shared_first = {"../shared_mlp.input_linear"},
                                       .shared_last = "../shared_mlp.output_linear"}},
-       .layout = granite_hybrid_layout(),
+       .layout =
+           with_attention("granitemoehybrid", "GraniteMoeHybridForCausalLM", granite_hybrid_keys),
        .presets = granite_presets()});
 }
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "hybrid_trainer/nn/attention.h"
-#include "src/models/families/family_experts.h"
+#include "src/models/families/decoder_parts.h"
 
 namespace hybrid_trainer {
 
@@ -37,16 +37,16 @@ std::vector<std::string> config_keys(const RotaryDecoder& kind) {
 
 ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given) {
   ModelConfig config = given;
-  if (config.key_heads == 0) config.key_heads = config.heads;
-  if (config.head_size == 0) config.head_size = config.width / config.heads;
+  resolve_attention(config);
   if (has_experts(kind)) {
-    resolve_experts(config.experts, config.width, kind.experts->count, kind.experts->chosen,
-                    kind.experts->rule);
+    const ExpertKeys& missing = kind.experts->keys;
+    resolve_experts(config.experts, config.width,
+                    kind.experts->count > 0 ? kind.experts->count : missing.missing_count,
+                    missing.missing_chosen, kind.experts->rule);
     if (kind.experts->is_clamped && config.experts.gate_limit == 0)
       config.experts.gate_limit = static_cast<double>(kernels::ClampedGate{}.limit);
   }
-  if (config.inner_width == 0 && has_feed_forward(kind))
-    config.inner_width = (8 * config.width + 191) / 192 * 64;
+  if (has_feed_forward(kind)) resolve_inner_width(config);
   if (config.window_layers.empty()) config.window_layers = kind.windows;
   if (kind.window_rope && config.window_rope_theta == 0) config.window_rope_theta = 1e4;
   if ((kind.caps || kind.scales) && config.query_scalar == 0)
@@ -55,26 +55,14 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
   return config;
 }
 
-Attention::Spec attention_of(const RotaryDecoder& kind, const ModelConfig& config,
-                             std::int64_t window, const std::shared_ptr<RotaryTable>& rotary,
-                             const NormSpec& norm) {
-  Attention::Spec attention{
-      .width = config.width,
-      .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
-      .head_size = config.head_size,
-      .biases = config.attention_bias || kind.biased_queries,
-      .output_bias = config.attention_bias,
-      .norms_all_heads = kind.norms_all_heads,
-      .limit = static_cast<float>(config.query_key_value_limit),
-      .rotary = rotary,
-      .sinks = kind.sinks,
-      .files = {.first = {"q_proj", "k_proj", "v_proj"}, .last = "o_proj"}};
-  const double scale = config.query_scalar > 0 ? 1 / std::sqrt(config.query_scalar) : 0;
-  attention.heads.scale = static_cast<float>(scale);
-  attention.heads.cap = static_cast<float>(config.attention_cap);
-  attention.heads.window = window;
-  set_block_pattern(attention, config);
+Attention::Spec rotary_attention(const RotaryDecoder& kind, const ModelConfig& config,
+                                 std::int64_t window, const std::shared_ptr<RotaryTable>& rotary,
+                                 const NormSpec& norm) {
+  Attention::Spec attention = attention_of(config, window, rotary);
+  if (kind.biased_queries) attention.biases = true;
   if (kind.query_key_norm) attention.query_key_norm = norm.of_root_mean_square();
+  attention.norms_all_heads = kind.norms_all_heads;
+  attention.sinks = kind.sinks;
   return attention;
 }
 
@@ -124,8 +112,8 @@ std::map<char, LayerSpec> kinds_of(const RotaryDecoder& kind, const ModelConfig&
   std::map<char, LayerSpec> kinds;
   for (const char letter : {'w', 'a'}) {
     const Attention::Spec attention =
-        letter == 'w' ? attention_of(kind, config, config.window, of_windows, norm)
-                      : attention_of(kind, config, 0, angles, norm);
+        letter == 'w' ? rotary_attention(kind, config, config.window, of_windows, norm)
+                      : rotary_attention(kind, config, 0, angles, norm);
     if (has_feed_forward(kind))
       kinds.emplace(letter, layer_of(kind, attention, feed_forward_of(kind, config)));
     if (has_experts(kind))
@@ -189,17 +177,9 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
 void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
                       std::vector<std::string>& problems) {
   if (config.heads < 1) return;
-  if (config.head_size == 0 && config.width % config.heads != 0) {
-    problems.push_back(concat("model.heads: got ", config.heads,
-                              ", which does not divide model.width ", config.width,
-                              "; give model.head_size"));
-    return;
-  }
+  if (collect_head_size_problem(config, problems)) return;
   const ModelConfig whole = resolved_config(kind, config);
-  if (whole.heads % whole.key_heads != 0) {
-    problems.push_back(concat("model.key_heads: got ", config.key_heads,
-                              ", which does not divide model.heads ", config.heads));
-  }
+  collect_key_head_problem(whole, problems);
   if (whole.head_size < 2 || whole.head_size % 2 != 0) {
     problems.push_back(concat("model.head_size: got ", whole.head_size,
                               ", want an even number: positions rotate pairs of channels"));
@@ -223,59 +203,43 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
     problems.push_back("model.rope_scaling.type: dynamic wants a head_size of at least 4");
 }
 
-HuggingFaceLayout layout_of(const RotaryDecoder& kind) {
-  HuggingFaceLayout layout{
-      .model_type = kind.model_type,
-      .architecture = kind.architecture,
-      .prefix = "model.",
-      .members = {{"num_hidden_layers", &ModelConfig::layers},
-                  {"num_attention_heads", &ModelConfig::heads},
-                  {"hidden_size", &ModelConfig::width},
-                  {"vocab_size", &ModelConfig::vocabulary},
-                  {"max_position_embeddings", &ModelConfig::context, kind.file_context},
-                  {"num_key_value_heads", &ModelConfig::key_heads, kind.file_key_heads, true},
-                  {"rms_norm_eps", &ModelConfig::norm_epsilon, kind.file_epsilon},
-                  {"tie_word_embeddings", &ModelConfig::tied_head,
-                   kind.file_tied_head ? 1.0 : 0.0}},
-      .fixed = {},
-      .groups = {rotary_keys({.theta = kind.file_theta,
-                              .windows_have_own = kind.window_rope,
-                              .wants_scaling = kind.file_wants_scaling})},
-      .written = written_of_attention,
-      .tied_head = "embed_tokens.weight",
-      .ignored = {".rotary_emb.inv_freq"},
-      .tells_windows = kind.window_keys != WindowKeys::kNone,
-      .experts_are_parameters = kind.experts_are_parameters};
-  const auto member = [&](const char* key, auto pointer, double missing) {
-    layout.members.push_back({key, pointer, missing});
-  };
-  member("head_dim", &ModelConfig::head_size, kind.file_head_size);
-  if (has_feed_forward(kind))
-    layout.members.push_back({"intermediate_size", &ModelConfig::inner_width});
-  if (layout.tells_windows) layout.groups.push_back(window_keys(kind.window_keys, kind.windows));
-  if (has_experts(kind)) layout.groups.push_back(expert_keys(kind.experts->keys));
-  if (kind.limits_values)
-    layout.members.push_back({"clip_qkv", &ModelConfig::query_key_value_limit, 0, true});
-  if (kind.scales) add(layout.members, scale_members());
+void rotary_decoder_keys(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers);
+  keys.member("num_attention_heads", model.heads);
+  keys.member("hidden_size", model.width);
+  keys.member("vocab_size", model.vocabulary);
+  keys.member("max_position_embeddings", model.context, kind.file_context);
+  keys.nullable("num_key_value_heads", model.key_heads, kind.file_key_heads);
+  keys.member("rms_norm_eps", model.norm_epsilon, kind.file_epsilon);
+  keys.member("tie_word_embeddings", model.tied_head, kind.file_tied_head);
+  keys.member("head_dim", model.head_size, kind.file_head_size);
+  if (has_feed_forward(kind)) keys.member("intermediate_size", model.inner_width);
+  if (kind.limits_values) keys.nullable("clip_qkv", model.query_key_value_limit, 0);
+  if (kind.scales) scale_keys(keys, model);
   if (kind.attention_bias)
-    member("attention_bias", &ModelConfig::attention_bias, kind.file_attention_bias ? 1 : 0);
-  if (kind.mlp_bias) member("mlp_bias", &ModelConfig::mlp_bias, 0);
-  if (kind.gate == kernels::Gate::kGelu) {
-    layout.fixed = {{"hidden_activation", {std::string("gelu_pytorch_tanh")}},
-                    {"hidden_act", {std::string("gelu_pytorch_tanh")}}};
-  } else {
-    layout.fixed = {silu_key()};
-  }
-  if (has_experts(kind) && kind.biased_queries) layout.fixed.push_back({"qkv_bias", {true}});
+    keys.member("attention_bias", model.attention_bias, kind.file_attention_bias);
+  if (kind.mlp_bias) keys.member("mlp_bias", model.mlp_bias, 0);
   if (kind.caps) {
-    const bool second = !kind.window_rope;
-    member("query_pre_attn_scalar", &ModelConfig::query_scalar, 256);
-    layout.members.push_back(
-        {"attn_logit_softcapping", &ModelConfig::attention_cap, second ? 50.0 : 0.0, true});
-    layout.members.push_back(
-        {"final_logit_softcapping", &ModelConfig::logit_cap, second ? 30.0 : 0.0, true});
+    keys.member("query_pre_attn_scalar", model.query_scalar, 256);
+    keys.nullable("attn_logit_softcapping", model.attention_cap, kind.file_attention_cap);
+    keys.nullable("final_logit_softcapping", model.logit_cap, kind.file_logit_cap);
   }
-  return layout;
+  if (!keys.fit(model)) return;
+  rotary_keys(keys, model,
+              {.theta = kind.file_theta,
+               .windows_have_own = kind.window_rope,
+               .wants_scaling = kind.file_wants_scaling});
+  if (kind.window_keys != WindowKeys::kNone)
+    window_keys(keys, model, kind.window_keys, kind.windows);
+  if (has_experts(kind)) expert_keys(keys, model, kind.experts->keys);
+  if (kind.gate == kernels::Gate::kGelu) {
+    for (const char* key : {"hidden_activation", "hidden_act"})
+      keys.fixed(key, {"gelu_pytorch_tanh"});
+  } else {
+    silu_key(keys);
+  }
+  if (has_experts(kind) && kind.biased_queries) keys.fixed("qkv_bias", {true});
+  written_of_attention(keys, model);
 }
 
 }  // namespace
@@ -295,7 +259,18 @@ ModelFamily rotary_decoder_family(const RotaryDecoder& kind) {
                 return std::make_unique<Decoder>(config, spec, seed, stream);
               },
           .presets = kind.presets,
-          .hugging_face = layout_of(kind)};
+          .hugging_face = {.model_type = kind.model_type,
+                           .architecture = kind.architecture,
+                           .prefix = "model.",
+                           .keys =
+                               [kind](ConfigKeys& keys, ModelConfig& model) {
+                                 rotary_decoder_keys(kind, keys, model);
+                               },
+                           .tied_head = "embed_tokens.weight",
+                           .ignored = {".rotary_emb.inv_freq"},
+                           .tells_windows = kind.window_keys != WindowKeys::kNone,
+                           .experts_are_parameters = kind.experts_are_parameters},
+          .gguf = kind.gguf};
 }
 
 }  // namespace hybrid_trainer

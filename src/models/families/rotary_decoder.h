@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 /// The experts of a family that has some in place of the feed-forward branch.
 struct FamilyExperts {
-  std::int64_t count = 0, chosen = 0;  // where the config leaves them out
+  std::int64_t count = 0;  // where the config leaves it out; 0: as where config.json does
   const char* rule = kSoftmaxOfChosenRule;
   const char* module = "mlp";  // in files
   ExpertMixture::Files files{};
@@ -43,11 +43,12 @@ struct RotaryDecoder {
   bool attention_bias = false, mlp_bias = false;  // keys that it has
   // What a missing key of config.json means: 0 follows from the others.
   double file_key_heads = 0, file_head_size = 0, file_context = 0, file_theta = 1e4,
-         file_epsilon = 1e-6;
+         file_epsilon = 1e-6, file_attention_cap = 0, file_logit_cap = 0;
   bool file_tied_head = false, file_attention_bias = false, file_wants_scaling = false;
   WindowKeys window_keys = WindowKeys::kNone;
   bool experts_are_parameters = false;  // see HuggingFaceLayout
   std::vector<ModelPreset> presets{};
+  GgufLayout gguf{};
 };
 
 /// The registry's row.

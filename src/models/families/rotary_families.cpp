@@ -53,19 +53,22 @@ RotaryDecoder gemma(const char* name, const char* title, const char* architectur
           .file_key_heads = 4,
           .file_head_size = 256,
           .file_tied_head = true,
-          .window_keys = WindowKeys::kLayerTypes};
+          .window_keys = WindowKeys::kLayerTypes,
+          .gguf = {.architecture = name}};
 }
 
 }  // namespace
 
 ModelFamily llama_family() {
-  return rotary_decoder_family({.name = "llama",
-                                .title = "Llama",
-                                .architecture = "LlamaForCausalLM",
-                                .attention_bias = true,
-                                .mlp_bias = true,
-                                .file_context = 2048,
-                                .presets = llama_presets()});
+  return rotary_decoder_family(
+      {.name = "llama",
+       .title = "Llama",
+       .architecture = "LlamaForCausalLM",
+       .attention_bias = true,
+       .mlp_bias = true,
+       .file_context = 2048,
+       .presets = llama_presets(),
+       .gguf = {.architecture = "llama", .pairs_rows = true, .may_have_biases = true}});
 }
 
 ModelFamily mistral_family() {
@@ -75,7 +78,8 @@ ModelFamily mistral_family() {
                                 .windows = "w",
                                 .file_key_heads = 8,
                                 .file_context = 131072,
-                                .window_keys = WindowKeys::kAll});
+                                .window_keys = WindowKeys::kAll,
+                                .gguf = {.architecture = "llama", .pairs_rows = true}});
 }
 
 ModelFamily qwen2_family() {
@@ -86,7 +90,8 @@ ModelFamily qwen2_family() {
                                 .windows = "w",
                                 .file_key_heads = 32,
                                 .file_context = 32768,
-                                .window_keys = WindowKeys::kFromLayer});
+                                .window_keys = WindowKeys::kFromLayer,
+                                .gguf = {.architecture = "qwen2"}});
 }
 
 ModelFamily qwen3_family() {
@@ -100,13 +105,17 @@ ModelFamily qwen3_family() {
                                 .file_head_size = 128,
                                 .file_context = 32768,
                                 .window_keys = WindowKeys::kFromLayer,
-                                .presets = qwen3_presets()});
+                                .presets = qwen3_presets(),
+                                .gguf = {.architecture = "qwen3"}});
 }
 
 ModelFamily gemma2_family() {
   RotaryDecoder kind = gemma("gemma2", "Gemma 2", "Gemma2ForCausalLM");
   kind.windows = "wa";
   kind.file_context = 8192;
+  kind.file_attention_cap = 50;
+  kind.file_logit_cap = 30;
+  kind.gguf.gemma = {.layers_of_27b = 46, .window_period = 2, .always_caps = true};
   return rotary_decoder_family(kind);
 }
 
@@ -119,6 +128,7 @@ ModelFamily gemma3_family() {
   kind.window_keys = WindowKeys::kPeriod;
   kind.file_context = 131072;
   kind.file_theta = 1e6;
+  kind.gguf.gemma = {.layers_of_27b = 62, .window_period = 6};
   return rotary_decoder_family(kind);
 }
 

@@ -56,7 +56,9 @@ ModelFamily series_family() {
           .make = series_make,
           .presets = {{"series-tiny", tiny, 32, tiny.context, "adamw", 2e-3, 0}},
           .is_of_language = false,
+          .purpose = {.task = ""},
           .data = "TABLE",
+          .fine_tuning = {.layout = ""},
           .adapted_parts = {"kinematics.layers.*"},
           .with_depth = with_layers};
 }

@@ -219,7 +219,9 @@ ModelFamily trident_family() {
           .make = trident_make,
           .presets = trident_presets(),
           .is_of_language = false,
+          .purpose = {.task = ""},
           .data = "",
+          .fine_tuning = {.layout = ""},
           .adapted_parts = {"vision.*.layers.*", "kinematics.layers.*", "fusion.layers.*",
                             "events.layers.*"},
           .with_depth =

@@ -183,7 +183,7 @@ void read_labels(ConfigReader& reader, ModelConfig& model) {
 
 /// image_size and patch_size, each a number or two equal ones, and the classes by id2label; without it they
 /// are called LABEL_0 and so on, num_labels of them or two, as transformers does.
-void vit_read(ConfigReader& reader, ModelConfig& model) {
+void read_pictures(ConfigReader& reader, ModelConfig& model) {
   read_side(reader, model.vision.image_size, "image_size", kImageSize);
   read_side(reader, model.vision.patch_size, "patch_size", kPatchSize);
   read_labels(reader, model);
@@ -193,7 +193,7 @@ void vit_read(ConfigReader& reader, ModelConfig& model) {
     reader.refuse("problem_type", *problem, concat('"', kOneOfAll, "\" or no such key"));
 }
 
-void vit_write(json::object& config, const ModelConfig& model) {
+void write_pictures(json::object& config, const ModelConfig& model) {
   config["image_size"] = model.vision.image_size;
   config["patch_size"] = model.vision.patch_size;
   json::object names, numbers;
@@ -205,33 +205,25 @@ void vit_write(json::object& config, const ModelConfig& model) {
   config["label2id"] = std::move(numbers);
 }
 
-using Fixed = HuggingFaceLayout::Fixed;
-
-std::vector<Fixed> vit_written_keys(const ModelConfig& config) {
-  return {{"hidden_dropout_prob", {0.0}},
-          {"attention_probs_dropout_prob", {0.0}},
-          {"initializer_range", {config.initializer_range.value_or(0.02)}}};
-}
-
-HuggingFaceLayout vit_hugging_face() {
-  return {.model_type = "vit",
-          .architecture = "ViTForImageClassification",
-          .prefix = "vit.",
-          .members = {{"num_hidden_layers", &ModelConfig::layers, 12},
-                      {"num_attention_heads", &ModelConfig::heads, 12},
-                      {"hidden_size", &ModelConfig::width, 768},
-                      {"intermediate_size", &ModelConfig::inner_width, 3072},
-                      {"layer_norm_eps", &ModelConfig::norm_epsilon, 1e-12}},
-          .fixed = {{"hidden_act", {std::string("gelu")}},
-                    {"num_channels", {kImageColors}},
-                    {"qkv_bias", {true}}},
-          .groups = {{vit_read, vit_write}},
-          .written = vit_written_keys,
-          .tied_head = "",
-          // Of a model without a head, and of one that fills in masked patches.
-          .ignored = {"pooler.dense.weight", "pooler.dense.bias", "embeddings.mask_token"},
-          .inert = {"encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings"},
-          .classifier = "classifier."};
+void vit_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers, 12);
+  keys.member("num_attention_heads", model.heads, 12);
+  keys.member("hidden_size", model.width, 768);
+  keys.member("intermediate_size", model.inner_width, 3072);
+  keys.member("layer_norm_eps", model.norm_epsilon, 1e-12);
+  if (!keys.fit(model)) return;
+  if (ConfigReader* const reader = keys.reader()) {
+    read_pictures(*reader, model);
+  } else {
+    write_pictures(keys.written(), model);
+  }
+  keys.inert({"encoder_stride", "pooler_act", "pooler_output_size", "tie_word_embeddings"});
+  keys.fixed("hidden_act", {"gelu"});
+  keys.fixed("num_channels", {kImageColors});
+  keys.fixed("qkv_bias", {true});
+  keys.only_written("hidden_dropout_prob", 0.0);
+  keys.only_written("attention_probs_dropout_prob", 0.0);
+  keys.only_written("initializer_range", model.initializer_range.value_or(0.02));
 }
 
 }  // namespace
@@ -244,11 +236,19 @@ ModelFamily vit_family() {
           .resolved = vit_resolved,
           .make = vit_make,
           .presets = vit_presets(),
-          .hugging_face = vit_hugging_face(),
+          .hugging_face = {.model_type = "vit",
+                           .architecture = "ViTForImageClassification",
+                           .prefix = "vit.",
+                           .keys = vit_keys,
+                           .tied_head = "",
+                           // Of a model without a head, and of one that fills in masked patches.
+                           .ignored = {"pooler.dense.weight", "pooler.dense.bias",
+                                       "embeddings.mask_token"},
+                           .classifier = "classifier."},
           .is_of_language = false,
-          .purpose = {"image-classification", "A model of pictures"},
+          .purpose = {"image-classification", "A model of pictures", ""},
           .data = "EXAMPLES",
-          .fine_tuning = {.batch_size = 16, .learning_rate = 5e-5},
+          .fine_tuning = {.layout = "", .batch_size = 16, .learning_rate = 5e-5},
           .adapted_parts = {"encoder.*"},
           .frozen_parts = {"embeddings.*"},
           .with_depth = with_layers};

@@ -1,4 +1,4 @@
-
+#include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/nn/convolution.h"
 #include "src/models/families/families.h"
 #include "src/models/sequence_to_sequence.h"
@@ -9,9 +9,11 @@ namespace {
 
 /// Whisper's encoder of sound: its stem, blocks of residual branches, and a norm. Its batches have
 /// "features", (B, 2·context, bands) f32.
-class SpeechEncoder final : public BlockEncoder {
+class SpeechEncoder final : public SourceEncoder {
  public:
-  SpeechEncoder(const Spec& spec, const Stream& stream);
+  SpeechEncoder(const Spec& spec, const Stream& stream)
+      : SourceEncoder(spec, stream),
+        stem_(spec.sizes.features, spec.sizes.context, spec.residual.width, stream) {}
 
   std::vector<NamedTensor> empty_sources(std::int64_t count, const Stream& stream) const override {
     return {{"features", Tensor::zeros({count, 2 * sizes().context, sizes().features}, DType::kF32,
@@ -22,8 +24,10 @@ class SpeechEncoder final : public BlockEncoder {
   Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) override {
     return stem_.forward(batch.at("features"), tape, stream);
   }
-  void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
-                      const Stream& stream) override;
+  void begin_backward(const Batch&, const Tensor& dx, ActivationTape& tape,
+                      const Stream& stream) override {
+    stem_.backward(dx, tape, stream);
+  }
   void initialize_begin(const FirstDeviations& deviations, std::uint64_t seed,
                         const Stream& stream) override {
     stem_.initialize(deviations, seed, stream);
@@ -37,18 +41,6 @@ class SpeechEncoder final : public BlockEncoder {
   }
   SpeechStem stem_;
 };
-
-SpeechEncoder::SpeechEncoder(const Spec& spec, const Stream& stream)
-    : BlockEncoder(spec, stream),
-      stem_(spec.sizes.features, spec.sizes.context, spec.residual.width, stream) {
-  set_final_norm(make_norm({"encoder.ln_f", "encoder.layer_norm"}, spec.residual.width,
-                           spec.residual.norm, stream));
-}
-
-void SpeechEncoder::begin_backward(const Batch&, const Tensor& dx, ActivationTape& tape,
-                                   const Stream& stream) {
-  stem_.backward(dx, tape, stream);
-}
 
 constexpr std::int64_t kWhisperVocabulary = 51865;
 
@@ -67,13 +59,15 @@ std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint
                    .files = {.layers = "decoder.layers",
                              .tokens = "decoder.embed_tokens",
                              .positions = "decoder.embed_positions",
-                             .final_norm = "decoder.layer_norm"}};
-  const auto make_encoder = [&](const std::shared_ptr<Parameter>&) {
+                             .final_norm = "decoder.layer_norm"},
+                   .source = source};
+  spec.make_encoder = [&](const std::shared_ptr<Parameter>&) {
     return std::make_unique<SpeechEncoder>(
-        SpeechEncoder::Spec{config.encoder, residual, sequence_encoder_layer(config, kKeyBias)},
+        SpeechEncoder::Spec{config.encoder, residual, sequence_encoder_layer(config, kKeyBias),
+                            ModuleName("encoder.ln_f", "encoder.layer_norm")},
         stream);
   };
-  return std::make_unique<SequenceToSequence>(config, spec, make_encoder, source, seed, stream);
+  return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
 ModelConfig whisper_resolved(const ModelConfig& given) {
@@ -104,32 +98,24 @@ std::vector<ModelPreset> whisper_presets() {
           {"whisper-small", shape(12, 12, 768), 4, 448, "adamw", 1e-5, kWhisperVocabulary}};
 }
 
-using Fixed = HuggingFaceLayout::Fixed;
-
-std::vector<Fixed> whisper_written_keys(const ModelConfig& config) {
-  return sequence_written_keys(config);
-}
-
-HuggingFaceLayout whisper_hugging_face() {
-  return {.model_type = "whisper",
-          .architecture = "WhisperForConditionalGeneration",
-          .prefix = "model.",
-          .members = sequence_members({{"max_target_positions", &ModelConfig::context, 448}},
-                                      {{"max_source_positions", &EncoderConfig::context, 1500},
-                                       {"num_mel_bins", &EncoderConfig::features, 80}}),
-          .fixed = {{"activation_function", {std::string("gelu")}},
-                    {"scale_embedding", {false}},
-                    {"use_weighted_layer_sum", {false}},
-                    {"is_encoder_decoder", {true}},
-                    {"tie_word_embeddings", {true}}},
-          .written = whisper_written_keys,
-          .tied_head = "decoder.embed_tokens.weight",
-          .ignored = {"proj_out.weight"},
-          .inert = {"apply_spec_augment", "begin_suppress_tokens", "classifier_proj_size",
-                    "decoder_start_token_id", "forced_decoder_ids", "mask_feature_length",
-                    "mask_feature_min_masks", "mask_feature_prob", "mask_time_length",
-                    "mask_time_min_masks", "mask_time_prob", "max_length", "median_filter_width",
-                    "suppress_tokens"}};
+void whisper_keys(ConfigKeys& keys, ModelConfig& model) {
+  sequence_decoder_keys(keys, model);
+  keys.member("max_target_positions", model.context, 448);
+  sequence_encoder_keys(keys, model);
+  keys.member("max_source_positions", model.encoder.context, 1500);
+  keys.member("num_mel_bins", model.encoder.features, 80);
+  if (!keys.fit(model)) return;
+  keys.inert({"apply_spec_augment", "begin_suppress_tokens", "classifier_proj_size",
+              "decoder_start_token_id", "forced_decoder_ids", "mask_feature_length",
+              "mask_feature_min_masks", "mask_feature_prob", "mask_time_length",
+              "mask_time_min_masks", "mask_time_prob", "max_length", "median_filter_width",
+              "suppress_tokens"});
+  keys.fixed("activation_function", {"gelu"});
+  keys.fixed("scale_embedding", {false});
+  keys.fixed("use_weighted_layer_sum", {false});
+  keys.fixed("is_encoder_decoder", {true});
+  keys.fixed("tie_word_embeddings", {true});
+  sequence_written_keys(keys, model);
 }
 
 }  // namespace
@@ -142,7 +128,12 @@ ModelFamily whisper_family() {
           .resolved = whisper_resolved,
           .make = whisper_make,
           .presets = whisper_presets(),
-          .hugging_face = whisper_hugging_face(),
+          .hugging_face = {.model_type = "whisper",
+                           .architecture = "WhisperForConditionalGeneration",
+                           .prefix = "model.",
+                           .keys = whisper_keys,
+                           .tied_head = "decoder.embed_tokens.weight",
+                           .ignored = {"proj_out.weight"}},
           .purpose = {"automatic-speech-recognition", "A model of speech", ""},
           .fine_tuning = {.layout = "apart", .learning_rate = 1e-5}};
 }

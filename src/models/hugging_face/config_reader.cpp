@@ -10,9 +10,11 @@ namespace hybrid_trainer {
 
 namespace json = boost::json;
 
-json::value json_of(const HuggingFaceLayout::Value& value) {
+json::value json_of(const ConfigValue& value) {
   return std::visit([](const auto& held) { return json::value(held); }, value);
 }
+
+std::string first_key(std::string_view keys) { return std::string(keys.substr(0, keys.find('|'))); }
 
 const json::value* ConfigReader::find(const std::string& keys) {
   const std::size_t bar = keys.find('|');
@@ -30,19 +32,13 @@ const json::object* ConfigReader::find_object(const std::string& key) {
   return value->if_object();
 }
 
-void ConfigReader::expect(const HuggingFaceLayout::Fixed& key) {
-  const json::value* value = find(key.key);
+void ConfigReader::expect(const std::string& key, const std::vector<ConfigValue>& values) {
+  const json::value* value = find(key);
   if (value == nullptr) return;
-  for (const auto& allowed : key.values) {
+  for (const ConfigValue& allowed : values) {
     if (*value == json_of(allowed)) return;
   }
-  refuse(key.key, *value, json_line(json_of(key.values.front())));
-}
-
-void ConfigReader::expect_derived(const HuggingFaceLayout::Fixed& key) {
-  const json::value* value = find(key.key);
-  if (value == nullptr || *value == json_of(key.values.front())) return;
-  refuse(key.key, *value, "null or " + json_line(json_of(key.values.front())));
+  refuse(key, *value, json_line(json_of(values.front())));
 }
 
 void ConfigReader::sort_unread(ForeignFile file) {

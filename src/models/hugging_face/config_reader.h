@@ -1,15 +1,16 @@
 #pragma once
 
 #include <boost/json.hpp>
-#include <string>
-#include <vector>
 
-#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/models/config_keys.h"
 #include "src/files/foreign_files.h"
 
 namespace hybrid_trainer {
 
-boost::json::value json_of(const HuggingFaceLayout::Value& value);
+boost::json::value json_of(const ConfigValue& value);
+/// The first of several keys with '|' between.
+std::string first_key(std::string_view keys);
 
 /// A config.json, or an object in it, with all its problems collected. Every key that is asked for is
 /// known from then on.
@@ -38,9 +39,8 @@ class ConfigReader {
     const boost::json::value* value = object_.if_contains(key);
     read(to, key, value != nullptr && value->is_null() ? 0 : missing);
   }
-  void expect(const HuggingFaceLayout::Fixed& key);
-  /// Absent, null, or the value that follows from the sizes.
-  void expect_derived(const HuggingFaceLayout::Fixed& key);
+  /// Refuses all values but these; an absent key is accepted.
+  void expect(const std::string& key, const std::vector<ConfigValue>& values);
   /// The value under the first of the keys that is there and not JSON's null, or null: a null is as
   /// absent to everything but read_nullable.
   const boost::json::value* find(const std::string& keys);

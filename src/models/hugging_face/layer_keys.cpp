@@ -123,11 +123,6 @@ void write_mixer_keys(json::object& config, const ModelConfig& model, MixerKeys 
   config[kIndices] = indices;
 }
 
-void read_mamba_keys(ConfigReader& reader, ModelConfig& model, const MambaKeys& keys) {
-  read_head_size(reader, model, keys);
-  read_step_limits(reader, model.state_space);
-}
-
 void write_mamba_keys(json::object& config, const ModelConfig& model, const MambaKeys& keys) {
   const StateSpaceConfig& sizes = model.state_space;
   const std::int64_t channels = sizes.heads * sizes.head_size;
@@ -152,8 +147,6 @@ constexpr const char* kPlainLayers = "mlp_only_layers";
 constexpr const char* kSparseStep = "decoder_sparse_step";
 constexpr double kSharpness = 1.702;  // of kernels::ClampedGate
 constexpr const char* kNoise = "router_jitter_noise";
-
-std::string first_of(std::string_view keys) { return std::string(keys.substr(0, keys.find('|'))); }
 
 bool is_zero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
@@ -189,11 +182,17 @@ void check_names_agree(ConfigReader& reader, const std::string& keys) {
                   concat("as ", keys.substr(0, bar), " says, ", json_line(*one).substr(0, 60)));
 }
 
-void read_rule(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& keys) {
-  bool sums_to_one = true;
-  if (!keys.sums_to_one.empty())
-    reader.read(sums_to_one, std::string(keys.sums_to_one), keys.missing_sums_to_one ? 1 : 0);
-  experts.rule = sums_to_one ? kSoftmaxOfChosenRule : kSoftmaxRule;
+/// The rule by whether the weights of the chosen experts add up to 1.
+void rule_key(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) {
+  std::string& rule = model.experts.rule;
+  bool sums_to_one = keys.reader() != nullptr || rule == kSoftmaxOfChosenRule;
+  if (keys.reader() == nullptr &&
+      (rule == kSigmoidRule || (names.sums_to_one.empty() && !sums_to_one)))
+    throw DataError(concat("a folder of a ", model.family,
+                           " model cannot tell of model.experts.rule=", rule,
+                           ": whoever reads it would weigh experts otherwise"));
+  if (!names.sums_to_one.empty()) keys.member(names.sums_to_one, sums_to_one, 0);
+  if (keys.reader() != nullptr) rule = sums_to_one ? kSoftmaxOfChosenRule : kSoftmaxRule;
 }
 
 void read_layers(ConfigReader& reader, ModelConfig& model) {
@@ -213,33 +212,21 @@ void read_balance(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys&
   experts.balance_loss = is_wanted ? factor : 0;
 }
 
-void read_experts(ConfigReader& reader, ModelConfig& model, const ExpertKeys& keys) {
-  ExpertConfig& experts = model.experts;
-  reader.read(experts.count, std::string(keys.count), keys.missing_count);
-  check_names_agree(reader, std::string(keys.count));
-  reader.read(experts.chosen, kChosen, keys.missing_chosen);
-  if (experts.chosen > experts.count)
-    reader.problem(concat(kChosen, ": got ", experts.chosen, ", want at most ",
-                          first_of(keys.count), ", ", experts.count));
-  reader.read(experts.inner_width, std::string(keys.inner_width), keys.missing_inner_width);
-  if (!keys.shared_width.empty()) {
-    const std::string shared(keys.shared_width);
-    const json::value* width = reader.find(shared);
-    if (width == nullptr || !is_zero(*width))  // which means none
-      reader.read(experts.shared_width, shared, 5632);
-  }
-  read_rule(reader, experts, keys);
-  if (!keys.gate_limit.empty()) {
-    reader.read(experts.gate_limit, std::string(keys.gate_limit), 7);
-    reader.expect({"swiglu_alpha", {kSharpness}});
-    check_names_agree(reader, concat(kChosen, "|experts_per_token"));
-    for (const char* key : {"experts_per_token", "initial_context_length"}) reader.know(key);
-  }
-  if (keys.has_dense_layers) read_layers(reader, model);
-  read_balance(reader, experts, keys);
-  const json::value* noise = reader.find(kNoise);
-  if (noise != nullptr && !is_zero(*noise))
-    reader.refuse(kNoise, *noise, "0: noise on what routers read is not supported");
+/// Keys that change what is computed, of a file that has experts.
+void read_limits(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& names) {
+  if (names.gate_limit.empty()) return;
+  reader.read(experts.gate_limit, names.gate_limit, 7);
+  reader.expect("swiglu_alpha", {kSharpness});
+  check_names_agree(reader, concat(kChosen, "|experts_per_token"));
+  for (const char* key : {"experts_per_token", "initial_context_length"}) reader.know(key);
+}
+
+void write_layers(json::object& config, const ModelConfig& model) {
+  json::array plain;
+  for (std::int64_t i = 0; i < model.layers; ++i)
+    if (!has_experts(model.experts, i)) plain.emplace_back(i);
+  config[kPlainLayers] = plain;
+  config[kSparseStep] = 1;
 }
 
 /// Unless the folder is dense, or all its layers are.
@@ -254,88 +241,76 @@ void refuse_experts(ConfigReader& reader, std::int64_t layers, const std::string
                         ", want 0: mixtures of experts of this family are not read"));
 }
 
-void read_expert_keys(ConfigReader& reader, ModelConfig& model, const ExpertKeys& keys) {
-  const json::value* count = reader.find(std::string(keys.count));
-  if (keys.may_be_none && count != nullptr && is_zero(*count)) {
-    for (const std::string& key : {std::string(keys.inner_width), std::string(kChosen),
-                                   std::string(kBalance), std::string(kWantsBalance)})
-      reader.know(key);
-    return;
-  }
-  read_experts(reader, model, keys);
+}  // namespace
+
+void mixer_keys(ConfigKeys& keys, ModelConfig& model, MixerKeys mixers, char mixer) {
+  if (ConfigReader* const reader = keys.reader())
+    return read_mixer_keys(*reader, model, mixers, mixer);
+  write_mixer_keys(keys.written(), model, mixers);
 }
 
-void write_expert_keys(json::object& config, const ModelConfig& model, const ExpertKeys& keys) {
-  const ExpertConfig& experts = model.experts;
-  config[first_of(keys.count)] = experts.count;
-  if (experts.count == 0) return;
-  const bool sums_to_one = experts.rule == kSoftmaxOfChosenRule;
-  if (experts.rule == kSigmoidRule || (keys.sums_to_one.empty() && !sums_to_one))
-    throw DataError(concat("a folder of a ", model.family,
-                           " model cannot tell of model.experts.rule=", experts.rule,
-                           ": whoever reads it would weigh experts otherwise"));
-  config[kChosen] = experts.chosen;
-  config[keys.inner_width] = experts.inner_width;
-  if (!keys.shared_width.empty()) config[keys.shared_width] = experts.shared_width;
-  if (!keys.sums_to_one.empty()) config[keys.sums_to_one] = sums_to_one;
-  if (!keys.gate_limit.empty()) config[keys.gate_limit] = experts.gate_limit;
-  if (keys.has_dense_layers) {
-    json::array plain;
-    for (std::int64_t i = 0; i < model.layers; ++i)
-      if (!has_experts(experts, i)) plain.emplace_back(i);
-    config[kPlainLayers] = plain;
-    config[kSparseStep] = 1;
+void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba) {
+  ConfigReader* const reader = keys.reader();
+  if (reader == nullptr) return write_mamba_keys(keys.written(), model, mamba);
+  read_head_size(*reader, model, mamba);
+  read_step_limits(*reader, model.state_space);
+}
+
+void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) {
+  ExpertConfig& experts = model.experts;
+  ConfigReader* const reader = keys.reader();
+  const auto is_zero_in_file = [&](const std::string& key) {
+    const json::value* value = reader == nullptr ? nullptr : reader->find(key);
+    return value != nullptr && is_zero(*value);
+  };
+  if (names.may_be_none && is_zero_in_file(names.count))
+    return keys.inert({names.inner_width, kChosen, kBalance, kWantsBalance});
+  keys.member(names.count, experts.count, names.missing_count);
+  if (reader == nullptr && experts.count == 0) return;
+  if (reader != nullptr) check_names_agree(*reader, names.count);
+  keys.member(kChosen, experts.chosen, names.missing_chosen);
+  if (reader != nullptr && experts.chosen > experts.count)
+    reader->problem(concat(kChosen, ": got ", experts.chosen, ", want at most ",
+                           first_key(names.count), ", ", experts.count));
+  keys.member(names.inner_width, experts.inner_width, names.missing_inner_width);
+  if (!names.shared_width.empty() && !is_zero_in_file(names.shared_width))
+    keys.member(names.shared_width, experts.shared_width, 5632);
+  rule_key(keys, model, names);
+  if (reader != nullptr) {
+    read_limits(*reader, experts, names);
+    if (names.has_dense_layers) read_layers(*reader, model);
+    read_balance(*reader, experts, names);
+    const json::value* noise = reader->find(kNoise);
+    if (noise != nullptr && !is_zero(*noise))
+      reader->refuse(kNoise, *noise, "0: noise on what routers read is not supported");
+    return;
   }
-  config[kBalance] = experts.balance_loss > 0 ? experts.balance_loss : keys.missing_balance;
+  json::object& config = keys.written();
+  if (!names.gate_limit.empty()) config[names.gate_limit] = experts.gate_limit;
+  if (names.has_dense_layers) write_layers(config, model);
+  config[kBalance] = experts.balance_loss > 0 ? experts.balance_loss : names.missing_balance;
   config[kWantsBalance] = experts.balance_loss > 0;
 }
 
-}  // namespace
-
-KeyGroup mixer_keys(MixerKeys keys, char mixer) {
-  return {[=](ConfigReader& reader, ModelConfig& model) {
-            read_mixer_keys(reader, model, keys, mixer);
-          },
-          [=](json::object& config, const ModelConfig& model) {
-            write_mixer_keys(config, model, keys);
-          }};
+void no_expert_keys(ConfigKeys& keys, const ModelConfig& model, const std::string& count,
+                    double missing_count) {
+  if (ConfigReader* const reader = keys.reader())
+    return refuse_experts(*reader, model.layers, count, missing_count);
+  keys.written()[count] = 0;
 }
 
-KeyGroup mamba_keys(const MambaKeys& keys) {
-  return {[=](ConfigReader& reader, ModelConfig& model) { read_mamba_keys(reader, model, keys); },
-          [=](json::object& config, const ModelConfig& model) {
-            write_mamba_keys(config, model, keys);
-          }};
+void scale_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("embedding_multiplier", model.embedding_scale, 1);
+  keys.member("residual_multiplier", model.residual_scale, 1);
+  keys.reciprocal("logits_scaling", model.logit_scale);
+  keys.reciprocal_root("attention_multiplier", model.query_scalar);
 }
 
-KeyGroup expert_keys(const ExpertKeys& keys) {
-  return {[=](ConfigReader& reader, ModelConfig& model) { read_expert_keys(reader, model, keys); },
-          [=](json::object& config, const ModelConfig& model) {
-            write_expert_keys(config, model, keys);
-          }};
+void written_of_attention(ConfigKeys& keys, const ModelConfig& model) {
+  keys.only_written("initializer_range", model.initializer_range.value_or(0.02));
+  keys.only_written("attention_dropout", 0.0);
 }
 
-KeyGroup no_expert_keys(const std::string& count, double missing_count) {
-  return {[=](ConfigReader& reader, ModelConfig& model) {
-            refuse_experts(reader, model.layers, count, missing_count);
-          },
-          [=](json::object& config, const ModelConfig&) { config[count] = 0; }};
-}
-
-std::vector<HuggingFaceLayout::Member> scale_members() {
-  return {{"embedding_multiplier", &ModelConfig::embedding_scale, 1},
-          {"residual_multiplier", &ModelConfig::residual_scale, 1},
-          {"logits_scaling", &ModelConfig::logit_scale, 1, false, KeyUnit::kReciprocal},
-          {"attention_multiplier", &ModelConfig::query_scalar, 1, false, KeyUnit::kReciprocalRoot}};
-}
-
-std::vector<HuggingFaceLayout::Fixed> written_of_attention(const ModelConfig& model) {
-  return {{"initializer_range", {model.initializer_range.value_or(0.02)}},
-          {"attention_dropout", {0.0}}};
-}
-
-HuggingFaceLayout::Fixed silu_key() {
-  return {"hidden_act", {std::string("silu"), std::string("swish")}};
-}
+void silu_key(ConfigKeys& keys) { keys.fixed("hidden_act", {"silu", "swish"}); }
 
 }  // namespace hybrid_trainer

@@ -1,11 +1,11 @@
 #pragma once
 
-#include "hybrid_trainer/models/model_family.h"
+#include "hybrid_trainer/models/config_keys.h"
 
 namespace hybrid_trainer {
 
-/// Groups of keys of config.json that families share. A family lists those that it has in its layout.
-using KeyGroup = HuggingFaceLayout::KeyGroup;
+/// Groups of keys of config.json that families share. A family calls those that it has, after
+/// ConfigKeys::fit.
 
 /// How heads rotate: rope_theta and rope_scaling of transformers 4, which are written and which 5 reads as
 /// well, or rope_parameters of 5.
@@ -16,10 +16,10 @@ struct RotaryKeys {
   bool share_is_in_parameters = false;  // outside rope_parameters that key means nothing
   bool wants_scaling = false;  // without rope_scaling transformers scales angles, which is refused
 };
-KeyGroup rotary_keys(const RotaryKeys& keys);
+void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary);
 
 /// position_embedding_type: heads rotate if it is "rope".
-KeyGroup position_type_keys();
+void position_type_keys(ConfigKeys& keys, ModelConfig& model);
 
 /// Which layers have a window: sliding_window, and these keys.
 enum class WindowKeys {
@@ -31,7 +31,8 @@ enum class WindowKeys {
   kLayerTypes,  // layer_types, or the family's pattern
   kPeriod,      // layer_types, or sliding_window_pattern; the layers differ even without a window
 };
-KeyGroup window_keys(WindowKeys keys, const std::string& pattern);
+void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
+                 const std::string& pattern);
 
 /// Which layers have attention; all others have the mixer of this letter.
 enum class MixerKeys {
@@ -39,7 +40,7 @@ enum class MixerKeys {
   kAttentionLayers,    // attn_layer_indices
   kAttentionInterval,  // layer_types, or full_attention_interval: every so many-th
 };
-KeyGroup mixer_keys(MixerKeys keys, char mixer);
+void mixer_keys(ConfigKeys& keys, ModelConfig& model, MixerKeys mixers, char mixer);
 
 /// The channels of a Mamba-2 head ("auto" or missing: what expand makes of the width), and the limits of
 /// its steps. Writing throws DataError if there is no key for the heads.
@@ -47,37 +48,33 @@ struct MambaKeys {
   const char *head_size, *expand;
   std::optional<double> missing_head_size{};
 };
-KeyGroup mamba_keys(const MambaKeys& keys);
+void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba);
 
 /// A mixture of experts; the family has not the keys that are empty. Writing throws DataError if there is no
 /// key for the model's experts.
 struct ExpertKeys {
-  std::string_view count{};  // several with '|' between, the first is written
-  std::string_view inner_width{}, shared_width{};
+  std::string count{};  // several with '|' between, the first is written
+  std::string inner_width{}, shared_width{};
   /// What missing keys mean.
-  double missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
+  std::int64_t missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
   bool may_be_none = false;  // a count of 0 is a dense model
-  /// Says that the weights of the chosen experts add up to 1; without the key they do.
-  std::string_view sums_to_one{};
-  bool missing_sums_to_one = false;
+  /// Says whether the weights of the chosen experts add up to 1: not if it is missing, but in a family
+  /// without it.
+  std::string sums_to_one{};
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
   double missing_balance = 0.001;  // of router_aux_loss_coef
-  std::string_view gate_limit{};   // which is 7 where the key is missing
+  std::string gate_limit{};        // which is 7 where the key is missing
 };
-KeyGroup expert_keys(const ExpertKeys& keys);
+void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& experts);
 /// The number of experts in a family whose mixtures are not read: folders are dense, or all their layers.
-KeyGroup no_expert_keys(const std::string& count, double missing_count);
+void no_expert_keys(ConfigKeys& keys, const ModelConfig& model, const std::string& count,
+                    double missing_count);
 
-/// Appends to a list of a layout.
-template <class T>
-void add(std::vector<T>& to, const std::type_identity_t<std::vector<T>>& more) {
-  to.insert(to.end(), more.begin(), more.end());
-}
 /// Granite's four factors.
-std::vector<HuggingFaceLayout::Member> scale_members();
-/// Keys that decoders with attention write: initializer_range and attention_dropout.
-std::vector<HuggingFaceLayout::Fixed> written_of_attention(const ModelConfig& model);
+void scale_keys(ConfigKeys& keys, ModelConfig& model);
+/// initializer_range and attention_dropout, which decoders with attention write.
+void written_of_attention(ConfigKeys& keys, const ModelConfig& model);
 /// hidden_act of families whose gates are SiLU.
-HuggingFaceLayout::Fixed silu_key();
+void silu_key(ConfigKeys& keys);
 
 }  // namespace hybrid_trainer

@@ -17,7 +17,7 @@ constexpr const char* kPositionType = "position_embedding_type";
 
 /// partial_rotary_factor, and how positions of images are told, which for texts alone is no matter.
 void read_share(ConfigReader& reader, double* share, double missing) {
-  if (share == nullptr) return reader.expect({"partial_rotary_factor", {1.0, std::int64_t{1}}});
+  if (share == nullptr) return reader.expect("partial_rotary_factor", {1.0, 1});
   reader.read(*share, "partial_rotary_factor", missing);
   for (const char* key : {"mrope_section", "mrope_interleaved"}) reader.know(key);
 }
@@ -65,7 +65,12 @@ void read_rope(ConfigReader& reader, const json::object& object, const std::stri
   reader.add(inner);
 }
 
-void read_ropes(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
+void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
+  if (keys.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
+      reader.find_object("rope_parameters") == nullptr)
+    reader.problem(
+        "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
+        "written out, {\"rope_type\": \"default\"} for none");
   reader.read(model.rope_theta, "rope_theta", keys.theta);
   RotaryScaling none;
   double* const of_windows = keys.windows_have_own ? &model.window_rope_theta : nullptr;
@@ -155,15 +160,6 @@ void write_scaling(json::object& config, const ModelConfig& model, const RotaryK
   }
 }
 
-void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys& keys) {
-  if (keys.wants_scaling && reader.find_object("rope_scaling") == nullptr &&
-      reader.find_object("rope_parameters") == nullptr)
-    reader.problem(
-        "rope_scaling: is missing, which to transformers means YaRN with a factor of 32; want it "
-        "written out, {\"rope_type\": \"default\"} for none");
-  read_ropes(reader, model, keys);
-}
-
 void write_rotary_keys(json::object& config, const ModelConfig& model, const RotaryKeys& keys) {
   config["rope_theta"] = model.rope_theta;
   write_scaling(config, model, keys);
@@ -172,18 +168,6 @@ void write_rotary_keys(json::object& config, const ModelConfig& model, const Rot
   if (keys.windows_have_own) config["rope_local_base_freq"] = model.window_rope_theta;
   if (keys.share && !keys.share_is_in_parameters)
     config["partial_rotary_factor"] = model.rotary_share;
-}
-
-void read_position_type(ConfigReader& reader, ModelConfig& model) {
-  const json::value* type = reader.find(kPositionType);
-  const bool rotates = type != nullptr && *type == "rope";
-  model.rotary_share = rotates ? 1 : 0;
-  if (type != nullptr && !rotates && *type != "nope")
-    reader.refuse(kPositionType, *type, "\"rope\", \"nope\" or null");
-}
-
-void write_position_type(json::object& config, const ModelConfig& model) {
-  config[kPositionType] = model.rotary_share > 0 ? "rope" : "nope";
 }
 
 void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
@@ -257,22 +241,29 @@ void write_window_keys(json::object& config, const ModelConfig& model, WindowKey
 
 }  // namespace
 
-KeyGroup rotary_keys(const RotaryKeys& keys) {
-  return {[=](ConfigReader& reader, ModelConfig& model) { read_rotary_keys(reader, model, keys); },
-          [=](json::object& config, const ModelConfig& model) {
-            write_rotary_keys(config, model, keys);
-          }};
+void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary) {
+  if (ConfigReader* const reader = keys.reader()) return read_rotary_keys(*reader, model, rotary);
+  write_rotary_keys(keys.written(), model, rotary);
 }
 
-KeyGroup position_type_keys() { return {read_position_type, write_position_type}; }
+void position_type_keys(ConfigKeys& keys, ModelConfig& model) {
+  ConfigReader* const reader = keys.reader();
+  if (reader == nullptr) {
+    keys.written()[kPositionType] = model.rotary_share > 0 ? "rope" : "nope";
+    return;
+  }
+  const json::value* type = reader->find(kPositionType);
+  const bool rotates = type != nullptr && *type == "rope";
+  model.rotary_share = rotates ? 1 : 0;
+  if (type != nullptr && !rotates && *type != "nope")
+    reader->refuse(kPositionType, *type, "\"rope\", \"nope\" or null");
+}
 
-KeyGroup window_keys(WindowKeys keys, const std::string& pattern) {
-  return {[=](ConfigReader& reader, ModelConfig& model) {
-            read_window_keys(reader, model, keys, pattern);
-          },
-          [=](json::object& config, const ModelConfig& model) {
-            write_window_keys(config, model, keys);
-          }};
+void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
+                 const std::string& pattern) {
+  if (ConfigReader* const reader = keys.reader())
+    return read_window_keys(*reader, model, windows, pattern);
+  write_window_keys(keys.written(), model, windows);
 }
 
 }  // namespace hybrid_trainer

@@ -74,8 +74,6 @@ double ModuleGraph::recomputed_flops(const Batch& batch, double share) {
   return plan_->recomputed_flops(share) * static_cast<double>(batch.size());
 }
 
-double ModuleGraph::kept_numbers(double share) const { return plan_->kept_numbers(share); }
-
 Tensor ModuleGraph::result_of(const std::string& part, const Batch& batch, const Pass& pass,
                               const Stream& stream) {
   ForwardOnlyTape tape(pass);

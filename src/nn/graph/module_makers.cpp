@@ -1,4 +1,3 @@
-
 #include "hybrid_trainer/nn/convolution.h"
 #include "hybrid_trainer/nn/module_graph.h"
 #include "hybrid_trainer/nn/norm.h"
@@ -10,45 +9,48 @@ namespace {
 
 std::int64_t channels_of(const Shape& input) { return input[input.rank() - 1]; }
 
-/// Throws unless inputs have from `least` to `most` dimensions, the batch's among them.
-void want_rank(const ModuleName& name, const Shape& input, int least, int most, const char* what) {
-  if (input.rank() >= least && input.rank() <= most) return;
-  throw ShapeMismatch(concat(name.here, ": its input is ", input.text(), ", want ", what,
-                             ", with the batch first"));
-}
+/// Inputs that a module fits, by the number of their dimensions, the batch's among them.
+struct Ranks {
+  int least, most;
+  const char* what;
+};
+constexpr Ranks kPlaces{3, 5, "one to three dimensions of space and channels"},
+    kTokens{3, 3, "tokens and channels"};
 
-/// A module without parameters that fits any input.
-template <class M, class... Arguments>
-ModuleMaker plain(const Arguments&... arguments) {
-  return [=](const ModuleName&, const Shape&, const Stream&) -> std::unique_ptr<Module> {
-    return std::make_unique<M>(arguments...);
+/// Makes a module by make(name, input, stream). Throws ShapeMismatch of an input that it does not fit.
+template <class Make>
+ModuleMaker reading(const Ranks& ranks, Make make) {
+  return [ranks, make = std::move(make)](const ModuleName& name, const Shape& input,
+                                         const Stream& stream) -> std::unique_ptr<Module> {
+    if (input.rank() < ranks.least || input.rank() > ranks.most)
+      throw ShapeMismatch(concat(name.here, ": its input is ", input.text(), ", want ", ranks.what,
+                                 ", with the batch first"));
+    return make(name, input, stream);
   };
 }
 
-/// One over windows of places.
+/// A module without parameters over windows of places.
 template <class M, class... Arguments>
 ModuleMaker over_places(const Arguments&... arguments) {
-  return [=](const ModuleName& name, const Shape& input, const Stream&) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 5, "one to three dimensions of space and channels");
+  return reading(kPlaces, [=](const ModuleName&, const Shape&, const Stream&) {
     return std::make_unique<M>(arguments...);
-  };
+  });
 }
 
 ModuleMaker position_table(PositionTable::Rows rows) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 5, "places or tokens, and channels");
-    const std::int64_t width = channels_of(input);
-    return std::make_unique<PositionTable>(name, input.elements() / width, width, rows, stream);
-  };
+  return reading({3, 5, "places or tokens, and channels"},
+                 [=](const ModuleName& name, const Shape& input, const Stream& stream) {
+                   const std::int64_t width = channels_of(input);
+                   return std::make_unique<PositionTable>(name, input.elements() / width, width,
+                                                          rows, stream);
+                 });
 }
 
 ModuleMaker modules_of(std::vector<ModuleMaker> modules, bool adds_input) {
-  return
-      [modules = std::move(modules), adds_input](const ModuleName& name, const Shape& input,
-                                                 const Stream& stream) -> std::unique_ptr<Module> {
-        return std::make_unique<ModuleSequence>(name, modules, input, adds_input, stream);
-      };
+  return [modules = std::move(modules), adds_input](const ModuleName& name, const Shape& input,
+                                                    const Stream& stream) {
+    return std::make_unique<ModuleSequence>(name, modules, input, adds_input, stream);
+  };
 }
 
 }  // namespace
@@ -61,17 +63,14 @@ ModuleMaker residual(std::vector<ModuleMaker> modules) {
 }
 
 ModuleMaker linear(std::int64_t outputs, bool bias) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 2, 5, "channels last");
-    return std::make_unique<Linear>(name, channels_of(input), outputs, stream, bias);
-  };
+  return reading({2, 5, "channels last"},
+                 [=](const ModuleName& name, const Shape& input, const Stream& stream) {
+                   return std::make_unique<Linear>(name, channels_of(input), outputs, stream, bias);
+                 });
 }
 
 ModuleMaker convolution(const ConvolutionSpec& spec) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 5, "one to three dimensions of space and channels");
+  return reading(kPlaces, [=](const ModuleName& name, const Shape& input, const Stream& stream) {
     const Convolution::Spec of{.rank = input.rank() - 2,
                                .inputs = channels_of(input),
                                .outputs = spec.outputs,
@@ -79,7 +78,7 @@ ModuleMaker convolution(const ConvolutionSpec& spec) {
                                .groups = spec.groups,
                                .bias = spec.bias};
     return std::make_unique<Convolution>(name, of, stream);
-  };
+  });
 }
 
 kernels::Window around(std::int64_t size, const kernels::SpatialSizes& stride) {
@@ -88,22 +87,23 @@ kernels::Window around(std::int64_t size, const kernels::SpatialSizes& stride) {
 }
 
 ModuleMaker group_norm(std::int64_t groups, float epsilon) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 5, "one to three dimensions of space and channels");
+  return reading(kPlaces, [=](const ModuleName& name, const Shape& input, const Stream& stream) {
     return std::make_unique<GroupNorm>(name, GroupNorm::Spec{channels_of(input), groups, epsilon},
                                        stream);
-  };
+  });
 }
 
 ModuleMaker norm(const NormSpec& spec) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
+  return [=](const ModuleName& name, const Shape& input, const Stream& stream) {
     return make_norm(name, channels_of(input), spec, stream);
   };
 }
 
-ModuleMaker activation(kernels::ActivationKind kind) { return plain<ActivationFunction>(kind); }
+ModuleMaker activation(kernels::ActivationKind kind) {
+  return [=](const ModuleName&, const Shape&, const Stream&) {
+    return std::make_unique<ActivationFunction>(kind);
+  };
+}
 ModuleMaker max_pooling(const kernels::Window& window) { return over_places<MaxPooling>(window); }
 ModuleMaker mean_pooling(const kernels::Window& window, kernels::Divisor divisor) {
   return over_places<MeanPooling>(window, divisor);
@@ -114,69 +114,61 @@ ModuleMaker upsampling(const kernels::SpatialSizes& factors, kernels::Interpolat
 ModuleMaker mean() { return over_places<MeanOfPlaces>(); }
 
 ModuleMaker patches(std::int64_t width, const kernels::SpatialSizes& patch) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 5, "one to three dimensions of space and channels");
-    return std::make_unique<PatchEmbedding>(name,
-                                            PatchEmbedding::Spec{.rank = input.rank() - 2,
-                                                                 .channels = channels_of(input),
-                                                                 .width = width,
-                                                                 .patch = patch},
-                                            stream);
-  };
+  return reading(kPlaces, [=](const ModuleName& name, const Shape& input, const Stream& stream) {
+    const PatchEmbedding::Spec of{
+        .rank = input.rank() - 2, .channels = channels_of(input), .width = width, .patch = patch};
+    return std::make_unique<PatchEmbedding>(name, of, stream);
+  });
 }
 
 ModuleMaker fragments(std::int64_t frames, ModuleMaker module) {
-  return [frames, module = std::move(module)](const ModuleName& name, const Shape& input,
-                                              const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 5, 5, "frames, rows, columns and channels");
-    if (frames < 1 || input[1] % frames != 0)
-      throw ShapeMismatch(concat(name.here, ": fragments of ", frames,
-                                 " frames are wanted, which do not divide ", input[1]));
-    const Shape cut{input[0] * input[1] / frames, frames, input[2], input[3], input[4]};
-    return std::make_unique<Fragments>(frames, module(name, cut, stream),
-                                       output_shape(module, name, cut));
-  };
+  return reading(
+      {5, 5, "frames, rows, columns and channels"},
+      [frames, module = std::move(module)](const ModuleName& name, const Shape& input,
+                                           const Stream& stream) {
+        if (frames < 1 || input[1] % frames != 0)
+          throw ShapeMismatch(concat(name.here, ": fragments of ", frames,
+                                     " frames are wanted, which do not divide ", input[1]));
+        const Shape cut{input[0] * input[1] / frames, frames, input[2], input[3], input[4]};
+        return std::make_unique<Fragments>(frames, module(name, cut, stream),
+                                           output_shape(module, name, cut));
+      });
 }
 
 ModuleMaker embedding(std::int64_t vocabulary, std::int64_t width) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 1, 2, "tokens");
+  return reading({1, 2, "tokens"}, [=](const ModuleName& name, const Shape&, const Stream& stream) {
     return std::make_unique<TokenTable>(name, vocabulary, width, stream);
-  };
+  });
 }
 
 ModuleMaker positions() { return position_table(PositionTable::Rows::kLearnt); }
 ModuleMaker sinusoids() { return position_table(PositionTable::Rows::kSinusoids); }
 
 ModuleMaker class_tokens(std::int64_t count) {
-  return [=](const ModuleName& name, const Shape& input,
-             const Stream& stream) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 3, "tokens and channels");
+  return reading(kTokens, [=](const ModuleName& name, const Shape& input, const Stream& stream) {
     return std::make_unique<ClassTokens>(name, count, channels_of(input), stream);
-  };
+  });
 }
 
 ModuleMaker tokens() {
-  return [](const ModuleName& name, const Shape& input, const Stream&) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 5, "places and channels");
-    const std::int64_t width = channels_of(input);
-    return std::make_unique<Reshape>(Shape{1, input.elements() / width, width});
-  };
+  return reading({3, 5, "places and channels"},
+                 [](const ModuleName&, const Shape& input, const Stream&) {
+                   const std::int64_t width = channels_of(input);
+                   return std::make_unique<Reshape>(Shape{1, input.elements() / width, width});
+                 });
 }
 
 ModuleMaker flatten() {
-  return [](const ModuleName& name, const Shape& input, const Stream&) -> std::unique_ptr<Module> {
-    want_rank(name, input, 2, 5, "at least one dimension");
-    return std::make_unique<Reshape>(Shape{1, input.elements()});
-  };
+  return reading({2, 5, "at least one dimension"},
+                 [](const ModuleName&, const Shape& input, const Stream&) {
+                   return std::make_unique<Reshape>(Shape{1, input.elements()});
+                 });
 }
 
 ModuleMaker reshape(const Shape& example) {
   Shape shape{1};
   for (int i = 0; i < example.rank(); ++i) shape.append(example[i]);
-  return [=](const ModuleName& name, const Shape& input, const Stream&) -> std::unique_ptr<Module> {
+  return [=](const ModuleName& name, const Shape& input, const Stream&) {
     if (input.elements() != shape.elements())
       throw ShapeMismatch(concat(name.here, ": its input is ", input.text(),
                                  ", want as many numbers as ", shape.text(), " has"));
@@ -185,12 +177,11 @@ ModuleMaker reshape(const Shape& example) {
 }
 
 ModuleMaker token(std::int64_t index) {
-  return [=](const ModuleName& name, const Shape& input, const Stream&) -> std::unique_ptr<Module> {
-    want_rank(name, input, 3, 3, "tokens and channels");
+  return reading(kTokens, [=](const ModuleName& name, const Shape& input, const Stream&) {
     if (index < 0 || index >= input[1])
       throw ShapeMismatch(concat(name.here, ": token ", index, " of ", input[1], " is wanted"));
     return std::make_unique<OneToken>(index);
-  };
+  });
 }
 
 }  // namespace hybrid_trainer::graph

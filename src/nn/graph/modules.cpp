@@ -21,15 +21,6 @@ Tensor Fragments::backward(const Tensor& dy, ActivationTape& tape, const Stream&
   return dx.view({videos, cut[0] * cut[1] / videos, cut[2], cut[3], cut[4]});
 }
 
-void Fragments::backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  module_->backward_parameters(dy.view(tape.take_shape()), tape, stream);
-}
-
-Tensor Fragments::cut(const Tensor& x) const {
-  const Shape whole = x.shape();
-  return x.view({whole[0] * whole[1] / frames_, frames_, whole[2], whole[3], whole[4]});
-}
-
 ModuleSequence::ModuleSequence(const ModuleName& name, const std::vector<ModuleMaker>& makers,
                                const Shape& input, bool adds_input, const Stream& stream)
     : adds_input_(adds_input) {
@@ -74,19 +65,6 @@ Tensor ModuleSequence::backward(const Tensor& dy, ActivationTape& tape, const St
   return dx;
 }
 
-void ModuleSequence::backward_parameters(const Tensor& dy, ActivationTape& tape,
-                                         const Stream& stream) {
-  backward(dy, false, tape, stream);
-}
-
-void ModuleSequence::visit_parameters(const ParameterVisitor& visit) {
-  for (const auto& module : modules_) module->visit_parameters(visit);
-}
-
-void ModuleSequence::visit_linears(const LinearVisitor& visit) {
-  for (const auto& module : modules_) module->visit_linears(visit);
-}
-
 TokenFlops ModuleSequence::flops(bool wants_gradient) {
   TokenFlops sum;
   for (std::size_t i = 0; i < modules_.size(); ++i)
@@ -122,15 +100,6 @@ namespace {
 Tensor example_rows(const Tensor& x) { return x.view({x.size(0), x.elements() / x.size(0)}); }
 
 }  // namespace
-
-Tensor Reshape::forward(const Tensor& x, ActivationTape& tape, const Stream&) {
-  tape.save_shape(x.shape());
-  return x.view(with_examples(example_, x.size(0)));
-}
-
-Tensor Reshape::backward(const Tensor& dy, ActivationTape& tape, const Stream&) {
-  return dy.view(tape.take_shape());
-}
 
 Tensor OneToken::forward(const Tensor& x, ActivationTape& tape, const Stream& stream) {
   const std::int64_t width = x.size(2);

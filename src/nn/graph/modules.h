@@ -5,6 +5,13 @@
 
 namespace hybrid_trainer::graph {
 
+/// The shape with so many examples.
+inline Shape with_examples(const Shape& example, std::int64_t count) {
+  Shape shape{count};
+  for (int i = 1; i < example.rank(); ++i) shape.append(example[i]);
+  return shape;
+}
+
 /// Cuts videos (B, T, H, W, C) into fragments of `frames` frames, which its module sees as videos of their
 /// own. What that makes of them, (B·T/frames, …, D), becomes the tokens (B, N, D) of the video.
 class Fragments final : public Module {
@@ -14,7 +21,9 @@ class Fragments final : public Module {
       : frames_(frames), module_(std::move(module)), example_(example) {}
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    module_->backward_parameters(dy.view(tape.take_shape()), tape, stream);
+  }
   void visit_parameters(const ParameterVisitor& visit) override {
     module_->visit_parameters(visit);
   }
@@ -23,7 +32,10 @@ class Fragments final : public Module {
   const Shape& example() const { return example_; }
 
  private:
-  Tensor cut(const Tensor& x) const;
+  Tensor cut(const Tensor& x) const {
+    const Shape whole = x.shape();
+    return x.view({whole[0] * whole[1] / frames_, frames_, whole[2], whole[3], whole[4]});
+  }
   std::int64_t frames_;
   std::unique_ptr<Module> module_;
   Shape example_;
@@ -36,9 +48,15 @@ class ModuleSequence final : public Module {
                  bool adds_input, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  void visit_parameters(const ParameterVisitor& visit) override;
-  void visit_linears(const LinearVisitor& visit) override;
+  void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override {
+    backward(dy, false, tape, stream);
+  }
+  void visit_parameters(const ParameterVisitor& visit) override {
+    for (const auto& module : modules_) module->visit_parameters(visit);
+  }
+  void visit_linears(const LinearVisitor& visit) override {
+    for (const auto& module : modules_) module->visit_linears(visit);
+  }
   /// Of one example.
   TokenFlops flops(bool wants_gradient);
   const Module& first() const { return *modules_.front(); }
@@ -62,9 +80,14 @@ class Reshape final : public Module {
  public:
   /// `example`: with a first dimension of 1.
   explicit Reshape(const Shape& example) : example_(example) {}
-  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
+  Tensor forward(const Tensor& x, ActivationTape& tape, const Stream&) override {
+    tape.save_shape(x.shape());
+    return x.view(with_examples(example_, x.size(0)));
+  }
   /// Returns a view of dy.
-  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
+  Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream&) override {
+    return dy.view(tape.take_shape());
+  }
   void visit_parameters(const ParameterVisitor&) override {}
 
  private:
@@ -124,12 +147,5 @@ class TokenTable final : public Module {
  private:
   Parameter table_;
 };
-
-/// The shape with so many examples.
-inline Shape with_examples(const Shape& example, std::int64_t count) {
-  Shape shape{count};
-  for (int i = 1; i < example.rank(); ++i) shape.append(example[i]);
-  return shape;
-}
 
 }  // namespace hybrid_trainer::graph

@@ -9,16 +9,6 @@
 
 namespace hybrid_trainer::graph {
 
-void PartShares::set_group(const std::vector<std::size_t>& parts, double share) {
-  for (const std::size_t part : parts) parts_[part].group = groups_.size();
-  groups_.push_back(share);
-}
-
-void PartShares::clear() {
-  groups_.resize(1);
-  for (Sizes& part : parts_) part.group = 0;
-}
-
 std::vector<double> PartShares::of_parts(double share) const {
   std::vector<double> wanted(groups_.size()), shares(parts_.size());
   for (const Sizes& part : parts_)
@@ -32,14 +22,6 @@ std::vector<double> PartShares::of_parts(double share) const {
     left -= saved * shares[i];
   }
   return shares;
-}
-
-double PartShares::kept_numbers(double share) const {
-  const std::vector<double> shares = of_parts(share);
-  double sum = 0;
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    sum += parts_[i].kept - shares[i] * parts_[i].saved();
-  return sum;
 }
 
 namespace {
@@ -305,7 +287,5 @@ double Plan::recomputed_flops(double share) const {
   }
   return sum;
 }
-
-double Plan::kept_numbers(double share) const { return shares_.kept_numbers(share); }
 
 }  // namespace hybrid_trainer::graph

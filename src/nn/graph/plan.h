@@ -15,12 +15,17 @@ class PartShares {
   /// `divides`: it can be computed again in part. Zeros for what is no part.
   void add(double kept, double least, bool divides) { parts_.push_back({kept, least, divides}); }
   /// So much of these parts, which are a group from now on.
-  void set_group(const std::vector<std::size_t>& parts, double share);
+  void set_group(const std::vector<std::size_t>& parts, double share) {
+    for (const std::size_t part : parts) parts_[part].group = groups_.size();
+    groups_.push_back(share);
+  }
   /// All parts are of the run's group again.
-  void clear();
+  void clear() {
+    groups_.resize(1);
+    for (Sizes& part : parts_) part.group = 0;
+  }
   /// By entry; `share`: of parts without a group.
   std::vector<double> of_parts(double share) const;
-  double kept_numbers(double share) const;
 
  private:
   struct Sizes {
@@ -67,7 +72,6 @@ class Plan {
   /// Of forward and backward of one example.
   double flops() const;
   double recomputed_flops(double share) const;
-  double kept_numbers(double share) const;
 
  private:
   void add(Node node, std::uint64_t seed, const Stream& stream);
@@ -134,7 +138,10 @@ class ForwardRun final : private Run {
   void compute_part(std::size_t entry);
   /// Writes the losses of a loss's rows and returns what it held against the targets, f32.
   Tensor compute_loss(std::size_t entry, const Tensor& losses, float gradient_scale);
-  void release(const Entry& entry);
+  void release(const Entry& entry) {
+    for (const std::size_t read : entry.reads)
+      if (--readers_[read] == 0) results_[read] = {};
+  }
   std::vector<Tensor> results_;         // of entries that are still read
   std::vector<std::size_t> readers_{};  // that come yet, by entry
 };

@@ -76,11 +76,6 @@ std::vector<PartInput> Run::inputs_of_batch(std::size_t place) const {
   return inputs;
 }
 
-void ForwardRun::release(const Entry& entry) {
-  for (const std::size_t read : entry.reads)
-    if (--readers_[read] == 0) results_[read] = {};
-}
-
 void ForwardRun::compute_part(std::size_t place) {
   const Entry& entry = plan_.entries()[place];
   const MemoryLabel label(entry.name.here);

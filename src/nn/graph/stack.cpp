@@ -15,20 +15,15 @@ struct StackReads {
   std::size_t source = 0, lengths = 0, positions = 0;
 };
 
-std::vector<std::unique_ptr<ResidualBlock>> blocks_of(const ModuleName& name, const Stack& spec,
-                                                      const LayerInputs& inputs,
-                                                      const Stream& stream) {
-  ResidualSpec residual = spec.residual;
-  residual.width = inputs.width;
-  std::vector<std::unique_ptr<ResidualBlock>> blocks;
-  // Of the dropout's random numbers: those of other parts are elsewhere.
-  std::uint64_t site = hash_of_name(name.here) & 0xFFFFFFFFu;
-  for (std::int64_t i = 0; i < spec.layers; ++i) {
-    const LayerSpec layer = spec.layer(inputs);
-    const ModuleName block = name / spec.block / ModuleName(std::to_string(i));
-    blocks.push_back(std::make_unique<ResidualBlock>(block, residual, layer, site, stream));
-    site += layer.size();
-  }
+BlockStack::Spec blocks_of(const ModuleName& name, const Stack& spec, const LayerInputs& inputs) {
+  BlockStack::Spec blocks{
+      .name = name / spec.block,
+      .layers = spec.layers,
+      .layer = [&spec, &inputs](std::int64_t) { return spec.layer(inputs); },
+      .residual = spec.residual,
+      .first_site = hash_of_name(name.here) & 0xFFFFFFFFu};  // other parts' are elsewhere
+  blocks.residual.width = inputs.width;
+  if (spec.final_norm) blocks.final_norm = name / *spec.final_norm;
   return blocks;
 }
 
@@ -38,7 +33,7 @@ FirstDeviations by_width(std::int64_t width, std::int64_t layers) {
   return {.matrix = matrix, .projection = matrix / std::sqrt(2.0 * static_cast<double>(layers))};
 }
 
-/// A stack of blocks, and the norm behind it.
+/// A stack of blocks that may attend to another part's result.
 class StackPart final : public Part {
  public:
   StackPart(const ModuleName& name, const Stack& spec, const LayerInputs& inputs,
@@ -47,16 +42,12 @@ class StackPart final : public Part {
         reads_(reads),
         source_(inputs.source),
         relative_(inputs.relative),
-        blocks_(blocks_of(name, spec, inputs, stream)),
-        final_norm_(spec.final_norm ? make_norm(name / *spec.final_norm, inputs.width,
-                                                spec.residual.norm, stream)
-                                    : nullptr) {}
+        blocks_(blocks_of(name, spec, inputs), stream) {}
 
   Tensor forward(PartInputs inputs, ActivationTape& tape, const Stream& stream) override {
     set_positions(inputs, tape);
     if (reads_.source > 0) set_source(inputs, inputs[reads_.source].tensor);
     Tensor y = blocks_.forward(inputs[0].tensor, tape, stream);
-    if (final_norm_) y = final_norm_->forward(y, tape, stream);
     if (reads_.source > 0) {
       tape.save({ActivationRole::kBlockInput, source_->values()}, stream);
       source_->drop();
@@ -69,8 +60,7 @@ class StackPart final : public Part {
     set_positions(inputs, tape);
     if (reads_.source > 0) set_source(inputs, tape.take(stream));
     std::vector<Tensor> gradients(inputs.size());
-    gradients[0] =
-        blocks_.backward(final_norm_ ? final_norm_->backward(dy, tape, stream) : dy, tape, stream);
+    gradients[0] = blocks_.backward(dy, tape, stream);
     if (reads_.source > 0) {
       gradients[reads_.source] = source_->take_gradient();
       source_->drop();
@@ -81,7 +71,6 @@ class StackPart final : public Part {
   void visit_parameters(const ParameterVisitor& visit) override {
     if (relative_) relative_->visit_parameters(visit);
     blocks_.visit_parameters(visit);
-    if (final_norm_) final_norm_->visit_parameters(visit);
   }
   void visit_linears(const LinearVisitor& visit) override { blocks_.visit_linears(visit); }
   void visit_routings(const RoutingVisitor& visit) override { blocks_.visit_routings(visit); }
@@ -89,18 +78,15 @@ class StackPart final : public Part {
     blocks_.initialize(deviations_, seed, stream);
   }
   TokenFlops flops(std::span<const Shape> inputs, const Shape&, bool) override {
-    const auto tokens = static_cast<double>(inputs[0][1]);
-    const TokenFlops of_token = blocks_.flops(inputs[0][1]);
-    return {tokens * of_token.forward, tokens * of_token.backward, tokens * of_token.attended};
+    return blocks_.flops(inputs[0][1]) * static_cast<double>(inputs[0][1]);
   }
   double recomputed_flops(std::span<const Shape> inputs, const Shape&, double share) override {
     return blocks_.recomputed_flops(inputs[0][1], share) * static_cast<double>(inputs[0][1]);
   }
   bool recomputes_itself() const override { return true; }
   std::vector<std::string> patterns(const std::string& name) const override {
-    std::vector<std::string> patterns;
-    for (const std::string& block : blocks_.names()) patterns.push_back(block + ".*");
-    if (final_norm_ || relative_) patterns.push_back(name + ".*");
+    std::vector<std::string> patterns = blocks_.patterns();
+    if (blocks_.has_final_norm() || relative_) patterns.push_back(name + ".*");
     return patterns;
   }
 
@@ -117,7 +103,6 @@ class StackPart final : public Part {
   std::shared_ptr<EncoderOutput> source_;
   std::shared_ptr<RelativeBias> relative_;  // or null
   BlockStack blocks_;
-  std::unique_ptr<Norm> final_norm_;
 };
 
 void check_inputs(const ModuleName& name, std::span<const Shape> inputs, const StackReads& reads) {

@@ -72,10 +72,6 @@ Tensor DeltaRuleMixer::scan_step(const Tensor& states, const Tensor& convolved,
   return y;
 }
 
-Shape DeltaRuleMixer::scan_state(std::int64_t texts) const {
-  return {texts, scan_.value_heads, scan_.key_size, scan_.value_size};
-}
-
 /// In chunks of Q = 64 tokens: K·Kᵀ, Q·Kᵀ and what is multiplied by a chunk's triangles, of which half
 /// is used, its inverse, and three products with the state.
 double DeltaRuleMixer::scan_flops() const {
@@ -91,11 +87,6 @@ void DeltaRuleMixer::initialize(const FirstDeviations& deviations, std::uint64_t
   RecurrentMixer::initialize(deviations, seed, stream);
   initialize_log_rates(log_rate_, seed, stream);
   initialize_step_biases(step_bias_, seed, stream);
-}
-
-void DeltaRuleMixer::visit_parameters(const ParameterVisitor& visit) {
-  RecurrentMixer::visit_parameters(visit);
-  visit(log_rate_), visit(step_bias_);
 }
 
 }  // namespace hybrid_trainer

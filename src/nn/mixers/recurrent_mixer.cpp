@@ -14,19 +14,6 @@ RecurrentMixer::RecurrentMixer(const ModuleName& name, Linear first, Linear proj
       gate_(gate),
       gain_(rms_norm_gain(name / "norm", gain, {norm.epsilon}, stream)) {}
 
-KeptNumbers RecurrentMixer::kept() const {
-  const auto product = static_cast<double>(first_.weight().shape()[0]),
-             scanned = static_cast<double>(inner());
-  return {product + scanned, product + scanned, product + scanned, product};
-}
-
-TokenFlops RecurrentMixer::flops(std::int64_t time) const {
-  constexpr double kBackward = 2.6;  // forwards: two gradients of each product, and states again
-  const double scan = scan_flops();
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = scan, .backward = kBackward * scan, .attended = scan};
-}
-
 Tensor RecurrentMixer::normed(const Tensor& y, const Tensor& product, const Stream& stream) {
   Tensor normal = Tensor::empty_like(y, MemoryKind::kActivations, stream);
   kernels::gated_norm_forward(normal.as_rows(), y.as_rows(), product.as_rows(), gate_,
@@ -40,10 +27,6 @@ Tensor RecurrentMixer::rebuild(const Tensor& source, const Pass& pass, const Str
     return scan(convolution_.forward(source, Tensor{}, pass, stream), source, {}, pass, stream);
   return scan(convolution_.forward(source, carried->first.rows, pass, stream), source,
               {carried->first.scan, carried->last.scan}, pass, stream);
-}
-
-SegmentCarry::Slot* RecurrentMixer::slot(const Pass& pass) const {
-  return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
 }
 
 /// The rows of what the segment ends with, and memory for the state.
@@ -112,37 +95,31 @@ void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const
   if (here.dlast.rows) convolution_.remember_backward(dproduct, here.dlast.rows, stream);
 }
 
-/// The first tokens of a text, whatever its state holds.
-Tensor RecurrentMixer::begin_text(const Tensor& product, const DecodeTexts& texts,
-                                  BranchState& state, const Pass& pass, const Stream& stream) {
+/// Many tokens of one text, in chunks: its first ones, whatever its state holds, or later ones.
+Tensor RecurrentMixer::at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                               const Pass& pass, const Stream& stream) {
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
-  const Tensor rows = recurrent.convolution(texts.begun);
-  fill_zero(rows, stream);
-  const Tensor convolved = convolution_.forward(product, Tensor{}, pass, stream);
-  convolution_.remember(rows, product, stream);
-  return scan(convolved, product, {.last = recurrent.scan(texts.begun)}, pass, stream);
-}
-
-/// Many tokens of one text that follow others, in chunks.
-Tensor RecurrentMixer::go_on_at_once(const Tensor& product, std::int64_t text, BranchState& state,
-                                     const Pass& pass, const Stream& stream) {
-  const auto& recurrent = dynamic_cast<RecurrentState&>(state);
-  const Tensor rows = recurrent.convolution(text), first = recurrent.scan(text);
-  const Tensor last = Tensor::empty_like(first, MemoryKind::kActivations, stream);
+  const bool begins = !texts.each;
+  const std::int64_t text = begins ? texts.begun : *texts.alone;
+  const Tensor rows = recurrent.convolution(text), kept = recurrent.scan(text);
+  const Tensor last = begins ? kept : Tensor::empty_like(kept, MemoryKind::kActivations, stream);
   Pass whole = pass;
-  whole.positions = {};  // all of them are of one document
-  const Tensor convolved = convolution_.forward(product, rows, whole, stream);
+  if (begins) {
+    fill_zero(rows, stream);
+  } else {
+    whole.positions = {};  // all of them are of one document
+  }
+  const Tensor convolved = convolution_.forward(product, begins ? Tensor{} : rows, whole, stream);
   convolution_.remember(rows, product, stream);
-  const Tensor y = scan(convolved, product, {first, last}, whole, stream);
-  copy(first, last, stream);
+  const Tensor y = scan(convolved, product, {begins ? Tensor{} : kept, last}, whole, stream);
+  if (!begins) copy(kept, last, stream);
   return y;
 }
 
-/// Tokens that follow others.
-Tensor RecurrentMixer::go_on(const Tensor& product, const DecodeTexts& texts, BranchState& state,
-                             const Pass& pass, const Stream& stream) {
-  if (texts.alone && product.size(1) > kMostSingly)
-    return go_on_at_once(product, *texts.alone, state, pass, stream);
+Tensor RecurrentMixer::decoded(const Tensor& product, const DecodeTexts& texts, BranchState& state,
+                               const Pass& pass, const Stream& stream) {
+  if (!texts.each || (texts.alone && product.size(1) > kMostSingly))
+    return at_once(product, texts, state, pass, stream);
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
   const std::int64_t batch = product.size(0), time = product.size(1);
   const Tensor y =
@@ -161,8 +138,7 @@ Tensor RecurrentMixer::decode(const Tensor& x, const Tensor& residual, const Dec
                               BranchState* state, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
   const Tensor product = first_.forward(x, tape, stream);
-  const Tensor y = texts.each ? go_on(product, texts, *state, pass, stream)
-                              : begin_text(product, texts, *state, pass, stream);
+  const Tensor y = decoded(product, texts, *state, pass, stream);
   return projection_.product(normed(y, product, stream), residual, pass, stream);
 }
 
@@ -170,19 +146,6 @@ std::unique_ptr<BranchState> RecurrentMixer::make_state(TextRoom room, DType dty
                                                         const Stream& stream) const {
   return std::make_unique<RecurrentState>(convolution_.state_shape(room.texts),
                                           scan_state(room.texts), dtype, stream);
-}
-
-void RecurrentMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
-                                const Stream& stream) {
-  TwoProductBranch::initialize(deviations, seed, stream);
-  convolution_.initialize(seed, stream);
-}
-
-void RecurrentMixer::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  convolution_.visit_parameters(visit);
-  visit(gain_);
-  projection_.visit_parameters(visit);
 }
 
 }  // namespace hybrid_trainer

@@ -18,18 +18,6 @@ ResolventMixer::ResolventMixer(const ModuleName& name, const Spec& spec, const S
   set_files(name, spec.files, {spec.potentials, 2 * spec.potentials});
 }
 
-KeptNumbers ResolventMixer::kept() const {
-  const auto potentials = static_cast<double>(potentials_);
-  return {5 * potentials, 5 * potentials, 5 * potentials, 3 * potentials};
-}
-
-/// A pivot takes a quotient and a product of complex numbers; the adjoint some more.
-TokenFlops ResolventMixer::flops(std::int64_t time) const {
-  const double pivots = 40 * static_cast<double>(potentials_);
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = pivots, .backward = 2.5 * pivots, .attended = pivots};
-}
-
 Tensor ResolventMixer::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
   Tensor diagonals = Tensor::empty({source.size(0), source.size(1), 2 * potentials_},
                                    source.dtype(), MemoryKind::kActivations, stream);
@@ -84,12 +72,6 @@ Tensor ResolventMixer::decode(const Tensor&, const Tensor&, const DecodeTexts&, 
   throw Error(ExitCode::kConfig,
               "a BK mixer cannot generate text, because each of its tokens depends on later ones; "
               "use it in an encoder, as with objective masked");
-}
-
-void ResolventMixer::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  visit(gain_);
-  projection_.visit_parameters(visit);
 }
 
 }  // namespace hybrid_trainer

@@ -84,18 +84,10 @@ SemiseparableMixer::SemiseparableMixer(const ModuleName& name, const Spec& spec,
   set_files(name, spec.files, {first_rows(spec)});
 }
 
-KeptNumbers SemiseparableMixer::kept() const {
-  const auto product = static_cast<double>(first_.weight().shape()[0]),
-             values = static_cast<double>(scan_.values());
-  return {product + values, product + values, product + values, product};
-}
-
-TokenFlops SemiseparableMixer::flops(std::int64_t time) const {
-  constexpr double kBackward = 2.6;
+TokenFlops SemiseparableMixer::flops(std::int64_t) const {
   const double all = (taps_.ahead ? 2 : 1) * scan_flops_of(scan_) +
                      2 * static_cast<double>(scan_.values() * taps_.taps());
-  return TwoProductBranch::flops(time) +
-         TokenFlops{.forward = all, .backward = kBackward * all, .attended = all};
+  return flops_with(all, kScanBackward);
 }
 
 SemiseparableMixer::Parts SemiseparableMixer::parts_of(const Tensor& product,
@@ -116,10 +108,6 @@ SemiseparableMixer::Parts SemiseparableMixer::parts_of(const Tensor& product,
   return {values, {taps.as_rows(), 0}};
 }
 
-kernels::TokenTapsInput SemiseparableMixer::taps_input(const Parts& parts, const Pass& pass) const {
-  return {.x = {parts.values.as_rows(), 0}, .taps = parts.taps, .positions = pass.positions};
-}
-
 Tensor SemiseparableMixer::multiplied(const Parts& parts, const Ends& ends, const Pass& pass,
                                       const Stream& stream) {
   const Tensor& values = parts.values;
@@ -138,10 +126,6 @@ Tensor SemiseparableMixer::multiplied(const Parts& parts, const Ends& ends, cons
   if (taps_.ahead) input.more = scanned(back_);
   kernels::token_taps_forward(input.low, input, taps_, stream);
   return input.low;
-}
-
-Tensor SemiseparableMixer::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
-  return multiplied(parts_of(source, pass.positions, stream), {}, pass, stream);
 }
 
 Tensor SemiseparableMixer::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
@@ -262,12 +246,6 @@ void SemiseparableMixer::initialize(const FirstDeviations& deviations, std::uint
   const double rank = static_cast<double>(scan_.state_size);
   initialize_normal(tables_->factors, 1 / std::sqrt(rank), seed, stream);
   initialize_normal(tables_->taps, 0.5, seed, stream);
-}
-
-void SemiseparableMixer::visit_parameters(const ParameterVisitor& visit) {
-  first_.visit_parameters(visit);
-  if (tables_) visit(tables_->factors), visit(tables_->taps);
-  projection_.visit_parameters(visit);
 }
 
 }  // namespace hybrid_trainer

@@ -96,23 +96,12 @@ Tensor StateSpaceMixer::scan_step(const Tensor& states, const Tensor& convolved,
   return y;
 }
 
-Shape StateSpaceMixer::scan_state(std::int64_t texts) const {
-  return {texts, scan_.heads, scan_.head_size, scan_.state_size};
-}
-
-double StateSpaceMixer::scan_flops() const { return scan_flops_of(scan_); }
-
 void StateSpaceMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
                                  const Stream& stream) {
   RecurrentMixer::initialize(deviations, seed, stream);
   initialize_log_rates(log_rate_, seed, stream);
   initialize_step_biases(step_bias_, seed, stream);
   initialize_constant(skip_, 1.0f, stream);
-}
-
-void StateSpaceMixer::visit_parameters(const ParameterVisitor& visit) {
-  RecurrentMixer::visit_parameters(visit);
-  for (Parameter* vector : {&log_rate_, &skip_, &step_bias_}) visit(*vector);
 }
 
 HydraMixer::HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream)
@@ -206,8 +195,6 @@ Tensor HydraMixer::scan_step(const Tensor&, const Tensor&, const Tensor&, const 
                              const Stream&) {
   throw_looks_ahead();
 }
-
-double HydraMixer::scan_flops() const { return 2 * scan_flops_of(scan_); }
 
 /// "A_log" is 0: Hydra begins with one rate for all heads.
 void HydraMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,

@@ -260,8 +260,8 @@ void SelectiveUpdates::wait_for_exact_weights(const Stream& stream) {
   if (was_late) on_device_.reset();
 }
 
-void SelectiveUpdates::save(State& state) const {
-  LateUpdates::save(state);
+void SelectiveUpdates::save_late(State& state) const {
+  LateUpdates::save_late(state);
   if (!is_saved(state)) return;
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     on_host_->visit_tensors(i, [&](const std::string& part, const Tensor& tensor) {
@@ -275,8 +275,8 @@ void SelectiveUpdates::save(State& state) const {
   }
 }
 
-void SelectiveUpdates::load(const State& state, const std::vector<float>& rates,
-                            const Stream& stream) {
+void SelectiveUpdates::load_late(const State& state, const std::vector<float>& rates,
+                                 const Stream& stream) {
   if (!is_saved(state)) return;
   allocate(stream);
   const auto take = [&](const SelectedColumns& columns, const char* side, const Stream& where) {
@@ -289,7 +289,7 @@ void SelectiveUpdates::load(const State& state, const std::vector<float>& rates,
   };
   take(*on_host_, "next", exact_.host());
   take(*on_device_, "live", stream);
-  LateUpdates::load(state, rates, stream);
+  LateUpdates::load_late(state, rates, stream);
 }
 
 }  // namespace hybrid_trainer

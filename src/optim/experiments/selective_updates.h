@@ -75,8 +75,9 @@ class SelectiveUpdates final : public LateUpdates {
 
   /// A window that has not ended ends.
   void wait_for_exact_weights(const Stream& stream) override;
-  void save(State& state) const override;
-  void load(const State& state, const std::vector<float>& rates, const Stream& stream) override;
+  void save_late(State& state) const override;
+  void load_late(const State& state, const std::vector<float>& rates,
+                 const Stream& stream) override;
 
  private:
   double wait_for_forecast() override;

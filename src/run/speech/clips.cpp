@@ -146,20 +146,14 @@ ExampleRow clip_example(const ClipRow& clip, const ExampleFormat& format,
 
 ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleFormat& format,
                                double longest_seconds, const SpeechTokens& tokens) {
-  const ClipRows read = read_clip_rows(path, {.columns = format.columns,
-                                              .called = format.called,
-                                              .longest_seconds = longest_seconds,
-                                              .split = format.split});
-  ExampleRows examples{static_cast<const ReadRows&>(read)};
-  examples.shapes.resize(read.files.size());
-  for (const ClipRow& clip : read.rows) {
-    try {
-      examples.rows.push_back(clip_example(clip, format, tokens));
-      ++examples.shapes[clip.file][RowShape::kClip];
-    } catch (const DataError& error) {
-      examples.refused.push_back({clip.line, error.what(), clip.file});
-    }
-  }
+  ExampleRows examples;
+  read_clip_rows({path, format.columns, format.called, format.split}, longest_seconds, examples,
+                 [&](const ClipRow& clip) {
+                   examples.rows.push_back(clip_example(clip, format, tokens));
+                   examples.shapes.resize(examples.files.size());
+                   ++examples.shapes[clip.file][RowShape::kClip];
+                 });
+  examples.shapes.resize(examples.files.size());
   return examples;
 }
 

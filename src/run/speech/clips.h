@@ -75,7 +75,6 @@ class ClipExamples final : public Dataset {
   Batch empty_batch(std::int64_t examples, const Stream& stream) const override;
   /// Reads the clip. Throws DataError, with the row and the way out, if it cannot be read.
   void write(std::int64_t number, const ExampleMemory& memory) const override;
-  std::int64_t targets(std::int64_t number) const override { return rows_.targets(number); }
   bool pads() const override { return rows_.pads(); }
   std::uint64_t order_key() const override { return rows_.order_key(); }
 

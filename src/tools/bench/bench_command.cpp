@@ -166,8 +166,7 @@ CommandSyntax bench_syntax(BenchOptions& options) {
   add_source_options(syntax.options, options.source);
   add("model", model_value(options.model),
       "Take the model's shape from a Hugging Face folder; its weights are not read.");
-  const auto batch = [&](std::int64_t count) { options.batch = count; };
-  add("batch", po::value<std::int64_t>()->value_name("B")->notifier(batch),
+  add("batch", optional_value(options.batch, "B"),
       "Sequences a step (data.batch_size where --config or --set has it, else 4); with --generate, "
       "texts at a time (1).");
   add("sequence", po::value(&options.sequence)->value_name("T"),
@@ -182,9 +181,7 @@ CommandSyntax bench_syntax(BenchOptions& options) {
   add_device_option(syntax.options, options.device);
   add("steps", po::value(&options.steps)->value_name("N"),
       "Steps to time, after one that is not (10).");
-  const auto generate = [&](std::int64_t count) { options.tokens = count; };
-  add("generate", po::value<std::int64_t>()->value_name("N")->notifier(generate),
-      "Time N tokens behind a text of T instead.");
+  add("generate", optional_value(options.tokens, "N"), "Time N tokens behind a text of T instead.");
   add("profile", po::bool_switch(&options.profile),
       "Also print where the time of a step goes, each kernel waited for.");
   add("json", po::bool_switch(&options.json), "Print one JSON object.");
@@ -245,7 +242,7 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
   if (room < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want less than ", context,
                             ", the model's context"));
-  if (options.sequence < 0 && !find_family(config.model.family).is_of_language)
+  if (options.sequence < 0 && !task_kind(config.model).in_sequences)
     return config.data.sequence_length;
   if (options.sequence < 0)
     return std::min(room, configured(options, "data.sequence_length", config.data.sequence_length,

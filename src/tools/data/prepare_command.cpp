@@ -100,9 +100,7 @@ int prepare_command(const std::vector<std::string>& arguments) {
       .operands = {"INPUT..."}};
   auto add = syntax.options.add_options();
   add("output", po::value(&output)->required()->value_name("DATA"), "Folder to make.");
-  add("column",
-      po::value<std::string>()->value_name("NAME")->notifier(
-          [&](const std::string& name) { settings.column = name; }),
+  add("column", optional_value(settings.column, "NAME"),
       "Column with the text of files of rows, each of which is a document (text). Without this "
       "option, a .json or .csv file that has no such column is text itself.");
   add("tokenizer", po::value(&settings.tokenizer)->value_name("bpe|bytes|characters|PATH"),

@@ -122,21 +122,19 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
 
 void add_sampling_options(po::options_description& options, SampleOptions& asked) {
   auto add = options.add_options();
-  const auto value = [&]<class T>(std::optional<T>& to, const char* name) {
-    return po::value<T>()->value_name(name)->notifier([&to](T given) { to = given; });
-  };
-  add("tokens", value(asked.tokens, "N"),
+  add("tokens", optional_value(asked.tokens, "N"),
       "Most tokens to make, of a conversation in each answer. Default of these options: what "
       "generation_config.json says, else 100.");
-  add("beam", value(asked.beams, "N"),
+  add("beam", optional_value(asked.beams, "N"),
       "Search among N texts at a time for the likeliest one, instead of drawing tokens. A model "
       "with an encoder takes 1, the likeliest token each time, where its folder says nothing.");
-  add("temperature", value(asked.temperature, "T"), "Below 1 is bolder, 0 is greedy (1).");
-  add("top-k", value(asked.top_k, "K"), "Only the K likeliest tokens; 0 is all (0).");
-  add("top-p", value(asked.top_p, "P"), "Only the likeliest tokens that hold this share (1).");
-  add("min-p", value(asked.min_p, "P"),
+  add("temperature", optional_value(asked.temperature, "T"), "Below 1 is bolder, 0 is greedy (1).");
+  add("top-k", optional_value(asked.top_k, "K"), "Only the K likeliest tokens; 0 is all (0).");
+  add("top-p", optional_value(asked.top_p, "P"),
+      "Only the likeliest tokens that hold this share (1).");
+  add("min-p", optional_value(asked.min_p, "P"),
       "Only tokens that are at least P times as likely as the likeliest (0).");
-  add("repetition-penalty", value(asked.repetition_penalty, "R"),
+  add("repetition-penalty", optional_value(asked.repetition_penalty, "R"),
       "Above 1, tokens that the text has are less likely (1).");
   add("stop", po::value(&asked.generation.stop)->composing()->value_name("TEXT"),
       "Ends the text before TEXT; may be given more than once.");
@@ -149,8 +147,7 @@ void add_prompt_options(po::options_description& options, SampleOptions& asked) 
       "How the text begins; may be empty.");
   add("prompts", po::value(&asked.prompts)->value_name("FILE"),
       "A prompt on each line; each one's seed is one more than the last one's.");
-  const auto batch = [&asked](std::int64_t count) { asked.batch = count; };
-  add("batch", po::value<std::int64_t>()->value_name("N")->notifier(batch),
+  add("batch", optional_value(asked.batch, "N"),
       "With --prompts: texts written at a time (8), sooner where prompts have little in common; on "
       "a processor each is then what it is alone. 1 computes once what a prompt has in common with "
       "the one before.");
@@ -187,8 +184,7 @@ CommandSyntax syntax_of(SampleOptions& options) {
   add_sampling_options(syntax.options, options);
   add("draft", model_value(options.draft, "RUN|HF_DIR"),
       "A small model of the same tokenizer that drafts tokens: the same text, sooner.");
-  const auto draft_tokens = [&](std::int64_t count) { options.draft_tokens = count; };
-  add("draft-tokens", po::value<std::int64_t>()->value_name("K")->notifier(draft_tokens),
+  add("draft-tokens", optional_value(options.draft_tokens, "K"),
       "With --draft: tokens drafted at a time, 1 to 64; else as many as are fastest.");
   add_overflow_option(syntax.options, options.overflow);
   add_control_tokens_option(syntax.options, options.control_tokens);

@@ -36,9 +36,7 @@ CommandSyntax transcribe_syntax(TranscribeOptions& options) {
       "What is spoken, as en or german. Default: what the model's folder says, else what the model "
       "hears.");
   add("translate", po::bool_switch(&options.settings.prompt.translates), "Write it in English.");
-  add("beam", po::value<std::int64_t>()->value_name("N")->notifier([&options](std::int64_t count) {
-    options.settings.beams = count;
-  }),
+  add("beam", optional_value(options.settings.beams, "N"),
       "Search among N texts at a time for the likeliest one. Default: what the model's folder "
       "says, "
       "else 1, the likeliest token each time.");

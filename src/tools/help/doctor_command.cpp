@@ -270,7 +270,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
       .operands = {}};
   std::optional<int> ranks;
   auto add = syntax.options.add_options();
-  add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { ranks = count; }),
+  add("ranks", optional_value(ranks, "N"),
       "Start N processes of this machine, and measure the link between them.");
   add("json", po::bool_switch(&json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;

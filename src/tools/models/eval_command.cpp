@@ -266,8 +266,7 @@ int eval_command(const std::vector<std::string>& arguments) {
       "Tokens of a window, and the longest row of examples; 0 is the run's data.sequence_length, "
       "of "
       "a folder up to 1024, and for the rows of another file the model's context (0).");
-  const auto factor_rank = [&](std::int64_t rank) { options.factor_rank = rank; };
-  add("factor-rank", po::value<std::int64_t>()->value_name("K")->notifier(factor_rank),
+  add("factor-rank", optional_value(options.factor_rank, "K"),
       "Truncates the tables of T + U·Vᵀ by position to rank K first, by singular values.");
   add_control_tokens_option(syntax.options, options.on.control_tokens);
   add_precision_option(syntax.options, options.precision);
@@ -299,7 +298,7 @@ int eval_command(const std::vector<std::string>& arguments) {
   options.on.data = options.data;
   options.on.tell = [](const std::string& line) { std::cerr << line << "\n"; };
   const DType dtype = compute_in(*run.network, options.precision, stream);
-  const Score found = task_kind(run.config.model).score(run, options.on, dtype, stream);
+  const Findings found = task_kind(run.config.model).score(run, options.on, dtype, stream);
   std::cout << (options.json ? json_line(found.json) : found.text) << "\n";
   return 0;
 }

@@ -339,7 +339,7 @@ int export_command(const std::vector<std::string>& arguments) {
   const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
   write_card(asked, CardKind::kModel);
   tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
-  if (!find_family(run.config.model.family).is_of_language) return 0;
+  if (dynamic_cast<LanguageModel*>(run.network.get()) == nullptr) return 0;  // reads no text
   if (!run.tokenizer) {
     std::cerr << "without tokenizer files: " << asked.folder << " has none\n";
   } else if (run.tokenizer->kind() != TokenizerKind::kBpe) {

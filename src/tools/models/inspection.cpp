@@ -23,8 +23,8 @@
 #include "src/model_files/model_folder.h"
 #include "src/observability/jsonl_sink.h"
 #include "src/observability/tensorboard_sink.h"
+#include "src/run/fine_tuning_method.h"
 #include "src/run/run_files.h"
-#include "src/tools/train/fine_tuning_method.h"
 
 namespace hybrid_trainer {
 

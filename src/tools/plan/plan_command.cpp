@@ -14,11 +14,12 @@
 #include "src/files/output_file.h"
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/fine_tuning_method.h"
+#include "src/tasks/task_kind.h"
 #include "src/tools/commands.h"
 #include "src/tools/config_arguments.h"
 #include "src/tools/options.h"
 #include "src/tools/plan/plan_output.h"
-#include "src/tools/train/fine_tuning_method.h"
 #include "src/tools/train/train_output.h"
 #include "src/tools/train/typed_command.h"
 #include "src/trainer/planning/device_memory.h"
@@ -64,7 +65,7 @@ constexpr std::int64_t kMostRanks = 64;  // each is simulated
 /// Whether `hybrid finetune` alone trains such folders: of models that read more than text.
 bool is_only_tuned(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
-  return !find_family(model.family).is_of_language || model.encoder.layers > 0;
+  return find_family(model.family).purpose.task.empty() || model.encoder.layers > 0;
 }
 
 bool fine_tunes(const Asked& asked) { return !asked.method.empty() && !asked.model.empty(); }
@@ -219,8 +220,7 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
     if (const std::string warning = margin_warning(budgets.device, device); !warning.empty())
       answer.notes.push_back(warning);
   const MemoryPlan& plan = answer.plan;
-  if (!find_family(config.model.family).is_of_language)
-    answer.parts = simulate_part_memory(plan.config, device);
+  if (task_kind(config.model).has_parts) answer.parts = simulate_part_memory(plan.config, device);
   answer.command = training_command(asked, plan, budgets);
   if (const std::string why = why_no_predict_column(answer, device); !why.empty())
     answer.notes.push_back(why);
@@ -273,7 +273,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   add("link", po::value(&asked.link)->value_name("SIZE"),
       "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
       "measures it.");
-  add("zero", po::value<int>()->value_name("Z")->notifier([&](int z) { asked.zero = z; }),
+  add("zero", optional_value(asked.zero, "Z"),
       "With --devices: ZeRO stage, 0 to 3 (distributed.zero).");
   add("json", po::bool_switch(&asked.json), "Print one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;

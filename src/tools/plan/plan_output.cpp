@@ -9,6 +9,7 @@
 #include "src/core/machine.h"
 #include "src/core/messages.h"
 #include "src/files/json.h"
+#include "src/tasks/task_kind.h"
 #include "src/trainer/planning/step_cost.h"
 
 namespace hybrid_trainer {
@@ -145,15 +146,14 @@ std::string seconds_text(double seconds) {
 /// "2 micro-batches of 4 x 512 tokens".
 std::string step_text(const HybridTrainerConfig& config) {
   const std::int64_t parts = config.gradient_accumulation.micro_batches;
-  const std::string size =
-      find_family(config.model.family).is_of_language
-          ? concat(config.data.batch_size, " x ", config.data.sequence_length, " tokens")
-          : concat(config.data.batch_size, " examples");
+  const TaskKind& kind = task_kind(config.model);
+  const std::string length =
+      kind.in_sequences ? concat(" x ", config.data.sequence_length) : std::string();
+  const std::string size = concat(config.data.batch_size, length, " ", kind.unit);
   return parts == 1 ? size : concat(parts, " micro-batches of ", size);
 }
 
-}  // namespace
-
+/// On CUDA with CUDA's share, as one sum.
 void print_device_memory(const char* name, std::size_t bytes,
                          const std::optional<std::size_t>& budget,
                          const std::optional<CudaShare>& cuda) {
@@ -204,6 +204,8 @@ void print_phases(const MemoryNeed& need) {
   std::printf(
       "  (at once: the most at any one moment; each kind is highest at a moment of its own)\n");
 }
+
+}  // namespace
 
 int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget) {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <boost/json.hpp>
-
 #include "hybrid_trainer/trainer/memory_plan.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/trainer/planning/memory_breakdown.h"
@@ -13,14 +11,6 @@ struct CudaShare {
   std::size_t libraries = 0, context = 0;
   std::size_t sum() const { return libraries + context; }
 };
-
-/// Prints what a run takes of its budget; on CUDA with CUDA's share, as one sum.
-void print_device_memory(const char* name, std::size_t bytes,
-                         const std::optional<std::size_t>& budget,
-                         const std::optional<CudaShare>& cuda);
-/// Adds the same to a JSON object.
-void add_device_memory(boost::json::object& answer, std::size_t bytes,
-                       const std::optional<CudaShare>& cuda);
 
 /// What `hybrid plan` is asked about ranks.
 struct RankPlan {
@@ -35,10 +25,6 @@ struct RankPlan {
 /// link, where one is given. Returns the exit code. Throws UsageError for a link that is none.
 int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget);
-
-/// By phase, those that a run comes into.
-boost::json::object phases_of(const MemoryNeed& need);
-void print_phases(const MemoryNeed& need);
 
 /// What `hybrid plan` says of a plan for one device.
 struct PlanAnswer {

@@ -6,21 +6,17 @@
 #include "src/config/config_checks.h"
 #include "src/core/messages.h"
 #include "src/files/checkpoint.h"
-#include "src/run/language_data.h"
+#include "src/run/fine_tuning_method.h"
 #include "src/run/run_files.h"
 #include "src/run/run_settings.h"
 #include "src/run/speech/clips.h"
 #include "src/tasks/network_task.h"
-#include "src/tasks/task_kind.h"
 #include "src/tools/commands.h"
-#include "src/tools/config_arguments.h"
 #include "src/tools/options.h"
 #include "src/tools/standard_input.h"
-#include "src/tools/train/fine_tuning_method.h"
 #include "src/tools/train/starting_options.h"
 #include "src/tools/train/train_output.h"
 #include "src/tools/train/training_ranks.h"
-#include "src/tools/train/typed_command.h"
 
 namespace hybrid_trainer {
 
@@ -28,14 +24,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct FineTuning {
-  ConfigArguments source;
-  std::string model, adapter, data, validation, columns, run, device, method, objective, export_to,
-      label_smoothing;
-  std::optional<double> beta;
-  std::optional<double> epochs;
-  std::optional<int> ranks;
-  bool resume = false, json = false;
+struct FineTuning : TrainingOptions {
+  std::string objective{}, label_smoothing{};
+  std::optional<double> beta{}, epochs{};
 };
 
 // Without --epochs, a run has one epoch if that makes kEnoughSteps; else at most kMostEpochs, unless these
@@ -151,9 +142,7 @@ void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
 /// leaves out, and keep its method.
 HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) {
   const HybridTrainerConfig begun = config_of_run(paths);
-  check_resumed_options({"hybrid finetune", asked.run, "--model", asked.model, asked.adapter,
-                         asked.data, asked.validation},
-                        begun);
+  check_resumed_options(asked, begun);
   check_method_of_run(asked.method, begun, asked.source.sets("lora.base"));
   check_objective_of_run(asked, begun);
   const RunData data = data_of_run(paths);
@@ -295,7 +284,7 @@ EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings
 void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   const bool goes_on = goes_on_with_a_run(asked),
-             reads_rows = find_family(config.model.family).is_of_language;
+             reads_rows = !find_family(config.model.family).fine_tuning.layout.empty();
   if (goes_on && !asked.epochs) return;
   EpochLength length;
   if (reads_rows) {
@@ -343,7 +332,6 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("validation", po::value(&asked.validation)->value_name("EXAMPLES"),
       "Validation examples; else data.validation_fraction of the rows is held back.");
   add_columns_option(syntax.options, asked.columns);
-  add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
   add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
       "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
       "linear layers of a frozen base in bf16, learning rate 2e-4. dora: lora with a magnitude for "
@@ -354,16 +342,14 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
       "\"rejected\"}): dpo, which compares with the model as it was, or orpo, which does not. "
       "Their "
       "learning rates are 1e-6, of adapters 2e-5.");
-  add("beta",
-      po::value<double>()->value_name("B")->notifier([&](double beta) { asked.beta = beta; }),
+  add("beta", optional_value(asked.beta, "B"),
       "How much the preference weighs in dpo and orpo (0.1).");
   add("label-smoothing", po::value(&asked.label_smoothing)->value_name("E"),
       "Share of each target's weight that all tokens or classes have alike (0), as PyTorch's "
       "label_smoothing; training.label_smoothing.");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
       "Train the adapters of a folder of PEFT on, beside --model.");
-  add("epochs",
-      po::value<double>()->value_name("N")->notifier([&](double count) { asked.epochs = count; }),
+  add("epochs", optional_value(asked.epochs, "N"),
       "Passes over the rows, in place of training.steps. Default: one; for small files 2 to 5, or "
       "as "
       "many as make 30 steps.");
@@ -376,22 +362,15 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
   add("batch-size", sets("data.batch_size")->value_name("B"),
       "data.batch_size: sequences of a micro-batch, and of a step unless "
       "gradient_accumulation.micro_batches is set.");
-  add("resume", po::bool_switch(&asked.resume),
-      "Go on from the run's newest checkpoint, or start where there is none.");
-  add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { asked.ranks = count; }),
-      "Train as N processes of this machine, as `hybrid train` does.");
   add_setting_options(syntax.options, asked.source);
-  add_tensorboard_option(syntax.options, asked.source);
-  add_device_option(syntax.options, asked.device);
-  add_export_option(syntax.options, asked.export_to);
-  add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");
+  add_training_options(syntax.options, asked);
   return syntax;
 }
 
 }  // namespace
 
 static int fine_tune(const std::vector<std::string>& arguments) {
-  FineTuning asked;
+  FineTuning asked{{.command = "finetune", .model_option = "--model"}};
   if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
   asked.resume = goes_on(asked.resume);
   check(asked);
@@ -403,25 +382,8 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   check_model_is_not_set("finetune", asked.source.settings);
   const std::vector<std::string> set_keys = explicit_keys(asked.source);
   const auto read = std::make_shared<ReadInputs>();
-  TrainingRunSettings settings{
-      .config = config_of(asked, read->model),
-      .data = asked.data,
-      .validation = asked.validation,
-      .run = asked.run,
-      .export_to = asked.export_to,
-      .resume = asked.resume,
-      .init_from = {},
-      .command = as_typed("finetune", arguments),
-      .resume_command = resume_command("finetune", asked.run, asked.ranks, asked.export_to),
-      .restart_command = restart_command("finetune", arguments),
-      .explicit_keys = set_keys,
-      .quiet = keeps_quiet(asked.json),
-      .task = [read](const TrainingRunSettings& all) {
-        return task_kind(all.config.model).task(all, *read);
-      }};
-  if (!asked.model.empty()) settings.init_from = asked.model;
-  if (!asked.adapter.empty())
-    take_adapter(settings, asked.adapter, read->model, "hybrid finetune", asked.source);
+  const HybridTrainerConfig config = config_of(asked, read->model);
+  TrainingRunSettings settings = settings_of(asked, arguments, config, set_keys, read);
   if (!asked.adapter.empty() && asked.method == "dora" &&
       !settings.config.lora.variant.ends_with("dora"))
     throw UsageError(concat("hybrid finetune: --method dora: the adapter ", asked.adapter,
@@ -430,7 +392,6 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.validation.empty() && asked.source.sets("data.validation_fraction"))
     settings.notes.emplace_back(
         "data.validation_fraction holds back no rows, since --validation has others");
-  if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
   const auto divide = [&](int ranks, HybridTrainerConfig& config) {
     if (!goes_on_with_a_run(asked)) divide_batch(asked.source, ranks, config);
   };

@@ -7,6 +7,10 @@
 #include "src/model_files/adapters/adapter_files.h"
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "src/run/run_files.h"
+#include "src/tasks/task_kind.h"
+#include "src/tools/options.h"
+#include "src/tools/train/train_output.h"
+#include "src/tools/train/typed_command.h"
 
 namespace hybrid_trainer {
 
@@ -42,28 +46,29 @@ void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
 }
 
 /// `before`: empty where the run began without one.
-void check_began_with(const ResumedOptions& given, const std::string& option,
+void check_began_with(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
-  throw UsageError(concat(given.command, ": ", option, ": got ", folder, ", but the run began ",
+  throw UsageError(concat("hybrid ", given.command, ": ", option, ": got ", folder,
+                          ", but the run began ",
                           before.empty() ? "without one" : "with " + before.string(), "; leave ",
                           option, " out to go on with the run, or begin another one"));
 }
 
-void check_is_there(const ResumedOptions& given, const char* option, const std::string& asked,
+void check_is_there(const TrainingOptions& given, const char* option, const std::string& asked,
                     const fs::path& before) {
   if ((!asked.empty() && asked != before) || before.empty() || fs::exists(before)) return;
   throw MissingInput(concat(before.string(),
                             ": is not there, and the run is trained on it; put it ",
-                            "back, or say where it is now: ", given.command, " --resume --run ",
-                            shell_path(given.run), " ", option, " NEW_PLACE"));
+                            "back, or say where it is now: hybrid ", given.command,
+                            " --resume --run ", shell_path(given.run), " ", option, " NEW_PLACE"));
 }
 
-}  // namespace
-
-void take_adapter(TrainingRunSettings& settings, const std::string& folder,
-                  const ModelFolder& model, const std::string& command,
-                  const ConfigArguments& source) {
+/// Takes what a folder of PEFT says of its adapters of `model`, to go on from their values; how they are
+/// trained is the configuration's.
+void take_adapter(const TrainingOptions& asked, const ModelFolder& model,
+                  TrainingRunSettings& settings) {
+  const std::string &folder = asked.adapter, command = "hybrid " + asked.command;
   if (RunPaths{folder}.hold_a_run())
     throw UsageError(concat(command, ": --adapter ", folder,
                             " is a run; make a folder of its adapter first: hybrid export ",
@@ -79,14 +84,58 @@ void take_adapter(TrainingRunSettings& settings, const std::string& folder,
     throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
                            settings.init_from->string()));
   LoraConfig lora = adapter.config;
-  check_same_adapters(settings.config.lora, lora, folder, command, source);
+  check_same_adapters(settings.config.lora, lora, folder, command, asked.source);
   lora.base = settings.config.lora.base;
-  if (source.sets("lora.dropout")) lora.dropout = settings.config.lora.dropout;
+  if (asked.source.sets("lora.dropout")) lora.dropout = settings.config.lora.dropout;
   settings.config.lora = lora;
   settings.adapter = folder;
 }
 
-void check_resumed_options(const ResumedOptions& given, const HybridTrainerConfig& config) {
+}  // namespace
+
+void add_training_options(po::options_description& options, TrainingOptions& asked) {
+  auto add = options.add_options();
+  add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
+  add("resume", po::bool_switch(&asked.resume),
+      "Go on from the run's newest checkpoint, or start where there is none. The run's own "
+      "configuration holds where no option gives another one.");
+  add("ranks", optional_value(asked.ranks, "N"),
+      "Train as N processes of this machine, with a CUDA device each or on CPUs, unless a launcher "
+      "started them.");
+  add_tensorboard_option(options, asked.source);
+  add_device_option(options, asked.device);
+  add_export_option(options, asked.export_to);
+  add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");
+}
+
+TrainingRunSettings settings_of(const TrainingOptions& asked,
+                                const std::vector<std::string>& arguments,
+                                const HybridTrainerConfig& config,
+                                const std::vector<std::string>& set_keys,
+                                const std::shared_ptr<const ReadInputs>& read) {
+  TrainingRunSettings settings{
+      .config = config,
+      .data = asked.data,
+      .validation = asked.validation,
+      .run = asked.run,
+      .export_to = asked.export_to,
+      .resume = asked.resume,
+      .init_from = {},
+      .command = as_typed(asked.command, arguments),
+      .resume_command = resume_command(asked.command, asked.run, asked.ranks, asked.export_to),
+      .restart_command = restart_command(asked.command, arguments),
+      .explicit_keys = set_keys,
+      .quiet = keeps_quiet(asked.json),
+      .task = [read](const TrainingRunSettings& all) {
+        return task_kind(all.config.model).task(all, *read);
+      }};
+  if (!asked.model.empty()) settings.init_from = asked.model;
+  if (!asked.adapter.empty()) take_adapter(asked, read->model, settings);
+  if (!asked.device.empty()) settings.config.device = checked_device_name(asked.device);
+  return settings;
+}
+
+void check_resumed_options(const TrainingOptions& given, const HybridTrainerConfig& config) {
   const RunData before = data_of_run({given.run});
   const bool may_move = config.freezes() && !before.base.empty();
   if (!may_move) check_began_with(given, given.model_option, given.model, before.base.path());

@@ -1,49 +1,33 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/run/training_run.h"
 #include "src/model_files/hugging_face/hugging_face.h"
+#include "src/run/fine_tuning_method.h"
 #include "src/run/run_files.h"
-#include "src/tasks/task_kind.h"
 #include "src/tools/commands.h"
-#include "src/tools/config_arguments.h"
 #include "src/tools/options.h"
-#include "src/tools/train/fine_tuning_method.h"
 #include "src/tools/train/starting_options.h"
 #include "src/tools/train/train_output.h"
 #include "src/tools/train/training_ranks.h"
-#include "src/tools/train/typed_command.h"
 
 namespace hybrid_trainer {
 
 namespace {
 
-struct Given {
-  std::string run;
-  bool resume = false, init_from = false;
-};
-
 /// A resumed run's own configuration and data stand in for what the command line leaves out.
-void take_from_run(ConfigArguments& source, std::string& data, const Given& given) {
-  const bool begins = given.init_from && !RunPaths{given.run}.hold_a_run();
-  if (given.resume && !source.names_a_source() && !begins)
-    source.file = existing_run(given.run).config();
-  if (!source.names_a_source() && !given.init_from)
+void take_from_run(TrainingOptions& asked) {
+  const bool begins = !asked.model.empty() && !RunPaths{asked.run}.hold_a_run();
+  if (asked.resume && !asked.source.names_a_source() && !begins)
+    asked.source.file = existing_run(asked.run).config();
+  if (!asked.source.names_a_source() && asked.model.empty())
     throw UsageError("train: give --preset NAME, --config FILE or --init-from HF_DIR");
-  if (data.empty() && given.resume) data = data_of_run(existing_run(given.run)).folder.string();
-}
-
-/// Networks of some families learn from examples that they draw themselves.
-void check_data_option(const std::string& data, const HybridTrainerConfig& config) {
-  if (data.empty() && find_family(config.model.family).is_of_language)
-    throw UsageError("train: --data is missing: the folder of `hybrid prepare`");
+  if (asked.data.empty() && asked.resume)
+    asked.data = data_of_run(existing_run(asked.run)).folder.string();
 }
 
 }  // namespace
 
 static int train(const std::vector<std::string>& arguments) {
-  ConfigArguments source;
-  std::string data, run, init_from, adapter, device, export_to, method, columns;
-  bool resume = false, json = false;
-  std::optional<int> local_ranks;
+  TrainingOptions asked{.command = "train", .model_option = "--init-from"};
   CommandSyntax syntax{
       .name = "train",
       .usage =
@@ -53,80 +37,52 @@ static int train(const std::vector<std::string>& arguments) {
           "Trains a model in phases. RUN gets config.json, metrics.jsonl, summary.json,\n"
           "report.html and checkpoints/. Ctrl-C finishes the step, saves and exits.",
       .operands = {}};
-  add_config_options(syntax.options, source);
+  add_config_options(syntax.options, asked.source);
   auto add = syntax.options.add_options();
-  add("data", po::value(&data)->value_name("DATA"),
+  add("data", po::value(&asked.data)->value_name("DATA"),
       "Folder that `hybrid prepare` wrote; with --resume the run's own where left out. Families "
       "that\n"
       "draw their own examples have none.");
-  add("columns", po::value(&columns)->value_name("COLUMN,..."),
+  add("columns", po::value(&asked.columns)->value_name("COLUMN,..."),
       "Of a table of series, the measurements and the target: speed,height,target=fuel, and with "
       "series=COLUMN and time=COLUMN where series and gaps are (data.columns).");
-  add("run", po::value(&run)->required()->value_name("RUN"), "Folder of the run.");
-  add("resume", po::bool_switch(&resume),
-      "Go on from the run's newest checkpoint, or start where there is none. Without --preset and\n"
-      "--config the run's own configuration holds.");
-  add("init-from", model_value(init_from),
+  add("init-from", model_value(asked.model),
       "Take model and first weights from a Hugging Face folder.");
-  add("adapter", po::value(&adapter)->value_name("PEFT_DIR"),
+  add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
       "Take lora.rank, alpha, targets and variant, and the adapters' first values, from a folder "
       "of\n"
       "PEFT.");
-  add("method", po::value(&method)->value_name("full|lora|dora|qlora"),
+  add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
       "full (default): all weights. lora, qlora: adapters of rank 16, alpha 32 beside frozen "
       "weights\n"
       "in bf16 or nf4; of a network of parts on those that its family names (see --set parts).");
-  add("ranks", po::value<int>()->value_name("N")->notifier([&](int count) { local_ranks = count; }),
-      "Train as N processes of this machine, with a CUDA device each or on CPUs, unless a\n"
-      "launcher started them.");
-  add_tensorboard_option(syntax.options, source);
-  add_device_option(syntax.options, device);
-  add_export_option(syntax.options, export_to);
-  add("json", po::bool_switch(&json), "Print the summary as one JSON object.");
+  add_training_options(syntax.options, asked);
   if (!parse_command_line(syntax, arguments)) return 0;
-  resume = goes_on(resume);
-  if (!columns.empty()) source.settings.push_back("data.columns=" + columns);
-  const std::vector<std::string> set_keys = explicit_keys(source);
-  const bool sets_base = source.sets("lora.base");
-  take_from_run(source, data, {run, resume, !init_from.empty()});
+  asked.resume = goes_on(asked.resume);
+  if (!asked.columns.empty()) asked.source.settings.push_back("data.columns=" + asked.columns);
+  const std::vector<std::string> set_keys = explicit_keys(asked.source);
+  const bool sets_base = asked.source.sets("lora.base");
+  take_from_run(asked);
 
-  if (!init_from.empty()) check_model_is_not_set("train", source.settings);
-  const ModelFolder model(init_from);
+  if (!asked.model.empty()) check_model_is_not_set("train", asked.source.settings);
+  const auto read = std::make_shared<ReadInputs>();
+  read->model = ModelFolder(asked.model);
   HybridTrainerConfig of_folder;
-  if (!init_from.empty() && !source.names_a_source())
-    of_folder.model = read_hugging_face_model_config(model, 0);
-  const bool is_there = resume && RunPaths{run}.hold_a_run();
-  HybridTrainerConfig config = build_config(source, of_folder, [&](HybridTrainerConfig& built) {
-    if (!is_there) set_method(built, method);
-  });
-  check_data_option(data, config);
-  const auto begun = is_there ? std::optional(config_of_run({run})) : std::nullopt;
-  if (begun) check_method_of_run(method, *begun, sets_base);
-  if (begun)
-    check_resumed_options({"hybrid train", run, "--init-from", init_from, adapter, data, {}},
-                          *begun);
-  scale_phases(config, source, begun ? &*begun : nullptr);
-  TrainingRunSettings settings{
-      .config = config,
-      .data = data,
-      .run = run,
-      .export_to = export_to,
-      .resume = resume,
-      .init_from = {},
-      .command = as_typed("train", arguments),
-      .resume_command = resume_command("train", run, local_ranks, export_to),
-      .restart_command = restart_command("train", arguments),
-      .explicit_keys = set_keys,
-      .quiet = keeps_quiet(json),
-      .task = [model](const TrainingRunSettings& all) {
-        return task_kind(all.config.model).task(all, {model});
-      }};
-  if (!init_from.empty()) settings.init_from = init_from;
-  if (!adapter.empty()) take_adapter(settings, adapter, model, "train", source);
-  if (!device.empty()) settings.config.device = checked_device_name(device);
-  const TrainingRanks ranks("train", arguments, local_ranks, settings.config);
+  if (!asked.model.empty() && !asked.source.names_a_source())
+    of_folder.model = read_hugging_face_model_config(read->model, 0);
+  const bool is_there = asked.resume && RunPaths{asked.run}.hold_a_run();
+  HybridTrainerConfig config =
+      build_config(asked.source, of_folder, [&](HybridTrainerConfig& built) {
+        if (!is_there) set_method(built, asked.method);
+      });
+  const auto begun = is_there ? std::optional(config_of_run({asked.run})) : std::nullopt;
+  if (begun) check_method_of_run(asked.method, *begun, sets_base);
+  if (begun) check_resumed_options(asked, *begun);
+  scale_phases(config, asked.source, begun ? &*begun : nullptr);
+  const TrainingRunSettings settings = settings_of(asked, arguments, config, set_keys, read);
+  const TrainingRanks ranks("train", arguments, asked.ranks, settings.config);
   return ranks.run(settings, [&](const TrainingRunResult& result) {
-    return report_training(result, run, json);
+    return report_training(result, asked.run, asked.json);
   });
 }
 

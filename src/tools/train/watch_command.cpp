@@ -26,7 +26,7 @@ int watch_command(const std::vector<std::string>& arguments) {
       .operands = {"PATH"}};
   auto add = syntax.options.add_options();
   add("once", po::bool_switch(&once), "Print what there is now, without colors, and end.");
-  add("port", po::value<int>()->value_name("PORT")->notifier([&](int number) { port = number; }),
+  add("port", optional_value(port, "PORT"),
       "Serve http://127.0.0.1:PORT/ instead: a page that follows the run, /events, /metrics for\n"
       "Prometheus and /summary.json. 8321 is free on most machines; 0 takes any free port.");
   add("interval", po::value(&interval)->value_name("SECONDS")->default_value(1, "1"),

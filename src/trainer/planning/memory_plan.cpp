@@ -1,13 +1,13 @@
 #include "hybrid_trainer/trainer/memory_plan.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <tuple>
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/core/memory_pool.h"
 #include "hybrid_trainer/trainer/memory_simulation.h"
 #include "src/core/machine.h"
-#include "src/trainer/planning/plan_dimensions.h"
 #include "src/trainer/planning/step_cost.h"
 
 namespace hybrid_trainer {
@@ -43,32 +43,161 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
   return largest;
 }
 
+/// One thing that a plan may choose, with its values from the fastest to the one that takes least.
+struct Dimension {
+  std::vector<std::string> values;
+  std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
+  /// Position of the config's own value or, for one in between, of the next that takes less.
+  std::size_t first = 0;
+  /// Whether each value takes less of the device than the one before, whatever the others are.
+  bool saves_always = true;
+};
+
+std::size_t position_of(const std::vector<std::string>& values, const std::string& value) {
+  return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
+}
+
+/// Batches that are halved and accumulated: the same examples a step.
+Dimension micro_batches(const HybridTrainerConfig& config) {
+  Dimension dimension{{}, [](HybridTrainerConfig& changed, const std::string& value) {
+                        const std::int64_t factor = std::stoll(value);
+                        changed.data.batch_size /= factor;
+                        changed.gradient_accumulation.micro_batches *= factor;
+                      }};
+  dimension.saves_always = false;  // each takes a sum of gradients
+  for (std::int64_t factor = 1; config.data.batch_size % factor == 0; factor *= 2)
+    dimension.values.push_back(std::to_string(factor));
+  return dimension;
+}
+
+/// A key of the memory group that holds a name.
+Dimension of_names(std::string MemoryConfig::*key, const std::vector<std::string>& names,
+                   const MemoryConfig& given) {
+  return {names,
+          [key](HybridTrainerConfig& changed, const std::string& value) {
+            changed.memory.*key = value;
+          },
+          position_of(names, given.*key)};
+}
+
+Dimension recomputed_share(const MemoryConfig& given) {
+  Dimension dimension{{"0", "0.25", "0.5", "0.75", "1"},
+                      [](HybridTrainerConfig& changed, const std::string& value) {
+                        changed.memory.recompute =
+                            std::max(changed.memory.recompute, std::stod(value));
+                      }};
+  dimension.saves_always = false;  // of what is computed again, some is there once more
+  while (std::stod(dimension.values[dimension.first]) < given.recompute) ++dimension.first;
+  return dimension;
+}
+
+/// A key that holds a number of bits, which may be one of `fewer`; that changes a run's bits.
+Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> fewer,
+                     std::int64_t& (*key)(HybridTrainerConfig& config)) {
+  Dimension dimension{{std::to_string(given)},
+                      [key](HybridTrainerConfig& changed, const std::string& value) {
+                        key(changed) = std::stoll(value);
+                      }};
+  for (const std::int64_t bits : fewer) {
+    if (given > bits) dimension.values.push_back(std::to_string(bits));
+  }
+  return dimension;
+}
+
+/// Where late updates leave masters and state, in place of weights, gradients and state.
+Dimension exact_state(const HybridTrainerConfig& given) {
+  return {exact_state_names(),
+          [](HybridTrainerConfig& changed, const std::string& value) {
+            changed.phases.asynchronous_optimizer.exact_state = value;
+          },
+          position_of(exact_state_names(), given.phases.asynchronous_optimizer.exact_state)};
+}
+
+Dimension valid(Dimension dimension, const HybridTrainerConfig& given,
+                const ModelRegistry& registry) {
+  const std::size_t problems = given.problems(registry).size();
+  std::vector<std::string> values;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < dimension.values.size(); ++i) {
+    HybridTrainerConfig changed = given;
+    dimension.set(changed, dimension.values[i]);
+    if (i != dimension.first && changed.problems(registry).size() > problems) continue;
+    if (i <= dimension.first) first = values.size();
+    values.push_back(dimension.values[i]);
+  }
+  dimension.values = std::move(values);
+  dimension.first = first;
+  return dimension;
+}
+
+std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool with_files) {
+  const MemoryConfig& given = config.memory;
+  std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
+  const bool is_late = config.phases.traits().delays_updates;
+  if (given.allow_lossy) {
+    dimensions.push_back(
+        is_late ? fewer_bits(
+                      config.memory.gradient_bits, {16},
+                      [](auto& changed) -> auto& { return changed.memory.gradient_bits; })
+                : fewer_bits(
+                      config.optimizer.state_bits, {16, 8},
+                      [](auto& changed) -> auto& { return changed.optimizer.state_bits; }));
+    dimensions.push_back(fewer_bits(
+        given.activation_bits, {8},
+        [](auto& changed) -> auto& { return changed.memory.activation_bits; }));
+  }
+  const auto add = [&](std::string MemoryConfig::*key) {
+    std::vector<std::string> names = placement_names();
+    if (!with_files && given.*key != "file") names.pop_back();
+    dimensions.push_back(of_names(key, names, given));
+  };
+  if (is_late) {
+    if (with_files) dimensions.push_back(exact_state(config));
+  } else if (config.predict_aware_memory.offload_strategy != "drop_and_reinitialize") {
+    add(&MemoryConfig::optimizer_state);
+  }
+  if (config.training.cuda_graphs) return dimensions;  // which can record nothing of what follows
+  add(&MemoryConfig::activations);
+  if (is_late) return dimensions;
+  add(&MemoryConfig::weights);
+  dimensions.push_back(of_names(&MemoryConfig::gradients, {"keep", "consume"}, given));
+  return dimensions;
+}
+
+/// What a plan may choose; `with_files`: files are places too. Values that the configuration cannot have,
+/// such as fewer bits of an optimizer that has no form in them, are left out.
+std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files,
+                                     const ModelRegistry& registry) {
+  std::vector<Dimension> dimensions = all_dimensions(config, with_files);
+  for (Dimension& dimension : dimensions) dimension = valid(dimension, config, registry);
+  return dimensions;
+}
+
+/// The keys in which two configs differ that a plan may set.
+std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
+                                           const HybridTrainerConfig& to) {
+  std::vector<PlannedOption> options;
+  const auto add = [&](const char* key, const auto& before, const auto& after) {
+    if (before != after) options.push_back({key, concat(after)});
+  };
+  add("data.batch_size", from.data.batch_size, to.data.batch_size);
+  add("gradient_accumulation.micro_batches", from.gradient_accumulation.micro_batches,
+      to.gradient_accumulation.micro_batches);
+  add("memory.recompute", from.memory.recompute, to.memory.recompute);
+  add("memory.activations", from.memory.activations, to.memory.activations);
+  add("memory.activation_bits", from.memory.activation_bits, to.memory.activation_bits);
+  add("memory.gradient_bits", from.memory.gradient_bits, to.memory.gradient_bits);
+  add("optimizer.state_bits", from.optimizer.state_bits, to.optimizer.state_bits);
+  add("phases.asynchronous_optimizer.exact_state", from.phases.asynchronous_optimizer.exact_state,
+      to.phases.asynchronous_optimizer.exact_state);
+  add("memory.optimizer_state", from.memory.optimizer_state, to.memory.optimizer_state);
+  add("memory.weights", from.memory.weights, to.memory.weights);
+  add("memory.gradients", from.memory.gradients, to.memory.gradients);
+  return options;
+}
+
 /// The position of a value in each dimension.
 using Choice = std::vector<std::size_t>;
-
-/// Which of a list of choices still need a trial.
-class PlanTrials {
- public:
-  /// Both must outlive it.
-  PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions);
-
-  /// Positions in the list, below `end`.
-  std::vector<std::size_t> left(std::size_t end) const;
-  void leave_out(std::size_t tried) { is_out_[tried] = true; }
-  /// Too large for the device: so are those that save no more.
-  void exceeds_device(std::size_t tried);
-  /// Small enough for the device, and too large for the rest: so are those that only move more from
-  /// the device to the host.
-  void exceeds_others(std::size_t tried);
-
- private:
-  bool saves_no_more(const Choice& one, const Choice& other) const;
-  bool only_moves_to_host(const Choice& from, const Choice& to) const;
-
-  const std::vector<Choice>& choices_;
-  const std::vector<Dimension>& dimensions_;
-  std::vector<bool> is_out_;
-};
 
 /// All of them from the dimensions' first values on.
 std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
@@ -86,40 +215,52 @@ std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
   return all;
 }
 
-PlanTrials::PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions)
-    : choices_(choices), dimensions_(dimensions), is_out_(choices.size()) {}
+/// Which of a list of choices still need a trial.
+class PlanTrials {
+ public:
+  /// Both must outlive it.
+  PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions)
+      : choices_(choices), dimensions_(dimensions), is_out_(choices.size()) {}
 
-std::vector<std::size_t> PlanTrials::left(std::size_t end) const {
-  std::vector<std::size_t> left;
-  for (std::size_t i = 0; i < end; ++i)
-    if (!is_out_[i]) left.push_back(i);
-  return left;
-}
-
-void PlanTrials::exceeds_device(std::size_t tried) {
-  for (std::size_t i = 0; i < choices_.size(); ++i)
-    if (saves_no_more(choices_[i], choices_[tried])) is_out_[i] = true;
-}
-
-void PlanTrials::exceeds_others(std::size_t tried) {
-  for (std::size_t i = 0; i < choices_.size(); ++i)
-    if (only_moves_to_host(choices_[tried], choices_[i])) is_out_[i] = true;
-}
-
-bool PlanTrials::saves_no_more(const Choice& one, const Choice& other) const {
-  for (std::size_t i = 0; i < one.size(); ++i)
-    if (dimensions_[i].saves_always ? one[i] > other[i] : one[i] != other[i]) return false;
-  return true;
-}
-
-bool PlanTrials::only_moves_to_host(const Choice& from, const Choice& to) const {
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const std::vector<std::string>& values = dimensions_[i].values;
-    const bool moves = values[from[i]] == "device" && values[to[i]] == "host";
-    if (from[i] != to[i] && !moves) return false;
+  /// Positions in the list, below `end`.
+  std::vector<std::size_t> left(std::size_t end) const {
+    std::vector<std::size_t> left;
+    for (std::size_t i = 0; i < end; ++i)
+      if (!is_out_[i]) left.push_back(i);
+    return left;
   }
-  return true;
-}
+  void leave_out(std::size_t tried) { is_out_[tried] = true; }
+  /// Too large for the device: so are those that save no more.
+  void exceeds_device(std::size_t tried) {
+    for (std::size_t i = 0; i < choices_.size(); ++i)
+      if (saves_no_more(choices_[i], choices_[tried])) is_out_[i] = true;
+  }
+  /// Small enough for the device, and too large for the rest: so are those that only move more from
+  /// the device to the host.
+  void exceeds_others(std::size_t tried) {
+    for (std::size_t i = 0; i < choices_.size(); ++i)
+      if (only_moves_to_host(choices_[tried], choices_[i])) is_out_[i] = true;
+  }
+
+ private:
+  bool saves_no_more(const Choice& one, const Choice& other) const {
+    for (std::size_t i = 0; i < one.size(); ++i)
+      if (dimensions_[i].saves_always ? one[i] > other[i] : one[i] != other[i]) return false;
+    return true;
+  }
+  bool only_moves_to_host(const Choice& from, const Choice& to) const {
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      const std::vector<std::string>& values = dimensions_[i].values;
+      const bool moves = values[from[i]] == "device" && values[to[i]] == "host";
+      if (from[i] != to[i] && !moves) return false;
+    }
+    return true;
+  }
+
+  const std::vector<Choice>& choices_;
+  const std::vector<Dimension>& dimensions_;
+  std::vector<bool> is_out_;
+};
 
 std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
   return budget && bytes > *budget ? bytes - *budget : 0;
@@ -154,8 +295,13 @@ class Planner {
   /// Whether kUpdates leaves something out.
   bool predicts() const { return config_.phases.max_predict_steps > 0; }
   bool is_hopeless();
-  std::size_t missing(const MemoryNeed& need) const;
-  Choice farthest() const;
+  std::size_t missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
+  /// With everything as far away as it goes.
+  Choice farthest() const {
+    Choice last;
+    for (const Dimension& dimension : dimensions_) last.push_back(dimension.values.size() - 1);
+    return last;
+  }
   const Choice& smallest_on_device();
   std::vector<Choice> by_cost(const StepCost& cost) const;
   /// Of the choices in order of their cost, the first that fits.
@@ -186,8 +332,6 @@ HybridTrainerConfig Planner::with(const Choice& choice) const {
     dimensions_[i].set(config, dimensions_[i].values[choice[i]]);
   return config;
 }
-
-std::size_t Planner::missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
 
 /// A trial that fails rules out all that save no more, and one that may fit all that cost more. So
 /// the next one is twice as far down the list as the one before, until one may fit.
@@ -224,13 +368,6 @@ std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choi
     chosen = choices[cheapest];
     return need;
   }
-}
-
-/// With everything as far away as it goes.
-Choice Planner::farthest() const {
-  Choice last;
-  for (const Dimension& dimension : dimensions_) last.push_back(dimension.values.size() - 1);
-  return last;
 }
 
 /// As farthest(), with the micro-batches and the recomputed share that take least: either may also

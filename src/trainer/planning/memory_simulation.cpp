@@ -4,7 +4,6 @@
 
 #include "hybrid_trainer/config/phase_precision.h"
 #include "hybrid_trainer/core/memory_pool.h"
-#include "hybrid_trainer/data/batch_loader.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "src/distributed/ordered_sum.h"
@@ -197,7 +196,7 @@ class SimulatedRun {
   }
 
   void update(Phase phase) {
-    trainable_.step().send_weights();
+    trainable_.send_weights();
     scripted_.wait_for_gradient(whole_);
     trainable_.apply_gradient();
     account(phase);
@@ -225,7 +224,7 @@ class SimulatedRun {
 
   /// What the last one changed gets under way first, as in a run.
   PhaseOutcome step(PhaseMachine& machine) {
-    trainable_.step().send_weights();
+    trainable_.send_weights();
     return machine.step(whole_);
   }
 

@@ -15,44 +15,6 @@ constexpr double kLoss = 1e6;
 
 }  // namespace
 
-/// Directions lower the loss.
-class SimulatedTrainable::Weights final : public WeightSpace {
- public:
-  explicit Weights(WeightSpace& real) : real_(real) {}
-  std::vector<Tensor> empty_like_weights(MemoryKind kind) override {
-    return real_.empty_like_weights(kind);
-  }
-  std::vector<Tensor> empty_directions() override { return real_.empty_directions(); }
-  void write_direction(const Tensor& direction, const std::vector<Tensor>& of,
-                       const std::vector<float>& factors) override {
-    real_.write_direction(direction, of, factors);
-  }
-  void copy_weights(const std::vector<Tensor>& to) override { real_.copy_weights(to); }
-  void add_weights(const std::vector<Tensor>& to, float kept, float added) override {
-    real_.add_weights(to, kept, added);
-  }
-  double wait_for_dot(const Tensor& x, const Tensor& y) override {
-    real_.wait_for_dot(x, y);
-    return 1;
-  }
-  void move_along(const std::vector<Tensor>& directions, double length) override {
-    real_.move_along(directions, length);
-  }
-  double wait_for_slope(const std::vector<Tensor>& directions) override {
-    real_.wait_for_slope(directions);
-    return -1;
-  }
-  void write_momentum_directions(const std::vector<Tensor>& directions) override {
-    real_.write_momentum_directions(directions);
-  }
-  void follow(const std::vector<Tensor>& directions, double length) override {
-    real_.follow(directions, length);
-  }
-
- private:
-  WeightSpace& real_;
-};
-
 /// Keeps as many batches as a longer prediction does.
 class SimulatedTrainable::Kept final : public Rollback {
  public:
@@ -88,7 +50,7 @@ class SimulatedTrainable::Kept final : public Rollback {
 class SimulatedTrainable::Optimizer final : public PendingWork, public DelayedOptimizer {
  public:
   explicit Optimizer(DelayedOptimizer& real) : real_(real) {}
-  DelayedUpdate wait_for_update(bool finite) override {
+  ArrivedUpdate wait_for_update(bool finite) override {
     real_.wait_for_update(finite);
     return {};
   }
@@ -109,7 +71,7 @@ class SimulatedTrainable::Gradients final : public PendingWork, public DelayedGr
     if (!real_.wait_for_gradient(all)) return {};
     return GradientMeasurement{.loss = kLoss, .norm = 1};
   }
-  DelayedUpdate apply(bool finite) override {
+  ArrivedUpdate apply(bool finite) override {
     real_.apply(finite);
     return {};
   }
@@ -135,10 +97,7 @@ class SimulatedTrainable::Local final : public PendingWork, public LocalTraining
 };
 
 SimulatedTrainable::SimulatedTrainable(ModelTrainable& model)
-    : model_(model),
-      weights_(std::make_unique<Weights>(model.weights())),
-      kept_(std::make_unique<Kept>(model.rollback())),
-      loss_(kLoss) {
+    : model_(model), kept_(std::make_unique<Kept>(model.rollback())), loss_(kLoss) {
   PendingWork& real = model.pending();
   if (auto* const optimizer = dynamic_cast<DelayedOptimizer*>(&real))
     pending_ = std::make_unique<Optimizer>(*optimizer);
@@ -179,7 +138,6 @@ GradientMeasurement SimulatedTrainable::wait_for_gradient(const Batch& batch) {
   return {.loss = kLoss, .norm = 1};
 }
 
-WeightSpace& SimulatedTrainable::weights() { return *weights_; }
 Rollback& SimulatedTrainable::rollback() { return *kept_; }
 PendingWork& SimulatedTrainable::pending() { return *pending_; }
 

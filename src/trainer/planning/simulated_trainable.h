@@ -37,12 +37,11 @@ class SimulatedTrainable final : public Trainable {
   double step_flops(const Batch& batch) const override { return model_.step_flops(batch); }
   bool is_one_of_several() const override { return false; }
   const Stream& stream() const override { return model_.stream(); }
-  WeightSpace& weights() override;
+  WeightSpace& weights() override { return model_.weights(); }
   Rollback& rollback() override;
   PendingWork& pending() override;
 
  private:
-  class Weights;
   class Kept;
   class Optimizer;
   class Gradients;
@@ -58,7 +57,6 @@ class SimulatedTrainable final : public Trainable {
   std::vector<Tensor> other_losses(const Batch& batch) const;
 
   ModelTrainable& model_;
-  std::unique_ptr<Weights> weights_;
   std::unique_ptr<Kept> kept_;
   std::unique_ptr<PendingWork> pending_;
   PartialSums partials_;

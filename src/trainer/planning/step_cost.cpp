@@ -70,20 +70,6 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
   update_flops_ = update_flops(config.optimizer, parameters, nowhere_);
 }
 
-double StepCost::there(double bytes, const std::string& placement) const {
-  if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
-  return placement == "file" ? bytes / rates_.write_bytes_per_second : 0;
-}
-
-double StepCost::back(double bytes, const std::string& placement) const {
-  if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
-  return placement == "file" ? bytes / rates_.read_bytes_per_second : 0;
-}
-
-double StepCost::state_bytes(const HybridTrainerConfig& config) const {
-  return state_bytes_ * static_cast<double>(config.optimizer.state_bits) / state_bits_;
-}
-
 double StepCost::weight_transfers(const MemoryConfig& memory, double passes) const {
   const DeviceMap map(memory);
   double all = 0, seconds = 0;

@@ -33,11 +33,19 @@ class StepCost {
   double computed_again(const MemoryConfig& memory, std::int64_t time) const;
   /// Of forward and backward, and of what backward computes again.
   double products(const HybridTrainerConfig& config) const;
-  double state_bytes(const HybridTrainerConfig& config) const;
+  double state_bytes(const HybridTrainerConfig& config) const {
+    return state_bytes_ * static_cast<double>(config.optimizer.state_bits) / state_bits_;
+  }
   double placements(const HybridTrainerConfig& config) const;
   /// To `placement` ("device", "host", "file") and back.
-  double there(double bytes, const std::string& placement) const;
-  double back(double bytes, const std::string& placement) const;
+  double there(double bytes, const std::string& placement) const {
+    if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
+    return placement == "file" ? bytes / rates_.write_bytes_per_second : 0;
+  }
+  double back(double bytes, const std::string& placement) const {
+    if (placement == "host") return 2 * bytes / rates_.copy_bytes_per_second;
+    return placement == "file" ? bytes / rates_.read_bytes_per_second : 0;
+  }
 
   /// Of weights that are elsewhere, for `passes` over them and an update.
   double weight_transfers(const MemoryConfig& memory, double passes) const;

@@ -12,8 +12,8 @@
 #include "kernels/backend/machine.h"
 #include "src/config/placement.h"
 #include "src/core/clock.h"
+#include "src/trainer/model_trainable.h"
 #include "src/trainer/planning/step_cost.h"
-#include "src/trainer/step/training_step.h"
 
 namespace hybrid_trainer {
 
@@ -21,6 +21,7 @@ HybridTrainerConfig gradient_alone(HybridTrainerConfig config) {
   config.memory = {};
   config.gradient_accumulation.micro_batches = 1;
   config.optimizer = {};
+  config.predict_aware_memory.offload_strategy = "none";
   config.phases = {};  // whose updates, where they are late, are of other optimizers
   config.stretches = {};
   return config;
@@ -30,8 +31,8 @@ double measure_gradient(Network& network, const HybridTrainerConfig& config, con
                         const Stream& stream) {
   constexpr int kRuns = 5;
   constexpr double kEnoughSeconds = 0.3;
-  MemoryPlaces places(config.memory, stream, make_host_pool(stream.device()));
-  TrainingStep step(network, config, stream, places);
+  ModelTrainable step(network, config, stream, make_host_pool(stream.device()),
+                      [](const std::string&) {});
   const PhasePrecision precision(config.mixed_precision, config.model.width, stream.device());
   step.compute_in(precision.of(Phase::kFull), false);
   step.wait_for_gradient(batch);

@@ -44,7 +44,7 @@ void LeafGradients::check_all_got_one(const std::vector<Parameter*>& parameters)
   }
 }
 
-LoneGradients::LoneGradients(const std::vector<Parameter*>& parameters, SingleCommunicator& alone,
+LoneGradients::LoneGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
                              GradientSink& total, const Stream& home, const Stream& stream)
     : LeafGradients(alone), parameters_(parameters), total_(total), home_(home), stream_(stream) {}
 

@@ -7,7 +7,6 @@
 #include "phases/engine.h"
 #include "src/distributed/communicator.h"
 #include "src/distributed/ordered_sum.h"
-#include "src/distributed/single_communicator.h"
 #include "src/trainer/sharding/weight_parts.h"
 
 namespace hybrid_trainer {
@@ -72,8 +71,8 @@ class LeafGradients : public GradientSink {
 class LoneGradients final : public LeafGradients {
  public:
   /// All must outlive it. `total` is told of a weight's gradient as that of one micro-batch.
-  LoneGradients(const std::vector<Parameter*>& parameters, SingleCommunicator& alone,
-                GradientSink& total, const Stream& home, const Stream& stream);
+  LoneGradients(const std::vector<Parameter*>& parameters, Communicator& alone, GradientSink& total,
+                const Stream& home, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
   std::int64_t rounds(std::int64_t leaves) const override { return leaves; }
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;

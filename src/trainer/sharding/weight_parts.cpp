@@ -98,6 +98,8 @@ Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
   return whole.view({whole.elements()}).rows(part.first, part.last).view(shape);
 }
 
+/// A part of a whole weight that lies on this rank. The whole one owns the memory, and changes of
+/// others' parts arrive in it.
 class PartInPlace final : public WeightStorage {
  public:
   PartInPlace(WeightArrivals& arrivals, std::size_t weight, const Shard& part, const Shape& shape)
@@ -122,6 +124,9 @@ class PartInPlace final : public WeightStorage {
   Shape shape_;
 };
 
+/// A weight of which each rank has its own of `parts`, by rank, in `mine`. To acquire it is a
+/// collective, which brings all parts to this rank until it is released; what changes it then is
+/// lost. It has no masters of its own (home_master).
 class GatheredWeight final : public WeightStorage {
  public:
   GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts,
@@ -156,28 +161,13 @@ class GatheredWeight final : public WeightStorage {
   std::array<HeldValues, 2> gathered_;  // in f32, and the compute copy
 };
 
-/// Elements `part` of whole weight number `weight`, which lies on this rank, as a weight of `shape`.
-/// The whole one owns the memory, and changes of others' parts arrive in it; both must outlive it.
-std::unique_ptr<WeightStorage> part_in_place(WeightArrivals& arrivals, std::size_t weight,
-                                             const Shard& part, const Shape& shape) {
-  return std::make_unique<PartInPlace>(arrivals, weight, part, shape);
-}
-
-/// The same in memory of its own, masters and compute copy, with the whole one's values so far.
+/// A part in memory of its own, masters and compute copy, with the whole one's values so far.
 std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& part,
                                                const Shape& shape, const Stream& stream) {
   const MemoryLabel label(whole.name());
   const Tensor master = Tensor::empty(shape, DType::kF32, MemoryKind::kParameters, stream);
   if (part.elements() > 0) copy_or_wait(master, cut(whole.home_master(), part, shape), stream);
   return std::make_unique<ResidentWeight>(master);
-}
-
-/// A weight of which each rank has its own of `parts`, by rank, in `mine`. To acquire it is a
-/// collective, which brings all parts to this rank until it is released; what changes it then is
-/// lost. It has no masters of its own (home_master). `mine` and `gathers` must outlive it.
-std::unique_ptr<WeightStorage> gathered_weight(const Shape& shape, Parameter& mine,
-                                               std::vector<Shard> parts, WeightGathers& gathers) {
-  return std::make_unique<GatheredWeight>(shape, mine, std::move(parts), gathers);
 }
 
 /// A whole weight keeps its shape, since that matters to what updates it; of none there is nothing
@@ -247,9 +237,14 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
     Parameter& weight = *weights_[i];
     const Shard part = mine(i);
     const Shape shape = shape_of_part(weight, part);
-    own_.push_back(std::make_unique<Parameter>(weight.name(), shape, weight.role(),
-                                               apart_ ? part_of_its_own(weight, part, shape, stream)
-                                                      : part_in_place(*arrivals_, i, part, shape)));
+    std::unique_ptr<WeightStorage> storage;
+    if (apart_) {
+      storage = part_of_its_own(weight, part, shape, stream);
+    } else {
+      storage = std::make_unique<PartInPlace>(*arrivals_, i, part, shape);
+    }
+    own_.push_back(
+        std::make_unique<Parameter>(weight.name(), shape, weight.role(), std::move(storage)));
     own_.back()->be_part(part.first, weight.elements());
     const std::int64_t block = weight.elements() / weight.blocks();
     if (part.elements() > 0 && part.elements() % block == 0)
@@ -258,7 +253,8 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
     if (!apart_) continue;
     std::vector<Shard> parts;
     for (int rank = 0; rank < ranks_.size(); ++rank) parts.push_back(of(i, rank));
-    weight.set_storage(gathered_weight(weight.shape(), *own_.back(), std::move(parts), gathers_));
+    weight.set_storage(
+        std::make_unique<GatheredWeight>(weight.shape(), *own_.back(), std::move(parts), gathers_));
   }
 }
 

@@ -42,25 +42,14 @@ void AccumulatedGradients::free() {
 
 namespace {
 
-class KeptGradients final : public AccumulatedGradients {
+/// They stay on the device until their update: ResidentGradients or RoundedGradients.
+template <class Gradients>
+class KeptPath final : public AccumulatedGradients {
  public:
-  using AccumulatedGradients::AccumulatedGradients;
-  ~KeptGradients() override { free(); }
-  GradientSink& sink() override { return gradients_; }
-  void begin_elsewhere() override { gradients_.free(); }
-
- private:
-  void allocate() override { gradients_.allocate(parts_.weights, parts_.stream); }
-  void release() override { gradients_.free(); }
-  ResidentGradients gradients_;
-};
-
-class RoundedPath final : public AccumulatedGradients {
- public:
-  explicit RoundedPath(const GradientParts& parts)
-      : AccumulatedGradients(parts),
-        gradients_([this] { parts_.speculation->wait_until_gradients_are_sent(); }) {}
-  ~RoundedPath() override {
+  template <class... Arguments>
+  explicit KeptPath(const GradientParts& parts, Arguments... arguments)
+      : AccumulatedGradients(parts), gradients_(std::move(arguments)...) {}
+  ~KeptPath() override {
     for (Parameter* parameter : parts_.weights) parameter->leave(gradients_);
   }
   GradientSink& sink() override { return gradients_; }
@@ -69,7 +58,7 @@ class RoundedPath final : public AccumulatedGradients {
  private:
   void allocate() override { gradients_.allocate(parts_.weights, parts_.stream); }
   void release() override { gradients_.free(); }
-  RoundedGradients gradients_;
+  Gradients gradients_;
 };
 
 /// Each leaves the device once it is complete, or updates its weight at once.
@@ -108,8 +97,10 @@ std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTra
                                                                  const GradientParts& parts) {
   if (config.memory.gradients == "consume")
     return std::make_unique<ConsumedPath>(parts, config.updates_at_once());
-  if (config.memory.gradient_bits == 16) return std::make_unique<RoundedPath>(parts);
-  return std::make_unique<KeptGradients>(parts);
+  if (config.memory.gradient_bits != 16)
+    return std::make_unique<KeptPath<ResidentGradients>>(parts);
+  return std::make_unique<KeptPath<RoundedGradients>>(
+      parts, [&optimizer = parts.optimizer] { optimizer.wait_until_gradients_are_sent(); });
 }
 
 void GradientPath::measure(PendingGradient& pending, const Stream& stream) const {

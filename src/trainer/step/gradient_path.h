@@ -2,7 +2,6 @@
 
 #include "hybrid_trainer/memory/memory_places.h"
 #include "hybrid_trainer/nn/parameter.h"
-#include "hybrid_trainer/optim/speculative_optimizer.h"
 #include "src/core/recording.h"
 #include "src/distributed/communicator.h"
 #include "src/trainer/sharding/leaf_gradients.h"
@@ -29,9 +28,8 @@ struct GradientParts {
   const MicroBatchPass& pass;
   const LearningRates& rates;
   Optimizer& optimizer;
-  SpeculativeOptimizer* speculation;  // the optimizer if it is one, else null
-  Communicator* ranks;                // null: one alone
-  WeightParts* parts;                 // what ranks have of the weights; null: all have all of them
+  Communicator* ranks;  // null: one alone
+  WeightParts* parts;   // what ranks have of the weights; null: all have all of them
   MemoryRetry& retry;
   MemoryPlaces& places;
   const Stream& stream;

@@ -12,8 +12,22 @@
 
 namespace hybrid_trainer {
 
+namespace {
+
+constexpr const char* kMicroBatchesBudget = "trainer.micro_batches.budget";
+
+std::string micro_batches_key(Phase phase) {
+  return concat("trainer.micro_batches.", name_of(phase));
+}
+
+}  // namespace
+
 MicroBatches::MicroBatches(const HybridTrainerConfig& config, const Stretches& stretches)
-    : stretches_(stretches.all()), count_(config.gradient_accumulation.micro_batches) {}
+    : stretches_(stretches.all()),
+      of_config_(config.gradient_accumulation.micro_batches),
+      budget_bytes_(config.device_budget().value_or(0)) {
+  counts_.fill(of_config_);
+}
 
 std::int64_t MicroBatches::of(const Batch& batch, std::int64_t of_largest) const {
   if (stretches_.size() == 1) return of_largest;
@@ -30,7 +44,7 @@ Batch MicroBatches::part(const Batch& batch, std::int64_t index) const {
 
 void MicroBatches::require_whole(const Batch& batch) const {
   if (batch.size() % of(batch) == 0) return;
-  throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ", count_,
+  throw ShapeMismatch(concat("a batch of ", batch.size(), " examples does not split into ", count(),
                              " micro-batches"));
 }
 
@@ -39,7 +53,7 @@ void MicroBatches::require_whole(const Batch& batch) const {
 std::optional<std::int64_t> MicroBatches::halved(const Batch& batch) const {
   const std::int64_t largest =
       stretches_.size() == 1 ? batch.size() : stretches_.back().batch.batch_size;
-  for (std::int64_t count = 2 * own_factor_ * count_; largest % count == 0; count *= 2) {
+  for (std::int64_t count = 2 * own_factor_ * this->count(); largest % count == 0; count *= 2) {
     if (of(batch, count) != of(batch)) return count;
   }
   return {};
@@ -48,10 +62,30 @@ std::optional<std::int64_t> MicroBatches::halved(const Batch& batch) const {
 void MicroBatches::halve(const Batch& batch, bool alone) {
   const std::int64_t count = halved(batch).value();
   if (alone) {
-    own_factor_ = count / count_;
+    own_factor_ = count / this->count();
   } else {
-    count_ = count;
+    counts_[static_cast<std::size_t>(phase_)] = count;
   }
+}
+
+void MicroBatches::save(State& state) {
+  for (const Phase phase : kAllPhases)
+    state.integers[micro_batches_key(phase)] = counts_[static_cast<std::size_t>(phase)];
+  state.integers[kMicroBatchesBudget] = static_cast<std::int64_t>(budget_bytes_);
+  own_factor_ = 1;
+}
+
+void MicroBatches::load(const State& state, const std::function<void(const std::string&)>& tell) {
+  for (const Phase phase : kAllPhases)
+    counts_[static_cast<std::size_t>(phase)] = state.integer(micro_batches_key(phase));
+  const auto budget = static_cast<std::size_t>(state.integer(kMicroBatchesBudget));
+  const bool were_halved = std::any_of(counts_.begin(), counts_.end(),
+                                       [&](std::int64_t count) { return count != of_config_; });
+  if (were_halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
+    counts_.fill(of_config_);
+    tell("the budget has grown: micro-batches are as large as at first until memory is too small");
+  }
+  own_factor_ = 1;
 }
 
 MemoryRetry::MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_batches,

@@ -18,22 +18,20 @@
 
 namespace hybrid_trainer {
 
-/// Into how many micro-batches a step's batch divides. Where memory is too short, there are more of
-/// them from then on.
+/// Into how many micro-batches a step's batch divides, in each phase: at first as the config says, and
+/// twice as many from each time on that memory was too small in that phase.
 class MicroBatches {
  public:
   /// `stretches` must outlive it.
   MicroBatches(const HybridTrainerConfig& config, const Stretches& stretches);
 
-  /// Of a batch as large as any, on all ranks.
-  std::int64_t count() const { return count_; }
-  /// Sets that; this rank alone has no more than others from now on.
-  void set_count(std::int64_t count) {
-    count_ = count;
+  /// Uses this phase's from now on; this rank alone has no more than others.
+  void enter(Phase phase) {
+    phase_ = phase;
     own_factor_ = 1;
   }
   /// Of this batch: of stretches' smaller ones as many as are no larger than those of the largest.
-  std::int64_t of(const Batch& batch) const { return of(batch, own_factor_ * count_); }
+  std::int64_t of(const Batch& batch) const { return of(batch, own_factor_ * count()); }
   /// Number `index` of the batch's micro-batches.
   Batch part(const Batch& batch, std::int64_t index) const;
   /// Throws ShapeMismatch where the batch does not divide.
@@ -44,12 +42,25 @@ class MicroBatches {
   /// Halves this batch's, of which there are more from then on: on all ranks, or on this one `alone`.
   void halve(const Batch& batch, bool alone);
 
+  /// Saves them. Where a rank has halved its own alone, it goes on as a resumed run does, which does
+  /// not know.
+  void save(State& state);
+  /// Loads a checkpoint's, so that bits do not depend on when a run was stopped. Where the budget has
+  /// grown since, each phase tries the config's again, and `tell` receives one line; a number that
+  /// was found without a budget stays, as what other programs take of the memory decides nothing.
+  void load(const State& state, const std::function<void(const std::string&)>& tell);
+
  private:
   std::int64_t of(const Batch& batch, std::int64_t of_largest) const;
   std::optional<std::int64_t> halved(const Batch& batch) const;
+  /// Of a batch as large as any, on all ranks.
+  std::int64_t count() const { return counts_[static_cast<std::size_t>(phase_)]; }
 
   const std::vector<Stretch>& stretches_;
-  std::int64_t count_;
+  const std::int64_t of_config_;
+  const std::size_t budget_bytes_;  // of the device; 0: none
+  Phase phase_ = Phase::kWarmup;
+  std::array<std::int64_t, kPhases> counts_{};  // by phase
   std::int64_t own_factor_ = 1;  // as many times more on this rank, for which others do not wait
 };
 

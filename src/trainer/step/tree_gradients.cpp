@@ -12,28 +12,19 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// One rank that has no others, or those there are.
-class GradientRanks {
- public:
-  explicit GradientRanks(Communicator* given) : given_(given) {}
-  Communicator& all() { return given_ == nullptr ? alone_ : *given_; }
-  SingleCommunicator& alone() { return alone_; }
-
- private:
-  SingleCommunicator alone_;
-  Communicator* given_;
-};
-
 class TreeGradients : public GradientPath {
  public:
   TreeGradients(const GradientParts& parts, std::unique_ptr<AccumulatedGradients> single)
-      : GradientPath(parts), ranks_(parts.ranks), single_(std::move(single)) {}
+      : GradientPath(parts), single_(std::move(single)) {}
   ~TreeGradients() override {
     for (Parameter* parameter : parts_.weights) parameter->leave(*leaves_);
   }
   /// Before the first step.
   void use(std::unique_ptr<LeafGradients> leaves) { leaves_ = std::move(leaves); }
-  GradientRanks& ranks() { return ranks_; }
+  Communicator& ranks() {
+    if (parts_.ranks != nullptr) return *parts_.ranks;
+    return alone_;
+  }
 
   void prepare(const Batch& batch) override {
     if (is_single(batch)) single_->prepare(batch);
@@ -73,7 +64,7 @@ class TreeGradients : public GradientPath {
   void reduce(std::int64_t leaves, const std::unordered_set<Parameter*>& written,
               PendingGradient& pending, const Stream& stream);
 
-  GradientRanks ranks_;
+  SingleCommunicator alone_;  // in place of ranks, if there are none
   std::unique_ptr<AccumulatedGradients> single_;
 };
 
@@ -167,13 +158,12 @@ std::unique_ptr<GradientPath> make_tree_gradients(const GradientParts& parts,
   const bool is_consumed = single != nullptr && single->is_consumed();
   GradientSink* const total = is_consumed ? &single->sink() : nullptr;
   auto path = std::make_unique<TreeGradients>(parts, std::move(single));
-  GradientRanks& ranks = path->ranks();
   if (is_consumed) {
-    path->use(std::make_unique<LoneGradients>(parts.weights, ranks.alone(), *total,
+    path->use(std::make_unique<LoneGradients>(parts.weights, path->ranks(), *total,
                                               parts.places.overflow(), parts.stream));
   } else {
-    path->use(std::make_unique<OrderedGradients>(parts.weights, ranks.all(), nullptr, bucket_bytes,
-                                                 parts.stream));
+    path->use(std::make_unique<OrderedGradients>(parts.weights, path->ranks(), nullptr,
+                                                 bucket_bytes, parts.stream));
   }
   return path;
 }
@@ -184,7 +174,7 @@ std::unique_ptr<GradientPath> make_sharded_gradients(const GradientParts& parts,
   if (zero >= 2) {
     path->use(std::make_unique<ScatteredGradients>(*parts.parts, bucket_bytes, parts.stream));
   } else {
-    path->use(std::make_unique<OrderedGradients>(parts.weights, path->ranks().all(), parts.parts,
+    path->use(std::make_unique<OrderedGradients>(parts.weights, path->ranks(), parts.parts,
                                                  bucket_bytes, parts.stream));
   }
   return path;

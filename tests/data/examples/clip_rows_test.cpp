@@ -14,6 +14,18 @@
 namespace hybrid_trainer {
 namespace {
 
+struct ClipRows : ReadRows {
+  std::vector<ClipRow> rows{};
+};
+
+ClipRows read_clips(const std::filesystem::path& path, const ColumnNames& columns = {},
+                    double longest_seconds = 30) {
+  ClipRows clips;
+  read_clip_rows({path, columns}, longest_seconds, clips,
+                 [&](const ClipRow& clip) { clips.rows.push_back(clip); });
+  return clips;
+}
+
 class ClipRowsTest : public ::testing::Test {
  protected:
   ClipRowsTest() {
@@ -25,8 +37,8 @@ class ClipRowsTest : public ::testing::Test {
   ~ClipRowsTest() override { send_warnings_to(&std::cerr); }
 
   ClipRows read(const std::string& name, const std::string& content,
-                const ClipFormat& format = {}) {
-    return read_clip_rows(folder_.write(name, content), format);
+                const ColumnNames& columns = {}, double longest_seconds = 30) {
+    return read_clips(folder_.write(name, content), columns, longest_seconds);
   }
   /// Why the file's one row is refused.
   std::string reason(const std::string& row) {
@@ -55,7 +67,6 @@ TEST_F(ClipRowsTest, AreReadFromEachContainer) {
     EXPECT_EQ(clip.text, "stop now");
     EXPECT_EQ(clip.language, "en");
     EXPECT_EQ(clip.line, 1);
-    EXPECT_EQ(clip.seconds, 0.5);
   }
   EXPECT_EQ(warnings_.str(), "");
 }
@@ -63,14 +74,13 @@ TEST_F(ClipRowsTest, AreReadFromEachContainer) {
 TEST_F(ClipRowsTest, ParquetHoldsPathsOrTheSoundItself) {
   const std::filesystem::path golden(HT_TEST_DATA_DIR);
   std::filesystem::copy_file(golden / "clip_path.parquet", folder_ / "a.parquet");
-  const ClipRows clips = read_clip_rows(folder_ / "a.parquet");
+  const ClipRows clips = read_clips(folder_ / "a.parquet");
   ASSERT_EQ(clips.rows.size(), 1u);
   EXPECT_EQ(clips.rows[0].sound.path, folder_ / "clips/a.wav");
   EXPECT_EQ(clips.place(0, clips.rows[0].line, false), "row 1");
   std::filesystem::copy_file(golden / "clip_bytes.parquet", folder_ / "b.parquet");
-  const ClipRows held = read_clip_rows(folder_ / "b.parquet");
+  const ClipRows held = read_clips(folder_ / "b.parquet");
   ASSERT_EQ(held.rows.size(), 1u);
-  EXPECT_EQ(held.rows[0].seconds, 0.05);
   const Sound sound = read_wav(held.rows[0].sound);
   EXPECT_EQ(sound.samples.size(), 800u);
   EXPECT_NEAR(sound.samples[8], 3000 * std::sin(8.0 / 5) / 32768, 1e-4);
@@ -81,7 +91,7 @@ TEST_F(ClipRowsTest, TakeOtherColumnsAndAbsolutePaths) {
   const std::string path = (folder_ / "clips/a.wav").string();
   const ClipRows clips =
       read("a.jsonl", "{\"audio_filepath\":\"" + path + "\",\"sentence\":\"go\"}\n",
-           {.columns = ColumnNames("audio=audio_filepath,text=sentence")});
+           ColumnNames("audio=audio_filepath,text=sentence"));
   ASSERT_EQ(clips.rows.size(), 1u);
   EXPECT_EQ(clips.rows[0].sound.path, path);
   EXPECT_EQ(clips.rows[0].language, "");
@@ -113,8 +123,7 @@ TEST_F(ClipRowsTest, SayWhatIsWrongWithARow) {
   expect_words(reason(R"({"audio":{},"text":"go"})"), {"no \"path\""});
   expect_words(reason(R"({"audio":"clips/a.wav","text":"go","language":5})"), {"\"language\""});
   EXPECT_EQ(
-      read("a.jsonl", "{\"audio\":\"clips/long.wav\",\"text\":\"go\"}\n", {.longest_seconds = 1000})
-          .rows.size(),
+      read("a.jsonl", "{\"audio\":\"clips/long.wav\",\"text\":\"go\"}\n", {}, 1000).rows.size(),
       1u);
 }
 
@@ -132,7 +141,7 @@ TEST_F(ClipRowsTest, EndWhereAFileHoldsNoneOfThem) {
   for (int i = 0; i < 1200; ++i) rows += "{\"text\":\"go\"}\n";
   expect_words(message_of<DataError>([&] { read("a.jsonl", rows); }),
                {"a.jsonl", "first 1000 lines", "line 1", "no \"audio\""});
-  EXPECT_THROW(read_clip_rows(folder_ / "none.jsonl"), MissingInput);
+  EXPECT_THROW(read_clips(folder_ / "none.jsonl"), MissingInput);
 }
 
 }  // namespace

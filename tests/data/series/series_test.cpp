@@ -257,7 +257,7 @@ TEST_F(Series, AreScaledByTrainingRowsAlone) {
   for (const char* text : {"1/2", "1/2,3/0,5/6", "1/2,3,5/6", "1/2,x/4,5/6", "1/2,3/4,5/6,7/8"})
     EXPECT_THROW(scale_from(text, 3, "scale"), ConfigError) << text;
   const SeriesExamples examples(table, scale, 3, {4});
-  const Batch batch = examples.empty_batch(2, stream_);
+  Batch batch = examples.empty_batch(2, stream_);
   examples.write(0, {batch, 1});
   EXPECT_EQ(batch.at("kinematics").shape(), (Shape{2, 3, 2}));
   const float* values = batch.at("kinematics").data<float>() + 6;

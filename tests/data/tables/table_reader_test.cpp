@@ -78,8 +78,12 @@ TEST_F(TableReader, ChatsAreRowsAndNoContainers) {
 }
 
 TEST_F(TableReader, WrongEncodingsAndPointersAreNamed) {
-  const std::string header =
-      message_of<DataError>([&] { read("a.csv", "pr\xFCfung,b\n1,2\n", {.wanted = {"text"}}); });
+  const std::string header = message_of<DataError>([&] {
+    read("a.csv",
+         "pr\xFC"
+         "fung,b\n1,2\n",
+         {.wanted = {"text"}});
+  });
   expect_words(header, {"not UTF-8", "iconv"});
   EXPECT_EQ(header.find('\xFC'), header.npos);
   expect_words(message_of<DataError>([&] {

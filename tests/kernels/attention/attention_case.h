@@ -8,12 +8,16 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Shape and mask of one attention, and what they say of each query and key.
-struct AttentionCase {
+/// Sizes of one attention.
+struct AttentionSizes {
   std::int64_t batch, length;
   int heads;
   std::int64_t head_size;
   int keys = 0;  // heads of keys and values; 0: as many
+};
+
+/// What it does beside products: scores, masks, and what is added to them.
+struct AttentionRules {
   float scale = 0, cap = 0;
   std::int64_t window = 0;
   std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
@@ -21,6 +25,10 @@ struct AttentionCase {
   bool has_sinks = false;
   BlockPattern pattern{};
   std::int64_t reach = 0;  // R of a bias for distances below R; 0: none
+};
+
+/// One attention, and what its sizes and rules say of each query and key.
+struct AttentionCase : AttentionSizes, AttentionRules {
   AttentionSpec counts() const {
     AttentionSpec spec(heads, key_heads());
     spec.scale = scale;

@@ -10,35 +10,42 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 constexpr AttentionCase kCases[] = {
-    {1, 1, 1, 1},    {2, 7, 3, 5},     {1, 64, 2, 16},     {2, 65, 1, 33},    {1, 200, 2, 8},
-    {1, 256, 1, 64}, {1, 330, 2, 12},  {1, 31, 2, 32},     {2, 96, 1, 64},    {1, 300, 2, 64},
-    {1, 390, 1, 96}, {2, 70, 6, 5, 2}, {1, 300, 4, 32, 1}, {2, 140, 4, 64, 2}};
+    {{1, 1, 1, 1}, {}},       {{2, 7, 3, 5}, {}},      {{1, 64, 2, 16}, {}},
+    {{2, 65, 1, 33}, {}},     {{1, 200, 2, 8}, {}},    {{1, 256, 1, 64}, {}},
+    {{1, 330, 2, 12}, {}},    {{1, 31, 2, 32}, {}},    {{2, 96, 1, 64}, {}},
+    {{1, 300, 2, 64}, {}},    {{1, 390, 1, 96}, {}},   {{2, 70, 6, 5, 2}, {}},
+    {{1, 300, 4, 32, 1}, {}}, {{2, 140, 4, 64, 2}, {}}};
 constexpr AttentionCase kMasked[] = {
-    {2, 70, 2, 5, 1, 0.3f},                 // a scale
-    {1, 70, 2, 32, 2, 0, 1.5f},             // a cap
-    {1, 330, 2, 32, 1, 0, 0, 1},            // itself alone
-    {1, 330, 1, 32, 1, 0, 0, 100},          // a window
-    {1, 300, 1, 5, 1, 0, 0, 301},           // and a larger one than the sequence
-    {2, 330, 1, 32, 1, 0, 0, 0, 37},        // documents
-    {2, 270, 2, 7, 2, 0, 0, 0, 1},          // of one token
-    {2, 70, 1, 64, 1, 0, 0, 0, 1000},       // of more than there are
-    {2, 390, 4, 32, 2, 0.25f, 2, 90, 150},  // all of it, in tiles where there are some
-    {2, 390, 4, 9, 2, 0.25f, 2, 90, 150},   // and without
-    {1, 700, 2, 32, 1, 0, 5, 130, 290}};
+    {{2, 70, 2, 5, 1}, {.scale = 0.3f}},      // a scale
+    {{1, 70, 2, 32, 2}, {.cap = 1.5f}},       // a cap
+    {{1, 330, 2, 32, 1}, {.window = 1}},      // itself alone
+    {{1, 330, 1, 32, 1}, {.window = 100}},    // a window
+    {{1, 300, 1, 5, 1}, {.window = 301}},     // and a larger one than the sequence
+    {{2, 330, 1, 32, 1}, {.document = 37}},   // documents
+    {{2, 270, 2, 7, 2}, {.document = 1}},     // of one token
+    {{2, 70, 1, 64, 1}, {.document = 1000}},  // of more than there are
+    {{2, 390, 4, 32, 2},
+     {.scale = 0.25f, .cap = 2, .window = 90, .document = 150}},  // all, in tiles
+    {{2, 390, 4, 9, 2}, {.scale = 0.25f, .cap = 2, .window = 90, .document = 150}},  // and without
+    {{1, 700, 2, 32, 1}, {.cap = 5, .window = 130, .document = 290}}};
 constexpr AttentionCase kTwoWay[] = {
-    {2, 1, 2, 3, 1, 0, 0, 0, 0, true},          {2, 70, 2, 5, 1, 0, 0, 0, 0, true},
-    {1, 95, 2, 32, 1, 0, 0, 0, 0, true},         // a padded key in tiles
-    {1, 300, 2, 64, 1, 0, 1.5f, 0, 0, true},     // a group, a cap
-    {1, 130, 1, 32, 1, 0, 0, 1, 0, true},        // itself alone
-    {1, 300, 1, 32, 1, 0, 0, 100, 0, true},      // a window to both sides
-    {2, 300, 1, 5, 1, 0, 0, 0, 37, true},        // documents
-    {1, 300, 1, 32, 1, 0, 0, 0, 37, true},       // in tiles
-    {1, 300, 2, 32, 1, 0.25f, 2, 90, 130, true}  // all of it
+    {{2, 1, 2, 3, 1}, {.two_way = true}},
+    {{2, 70, 2, 5, 1}, {.two_way = true}},
+    {{1, 95, 2, 32, 1}, {.two_way = true}},                   // a padded key in tiles
+    {{1, 300, 2, 64, 1}, {.cap = 1.5f, .two_way = true}},     // a group, a cap
+    {{1, 130, 1, 32, 1}, {.window = 1, .two_way = true}},     // itself alone
+    {{1, 300, 1, 32, 1}, {.window = 100, .two_way = true}},   // a window to both sides
+    {{2, 300, 1, 5, 1}, {.document = 37, .two_way = true}},   // documents
+    {{1, 300, 1, 32, 1}, {.document = 37, .two_way = true}},  // in tiles
+    {{1, 300, 2, 32, 1},
+     {.scale = 0.25f, .cap = 2, .window = 90, .document = 130, .two_way = true}}  // all of it
 };
-constexpr AttentionCase kWithSinks[] = {{2, 7, 3, 5, 0, 0, 0, 0, 0, false, true},
-                                        {1, 130, 3, 32, 1, 0, 0, 0, 0, false, true},
-                                        {1, 140, 4, 9, 2, 0.25f, 2, 90, 100, false, true},
-                                        {1, 70, 2, 64, 1, 0, 0, 40, 50, true, true}};
+constexpr AttentionCase kWithSinks[] = {
+    {{2, 7, 3, 5}, {.has_sinks = true}},
+    {{1, 130, 3, 32, 1}, {.has_sinks = true}},
+    {{1, 140, 4, 9, 2},
+     {.scale = 0.25f, .cap = 2, .window = 90, .document = 100, .has_sinks = true}},
+    {{1, 70, 2, 64, 1}, {.window = 40, .document = 50, .two_way = true, .has_sinks = true}}};
 
 std::string text(const AttentionCase& c, DType dtype) {
   return concat("B ", c.batch, " T ", c.length, " H ", c.heads, " of ", c.counts().keys, " head ",
@@ -50,20 +57,27 @@ std::string text(const AttentionCase& c, DType dtype) {
 /// Blocks of queries' and keys' tiles, of several of them, of parts of one; a run of random ones; alone,
 /// in groups, documents and windows.
 constexpr AttentionCase kWithPatterns[] = {
-    {2, 37, 3, 5, 1, 0, 0, 0, 0, false, false, {4, 1, 0, 1}},
-    {1, 140, 2, 16, 1, 0, 1.5f, 0, 50, false, true, {16, 2, 1, 2, 3}},
-    {1, 260, 2, 32, 1, 0, 0, 0, 0, false, false, {64, 1, 1, 1}},
-    {1, 170, 2, 32, 2, 0, 0, 90, 70, false, false, {32, 1, 2, 0}},
-    {1, 210, 2, 8, 1, 0, 0, 0, 0, false, false, {100, 1, 0, 0}},
-    {1, 100, 1, 32, 1, 0, 0, 0, 0, false, false, {1, 3, 1, 9}},
-    {1, 450, 1, 32, 1, 0, 2, 0, 0, false, false, {128, 1, 0, 1}}};
+    {{2, 37, 3, 5, 1}, {.pattern = {.block = 4, .random = 1}}},
+    {{1, 140, 2, 16, 1},
+     {.cap = 1.5f,
+      .document = 50,
+      .has_sinks = true,
+      .pattern = {.block = 16, .local = 2, .global = 1, .random = 2, .key = 3}}},
+    {{1, 260, 2, 32, 1}, {.pattern = {.block = 64, .global = 1, .random = 1}}},
+    {{1, 170, 2, 32, 2}, {.window = 90, .document = 70, .pattern = {.block = 32, .global = 2}}},
+    {{1, 210, 2, 8, 1}, {.pattern = {.block = 100}}},
+    {{1, 100, 1, 32, 1}, {.pattern = {.block = 1, .local = 3, .global = 1, .random = 9}}},
+    {{1, 450, 1, 32, 1}, {.cap = 2, .pattern = {.block = 128, .random = 1}}}};
 
 /// Of one way and two, in groups, with windows, documents, a cap, and further than there are tokens.
 constexpr AttentionCase kBiased[] = {
-    {2, 37, 3, 5, 0, 1, 0, 0, 0, false, false, {}, 37},
-    {1, 140, 2, 32, 1, 0, 1.5f, 0, 50, true, false, {}, 150},
-    {1, 300, 2, 16, 2, 0, 0, 90, 0, true, false, {}, 300},
-    {1, 100, 2, 8, 2, 0, 0, 0, 0, false, true, {16, 2, 1, 1}, 200}};
+    {{2, 37, 3, 5}, {.scale = 1, .reach = 37}},
+    {{1, 140, 2, 32, 1}, {.cap = 1.5f, .document = 50, .two_way = true, .reach = 150}},
+    {{1, 300, 2, 16, 2}, {.window = 90, .two_way = true, .reach = 300}},
+    {{1, 100, 2, 8, 2},
+     {.has_sinks = true,
+      .pattern = {.block = 16, .local = 2, .global = 1, .random = 1},
+      .reach = 200}}};
 
 struct Reference {
   Values y, log_sum_exp;
@@ -157,7 +171,7 @@ TEST(Attention, ForwardMatchesReference) {
 
 TEST(Attention, StaysFiniteWithScoresOfThousands) {
   const Stream stream = cpu_stream();
-  const AttentionCase c{1, 300, 1, 8};
+  const AttentionCase c{{1, 300, 1, 8}, {}};
   const AttentionTensors t(c, DType::kF32, stream);
   for (std::int64_t i = 0; i < t.qkv.elements(); ++i) t.qkv.data<float>()[i] *= 50;
   attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
@@ -167,11 +181,14 @@ TEST(Attention, StaysFiniteWithScoresOfThousands) {
 TEST(Attention, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   for (const AttentionCase& c :
-       {AttentionCase{2, 7, 2, 5}, AttentionCase{1, 70, 1, 3}, AttentionCase{1, 9, 4, 3, 2},
-        AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7},
-        AttentionCase{2, 17, 4, 4, 2, 0.6f, 1.5f, 5, 7, true},
-        AttentionCase{2, 17, 4, 4, 2, 0, 0, 5, 7, false, true},
-        AttentionCase{1, 23, 2, 4, 1, 0, 0, 0, 9, false, false, {4, 1, 1, 1}}}) {
+       {AttentionCase{{2, 7, 2, 5}, {}}, AttentionCase{{1, 70, 1, 3}, {}},
+        AttentionCase{{1, 9, 4, 3, 2}, {}},
+        AttentionCase{{2, 17, 4, 4, 2}, {.scale = 0.6f, .cap = 1.5f, .window = 5, .document = 7}},
+        AttentionCase{{2, 17, 4, 4, 2},
+                      {.scale = 0.6f, .cap = 1.5f, .window = 5, .document = 7, .two_way = true}},
+        AttentionCase{{2, 17, 4, 4, 2}, {.window = 5, .document = 7, .has_sinks = true}},
+        AttentionCase{{1, 23, 2, 4, 1},
+                      {.document = 9, .pattern = {.block = 4, .global = 1, .random = 1}}}}) {
     const AttentionTensors t(c, DType::kF32, stream);
     const auto forward = [&] {
       attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
@@ -187,7 +204,8 @@ TEST(Attention, BackwardMatchesFiniteDifferences) {
 /// Adds to what is there.
 TEST(Attention, SinksBackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
-  const AttentionCase c{2, 17, 4, 4, 2, 0, 1.5f, 5, 7, false, true};
+  const AttentionCase c{{2, 17, 4, 4, 2},
+                        {.cap = 1.5f, .window = 5, .document = 7, .has_sinks = true}};
   const AttentionTensors t(c, DType::kF32, stream);
   const auto forward = [&] {
     attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
@@ -300,11 +318,14 @@ TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c :
-         {AttentionCase{2, 90, 3, 7}, AttentionCase{2, 40, 6, 4, 2},
-          AttentionCase{2, 40, 6, 4, 2, 0.6f, 1.5f, 9},
-          AttentionCase{2, 40, 6, 4, 2, 0, 0, 0, 0, false, true},
-          AttentionCase{2, 40, 6, 4, 2, 1, 1.5f, 0, 0, false, false, {}, 100},
-          AttentionCase{2, 50, 4, 4, 2, 0, 1, 0, 0, false, true, {4, 2, 1, 2}}}) {
+         {AttentionCase{{2, 90, 3, 7}, {}}, AttentionCase{{2, 40, 6, 4, 2}, {}},
+          AttentionCase{{2, 40, 6, 4, 2}, {.scale = 0.6f, .cap = 1.5f, .window = 9}},
+          AttentionCase{{2, 40, 6, 4, 2}, {.has_sinks = true}},
+          AttentionCase{{2, 40, 6, 4, 2}, {.scale = 1, .cap = 1.5f, .reach = 100}},
+          AttentionCase{{2, 50, 4, 4, 2},
+                        {.cap = 1,
+                        .has_sinks = true,
+                        .pattern = {.block = 4, .local = 2, .global = 1, .random = 2}}}}) {
       const AttentionTensors t(c, dtype, stream);
       const Reference wanted = reference_forward(c, t.qkv);
       const std::int64_t width = c.width(), channels = c.channels();
@@ -358,7 +379,7 @@ TEST(Attention, StoresKeysAndValuesInTheCachesFirstRows) {
 
 TEST(Attention, ThrowsOnMismatch) {
   const Stream stream = cpu_stream();
-  const AttentionCase c{1, 4, 2, 3};
+  const AttentionCase c{{1, 4, 2, 3}, {}};
   const AttentionTensors t(c, DType::kF32, stream);
   EXPECT_THROW(attention_forward(t.y, t.log_sum_exp, t.qkv, Tensor(), 4, stream), ShapeMismatch);
   EXPECT_THROW(attention_forward(t.y, t.log_sum_exp, t.qkv, Tensor(), {3, 2}, stream),

@@ -221,8 +221,24 @@ TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const CrossCase& c :
-         {CrossCase{2, 3, 70, 4, 2, 9}, CrossCase{3, 3, 300, 2, 2, 64, {300, 0, 131}},
-          CrossCase{2, 3, 33, 6, 2, 5, {33, 7}, 0.3f, 1.5f}}) {
+         {CrossCase{
+              .batch = 2, .queries = 3, .keys = 70, .heads = 4, .key_heads = 2, .head_size = 9},
+          CrossCase{.batch = 3,
+          .queries = 3,
+          .keys = 300,
+          .heads = 2,
+          .key_heads = 2,
+          .head_size = 64,
+          .lengths = {300, 0, 131}},
+          CrossCase{.batch = 2,
+          .queries = 3,
+          .keys = 33,
+          .heads = 6,
+          .key_heads = 2,
+          .head_size = 5,
+          .lengths = {33, 7},
+          .scale = 0.3f,
+          .cap = 1.5f}}) {
       const CrossTensors t(c, dtype, stream);
       t.forward(stream);
       const std::int64_t width = c.heads * c.head_size;

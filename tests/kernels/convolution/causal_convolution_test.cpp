@@ -13,8 +13,8 @@ constexpr GradientMode kNew = GradientMode::kOverwrite;
 /// A convolution of columns [2, 2 + C) of rows of C + 3, and what it should give.
 struct ConvolutionCase {
   struct Sizes {
-    std::int64_t batch, time, channels, taps, ahead;
-    bool silu, documents, has_before;
+    std::int64_t batch, time, channels, taps, ahead = 0;
+    bool silu = true, documents = false, has_before = false;
   };
   ConvolutionCase(const Sizes& wanted, DType dtype, const Stream& stream)
       : sizes(wanted),
@@ -83,10 +83,20 @@ struct ConvolutionCase {
 };
 
 const ConvolutionCase::Sizes kConvolutions[] = {
-    {1, 1, 1, 1, 0, true, false, false},  {2, 7, 5, 4, 0, true, false, false},
-    {2, 7, 5, 4, 0, true, true, true},    {1, 2, 130, 4, 0, true, false, true},
-    {3, 9, 33, 5, 2, false, true, false}, {2, 40, 17, 16, 0, true, false, true},
-    {2, 12, 3, 7, 3, true, false, true},  {1, 5, 300, 3, 0, false, false, false},
+    {.batch = 1, .time = 1, .channels = 1, .taps = 1},
+    {.batch = 2, .time = 7, .channels = 5, .taps = 4},
+    {.batch = 2, .time = 7, .channels = 5, .taps = 4, .documents = true, .has_before = true},
+    {.batch = 1, .time = 2, .channels = 130, .taps = 4, .has_before = true},
+    {.batch = 3,
+     .time = 9,
+     .channels = 33,
+     .taps = 5,
+     .ahead = 2,
+     .silu = false,
+     .documents = true},
+    {.batch = 2, .time = 40, .channels = 17, .taps = 16, .has_before = true},
+    {.batch = 2, .time = 12, .channels = 3, .taps = 7, .ahead = 3, .has_before = true},
+    {.batch = 1, .time = 5, .channels = 300, .taps = 3, .silu = false},
 };
 
 TEST(CausalConvolution, ForwardMatchesReference) {
@@ -172,7 +182,8 @@ TEST(CausalConvolution, BackwardMatchesReferenceAndKeepsTheOtherColumns) {
 /// The reference's own derivative.
 TEST(CausalConvolution, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
-  const ConvolutionCase c({1, 6, 2, 3, 0, true, true, false}, DType::kF32, stream);
+  const ConvolutionCase c({.batch = 1, .time = 6, .channels = 2, .taps = 3, .documents = true},
+                          DType::kF32, stream);
   const Values wanted = finite_differences(c.x, values_of(c.dy), 1e-3, [&] { return c.wanted(); });
   const Tensor dx = Tensor::zeros(c.x.shape(), DType::kF32, MemoryKind::kActivations, stream);
   causal_convolution_backward(dx, Tensor(), Tensor(), kNew, Tensor(), c.dy, c.x, 2, c.weight,
@@ -183,7 +194,8 @@ TEST(CausalConvolution, BackwardMatchesFiniteDifferences) {
 TEST(CausalConvolution, StepsGiveWhatForwardGivesWhateverIsBeside) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    const ConvolutionCase c({2, 6, 37, 4, 0, true, false, true}, dtype, stream);
+    const ConvolutionCase c({.batch = 2, .time = 6, .channels = 37, .taps = 4, .has_before = true},
+                            dtype, stream);
     c.forward(stream);
     const Values wanted = values_of(c.y);
     const Tensor state = clone(c.before, stream), alone = clone(c.before, stream);
@@ -212,7 +224,8 @@ TEST(CausalConvolution, StepsGiveWhatForwardGivesWhateverIsBeside) {
 
 TEST(CausalConvolution, HasTheSameBitsForAnyNumberOfThreads) {
   const Stream stream = cpu_stream();
-  const ConvolutionCase c({3, 50, 300, 4, 0, true, false, true}, DType::kF32, stream);
+  const ConvolutionCase c({.batch = 3, .time = 50, .channels = 300, .taps = 4, .has_before = true},
+                          DType::kF32, stream);
   std::vector<Tensor> results;
   const int all = threads();
   for (const int count : {1, all}) {
@@ -230,7 +243,8 @@ TEST(CausalConvolution, HasTheSameBitsForAnyNumberOfThreads) {
 
 TEST(CausalConvolution, ThrowsOnMismatch) {
   const Stream stream = cpu_stream();
-  const ConvolutionCase c({1, 4, 3, 2, 0, true, false, true}, DType::kF32, stream);
+  const ConvolutionCase c({.batch = 1, .time = 4, .channels = 3, .taps = 2, .has_before = true},
+                          DType::kF32, stream);
   const auto forward = [&](const Tensor& weight, std::int64_t first, const Tensor& before,
                            std::int64_t ahead) {
     causal_convolution_forward(c.y, c.x, first, weight, c.bias, before, Tensor(), {true, ahead},

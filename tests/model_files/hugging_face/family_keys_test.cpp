@@ -126,8 +126,8 @@ TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
 TEST_F(FamilyKeys, OfYarnWhatWasNotGivenIsNotWritten) {
   const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 2.0)";
   const auto written = [&](const std::string& more) {
-    return hugging_face_config_text(read("llama", yarn + more + "}"),
-                                    find_family("llama").hugging_face, {}, DType::kF32);
+    return typed_pretty_json(hugging_face_config(
+        read("llama", yarn + more + "}"), find_family("llama").hugging_face, {}, DType::kF32));
   };
   const std::string without = written(""),
                     with = written(
@@ -235,8 +235,9 @@ TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
       };
       const boost::json::object same = over_base();
       for (const auto& [key, value] : base)
-        if (!own.contains(std::string(key)) && !key.ends_with("_token_id") && key != "auto_map")
+        if (!own.contains(std::string(key)) && !key.ends_with("_token_id") && key != "auto_map") {
           EXPECT_EQ(same.at(key), value) << version << " " << type << " " << std::string_view(key);
+        }
       EXPECT_FALSE(same.contains("auto_map"));
       ++model.layers;
       ++model.vocabulary;
@@ -245,9 +246,10 @@ TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
       EXPECT_EQ(changed.at("a_key_of_others"), "kept");
       EXPECT_NE(changed, same) << type;
       for (const auto& [key, value] : base)
-        if (is_of_training(std::string(key)))
+        if (is_of_training(std::string(key))) {
           EXPECT_EQ(changed.at(key), value)
               << version << " " << type << " " << std::string_view(key);
+        }
     }
   }
 }

@@ -57,7 +57,8 @@ class HybridKeys : public ::testing::Test {
     }
   }
   std::string written(const ModelConfig& model) {
-    return hugging_face_config_text(model, find_family(model.family).hugging_face, {}, DType::kF32);
+    return typed_pretty_json(
+        hugging_face_config(model, find_family(model.family).hugging_face, {}, DType::kF32));
   }
   /// The config, and the one that is read of what is written of it.
   void expect_kept(const ModelConfig& model) {

@@ -26,7 +26,8 @@ class OneRow {
         host_(MemoryPool::create("host")),
         device_(MemoryPool::create("device")),
         weight_("w", {1, 10}, Role::kMatrix, device_),
-        optimizer_(config(), {&weight_}, selective(lag), device_, host_.pool(), host_) {
+        owner_(make_speculative_optimizer(config(), {&weight_}, selective(lag), device_,
+                                          host_.pool(), host_)) {
     sink_.allocate({&weight_}, device_);
   }
   std::vector<float> step(std::size_t largest, bool finite = true) {
@@ -56,7 +57,8 @@ class OneRow {
   Stream host_, device_;
   Parameter weight_;
   ResidentGradients sink_;
-  SpeculativeOptimizer optimizer_;
+  std::unique_ptr<SpeculativeOptimizer> owner_;
+  SpeculativeOptimizer& optimizer_ = *owner_;
 };
 
 /// All ten columns, some of them apart.

@@ -47,11 +47,15 @@ TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
   config.data.prefetch_depth = 1;
   config.distributed.bucket_bytes = 1 << 15;
   struct Case {
-    std::int64_t lag, local_steps, zero, fragments = 1, bits = 32;
+    std::int64_t lag = 1, local_steps = 0, zero = 0, fragments = 1, bits = 32;
   };
   for (const auto& [lag, local_steps, zero, fragments, bits] :
-       {Case{1, 0, 0}, Case{3, 0, 0}, Case{1, 3, 0}, Case{1, 0, 1}, Case{3, 0, 1}, Case{1, 3, 0, 3},
-        Case{3, 4, 0, 4}, Case{1, 5, 0, 2}, Case{1, 3, 0, 1, 8}, Case{2, 4, 0, 2, 4}}) {
+       {Case{.lag = 1}, Case{.lag = 3}, Case{.lag = 1, .local_steps = 3}, Case{.lag = 1, .zero = 1},
+        Case{.lag = 3, .zero = 1}, Case{.lag = 1, .local_steps = 3, .fragments = 3},
+        Case{.lag = 3, .local_steps = 4, .fragments = 4},
+        Case{.lag = 1, .local_steps = 5, .fragments = 2},
+        Case{.lag = 1, .local_steps = 3, .bits = 8},
+        Case{.lag = 2, .local_steps = 4, .fragments = 2, .bits = 4}}) {
     config.phases.method = local_steps > 0 ? "local_sgd" : "asynchronous_gradients";
     config.phases.asynchronous_gradients.delay = lag;
     config.phases.local_sgd = {

@@ -1,0 +1,124 @@
+#include <algorithm>
+
+#include "hybrid_trainer/core/error.h"
+#include "hybrid_trainer/core/random.h"
+#include "hybrid_trainer/data/token_dataset.h"
+#include "src/core/narrow.h"
+
+namespace hybrid_trainer {
+
+namespace {
+
+// Third words of the random keys, so that data get other random numbers than weights and dropout.
+constexpr std::uint64_t kShiftKey = 0x646174610000u;  // "data"
+constexpr std::uint64_t kOrderKey = kShiftKey + 1;
+// High halves of the third words of the masks' keys.
+constexpr std::uint64_t kPlaceKey = 0x6D61736Bu;  // "mask"
+constexpr std::uint64_t kKindKey = kPlaceKey + 1, kWordKey = kPlaceKey + 2;
+constexpr float kMasked = 0.8f, kChanged = 0.9f;  // the others stay
+
+std::string name_of(const TokenDataset& tokens) {
+  return concat("split ", name_of(tokens.split()), " of ", tokens.folder().string());
+}
+
+/// Random numbers of one sequence.
+struct SequenceKey {
+  std::uint64_t seed, step, row;
+  RandomKey of(std::uint64_t purpose) const { return {seed, step, (purpose << 32) + row}; }
+};
+
+/// Chosen tokens become their own targets, all others have none. Returns the number of targets.
+std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
+                           const MaskSettings& masks, const SequenceKey& key) {
+  const std::int64_t count = masked_tokens(masks.share, std::ssize(tokens));
+  std::ranges::fill(targets, kNoTarget);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint64_t at =
+        random_permuted(key.of(kPlaceKey), static_cast<std::uint64_t>(i), tokens.size());
+    targets[at] = tokens[at];
+    const float kind = to_unit_float(random_word(key.of(kKindKey), at));
+    if (kind < kMasked) {
+      tokens[at] = masks.mask_token;
+    } else if (kind < kChanged) {
+      const auto words = static_cast<std::uint64_t>(masks.words);
+      tokens[at] = narrow<std::int32_t>(random_below(key.of(kWordKey), at, words));
+    }
+  }
+  return count;
+}
+
+/// A number that other tokens hardly share (Fowler, Noll and Vo's hash).
+std::uint64_t fingerprint(std::span<const std::int32_t> tokens) {
+  std::uint64_t hash = 0xCBF29CE484222325u;
+  for (const std::int32_t token : tokens)
+    hash = (hash ^ std::bit_cast<std::uint32_t>(token)) * 0x100000001B3u;
+  return hash;
+}
+
+}  // namespace
+
+std::int64_t masked_tokens(double share, std::int64_t length) {
+  return std::max<std::int64_t>(1, std::llround(share * static_cast<double>(length)));
+}
+
+TokenWindows::TokenWindows(const TokenDataset& tokens, const Settings& settings)
+    : tokens_(&tokens), settings_(settings) {
+  const std::int64_t count = tokens.tokens(), length = settings.sequence_length;
+  require(length >= 1, "a window has at least one token");
+  if (count < length + 1) {
+    throw DataError(concat(name_of(tokens), " has ", count,
+                           " tokens; one training sequence of data.sequence_length ", length,
+                           " takes ", length + 1, ": use more text or a shorter sequence"));
+  }
+  windows_ = std::max<std::int64_t>(1, (settings.shifts ? count - length : count - 1) / length);
+}
+
+std::shared_ptr<const TokenWindows> TokenWindows::to_measure_on(
+    const TokenDataset& tokens, std::int64_t sequence_length,
+    const std::optional<MaskSettings>& masks) {
+  if (tokens.tokens() < 2) {
+    throw DataError(concat(name_of(tokens), " has ", tokens.tokens(),
+                           " tokens; an evaluation takes at least 2"));
+  }
+  return std::make_shared<TokenWindows>(
+      tokens,
+      Settings{.sequence_length = std::min(sequence_length, tokens.tokens() - 1), .masks = masks});
+}
+
+std::uint64_t TokenWindows::order_key() const { return kOrderKey; }
+
+std::int64_t TokenWindows::rest() const {
+  return settings_.shifts ? 0 : (tokens_->tokens() - 1) % settings_.sequence_length;
+}
+
+Batch TokenWindows::empty_batch(std::int64_t examples, const Stream& stream) const {
+  return empty_token_batch({examples, settings_.sequence_length}, false, stream);
+}
+
+std::int64_t TokenWindows::shift_of(std::uint64_t epoch) const {
+  if (!settings_.shifts) return 0;
+  const std::int64_t length = settings_.sequence_length;
+  const std::int64_t shifts = std::min(length, tokens_->tokens() - windows_ * length);
+  return static_cast<std::int64_t>(
+      random_below({settings_.seed, epoch, kShiftKey}, 0, static_cast<std::uint64_t>(shifts)));
+}
+
+void TokenWindows::write(std::int64_t number, const ExampleMemory& memory) const {
+  const std::span<std::int32_t> tokens = memory.labels("tokens"),
+                                targets = memory.labels("targets");
+  const auto& draw = memory.draw();
+  const std::int64_t length = std::ssize(tokens);
+  std::int64_t start = number * settings_.sequence_length;
+  if (draw) start += shift_of(draw->epoch) + draw->piece * length;
+  tokens_->read(start, tokens);
+  std::ranges::copy(tokens.subspan(1), targets.begin());
+  tokens_->read(start + length, targets.last(1));
+  if (!settings_.masks) return;
+  const SequenceKey key = draw
+                              ? SequenceKey{settings_.seed, static_cast<std::uint64_t>(draw->batch),
+                                            static_cast<std::uint64_t>(memory.row())}
+                              : SequenceKey{0, fingerprint(tokens), 0};
+  memory.add_targets(mask_sequence(tokens, targets, *settings_.masks, key));
+}
+
+}  // namespace hybrid_trainer
