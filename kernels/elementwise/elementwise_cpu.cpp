@@ -3,44 +3,45 @@
 #include "kernels/backend/backend.h"
 #include "kernels/backend/parallel.h"
 #include "kernels/backend/vector_math.h"
+#include "kernels/elementwise/normal_distribution.h"
 
 namespace hybrid_trainer::kernels::cpu {
 
-void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
+namespace {
+
+/// y = function(x …), element by element.
+template <class Function, class To, class... From>
+void map_elements(std::int64_t elements, Function function, To* y, const From*... x) {
+  parallel_for(elements, [=](std::int64_t begin, std::int64_t end) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) store(y + i, function(load(x + i)...));
+  });
+}
+
+/// For tensors of one dtype.
+template <class Function, class... Inputs>
+void map(const Tensor& y, const Function& function, const Inputs&... x) {
   visit_real(y.dtype(), [&](auto real) {
     using T = decltype(real);
-    T* const out = y.data<T>();
-    const T* const left = x.data<T>();
-    const T* const right = z.data<T>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) store(out + i, load(left + i) + load(right + i));
-    });
+    map_elements(y.elements(), function, y.data<T>(), x.template data<T>()...);
   });
+}
+
+}  // namespace
+
+void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream&) {
+  map(
+      y, [](float left, float right) { return left + right; }, x, z);
 }
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    T* const out = y.data<T>();
-    const T *const start = from.data<T>(), *const step = direction.data<T>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i)
-        store(out + i, load(start + i) + a * load(step + i));
-    });
-  });
+  map(
+      y, [=](float start, float step) { return start + a * step; }, from, direction);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    auto* const out = y.data<decltype(real)>();
-    const auto* const in = x.data<decltype(real)>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) store(out + i, a * load(in + i));
-    });
-  });
+  map(
+      y, [=](float value) { return a * value; }, x);
 }
 
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
@@ -51,43 +52,99 @@ void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double f
 void cast(const Tensor& y, const Tensor& x, const Stream&) {
   visit_real(y.dtype(), [&](auto to) {
     visit_real(x.dtype(), [&](auto from) {
-      auto* const out = y.data<decltype(to)>();
-      const auto* const in = x.data<decltype(from)>();
-      parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-        for (std::int64_t i = begin; i < end; ++i) store(out + i, load(in + i));
-      });
+      map_elements(
+          y.elements(), [](float value) { return value; }, y.data<decltype(to)>(),
+          x.data<decltype(from)>());
     });
   });
 }
 
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    using T = decltype(real);
-    T* const out = y.data<T>();
-    const T* const in = x.data<T>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float value = load(in + i);
-        store(out + i, value * gelu_gate(value));
-      }
-    });
-  });
+  map(
+      y, [](float value) { return value * gelu_gate(value); }, x);
 }
 
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream&) {
-  visit_real(dx.dtype(), [&](auto real) {
-    using T = decltype(real);
-    T* const out = dx.data<T>();
-    const T* const gradient = dy.data<T>();
-    const T* const in = x.data<T>();
-    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        store(out + i, load(gradient + i) * gelu_slope(load(in + i)));
-      }
-    });
+  map(
+      dx, [](float gradient, float value) { return gradient * gelu_slope(value); }, dy, x);
+}
+
+void clip(const Tensor& y, const Tensor& x, float limit, const Stream&) {
+  map(
+      y, [=](float value) { return value > limit    ? limit
+                                   : value < -limit ? -limit
+                                                    : value; }, x);
+}
+
+void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
+                   const Stream&) {
+  map(
+      dx, [=](float gradient, float value) { return std::fabs(value) > limit ? 0.0f : gradient; },
+      dy, x);
+}
+
+void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream&) {
+  map(
+      y, [=](float value) { return cap * hyperbolic_tangent(value / cap); }, x);
+}
+
+void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap, const Stream&) {
+  map(
+      dx,
+      [=](float gradient, float capped) {
+        const float share = capped / cap;
+        return gradient * (1.0f - share * share);
+      },
+      dy, y);
+}
+
+namespace {
+
+template <ActivationKind kKind>
+inline float activation_value(float x) {
+  if constexpr (kKind == ActivationKind::kRelu) return x > 0 ? x : x != x ? x : 0.0f;
+  if constexpr (kKind == ActivationKind::kSilu) return x * sigmoid(x);
+  return x * share_below(x, exponential(-0.5f * x * x));
+}
+template <ActivationKind kKind>
+inline float activation_slope(float x) {
+  if constexpr (kKind == ActivationKind::kRelu) return x > 0 ? 1.0f : 0.0f;
+  if constexpr (kKind == ActivationKind::kGelu) return share_slope(x, exponential(-0.5f * x * x));
+  const float share = sigmoid(x);
+  return share * (1.0f + x * (1.0f - share));
+}
+
+/// function(the kind, which the compiler knows).
+template <class Function>
+void with_activation(ActivationKind kind, const Function& function) {
+  switch (kind) {
+    case ActivationKind::kRelu:
+      return function(std::integral_constant<ActivationKind, ActivationKind::kRelu>());
+    case ActivationKind::kSilu:
+      return function(std::integral_constant<ActivationKind, ActivationKind::kSilu>());
+    case ActivationKind::kGelu:
+      return function(std::integral_constant<ActivationKind, ActivationKind::kGelu>());
+  }
+}
+
+}  // namespace
+
+void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind, const Stream&) {
+  with_activation(kind, [&](auto of) {
+    map(
+        y, [](float value) { return activation_value<decltype(of)::value>(value); }, x);
+  });
+}
+
+void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
+                         const Stream&) {
+  with_activation(kind, [&](auto of) {
+    map(
+        dx,
+        [](float gradient, float value) {
+          return gradient * activation_slope<decltype(of)::value>(value);
+        },
+        dy, x);
   });
 }
 
@@ -237,60 +294,6 @@ void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate ga
   });
 }
 
-void clip(const Tensor& y, const Tensor& x, float limit, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    auto* const out = y.data<decltype(real)>();
-    const auto* const in = x.data<decltype(real)>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float value = load(in + i);
-        store(out + i, value > limit ? limit : value < -limit ? -limit : value);
-      }
-    });
-  });
-}
-
-void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
-                   const Stream&) {
-  visit_real(dx.dtype(), [&](auto real) {
-    auto* const out = dx.data<decltype(real)>();
-    const auto *const gradient = dy.data<decltype(real)>(), *const in = x.data<decltype(real)>();
-    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i)
-        store(out + i, std::fabs(load(in + i)) > limit ? 0.0f : load(gradient + i));
-    });
-  });
-}
-
-void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream&) {
-  visit_real(y.dtype(), [&](auto real) {
-    auto* const out = y.data<decltype(real)>();
-    const auto* const in = x.data<decltype(real)>();
-    parallel_for(y.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i)
-        store(out + i, cap * hyperbolic_tangent(load(in + i) / cap));
-    });
-  });
-}
-
-void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap, const Stream&) {
-  visit_real(dx.dtype(), [&](auto real) {
-    auto* const out = dx.data<decltype(real)>();
-    const auto* const gradient = dy.data<decltype(real)>();
-    const auto* const capped = y.data<decltype(real)>();
-    parallel_for(dx.elements(), [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float share = load(capped + i) / cap;
-        store(out + i, load(gradient + i) * (1.0f - share * share));
-      }
-    });
-  });
-}
-
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
              const Stream&) {
   const RandomKey key =
@@ -314,6 +317,56 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
                                 all.first + static_cast<std::uint64_t>(from * columns),
                                 p};
         one.drop(0, one.chunks());
+      }
+    });
+  });
+}
+
+void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
+                          const Stream&) {
+  const std::int64_t columns = y.size(1);
+  const auto [limit, sharpness] = gate;
+  visit_real(y.dtype(), [&](auto real) {
+    auto* const out = y.data<decltype(real)>();
+    const auto* const in = x.data<decltype(real)>();
+    parallel_rows(y.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const auto *const gates = in + row * 2 * columns, *const ups = gates + columns;
+#pragma omp simd
+        for (std::int64_t i = 0; i < columns; ++i) {
+          float g = load(gates + i), u = load(ups + i);
+          g = g > limit ? limit : g;
+          u = u > limit ? limit : u < -limit ? -limit : u;
+          store(out + row * columns + i, (u + 1.0f) * g * sigmoid(sharpness * g));
+        }
+      }
+    });
+  });
+}
+
+void clamped_gate_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
+                           const ClampedGate& gate, const Stream&) {
+  const std::int64_t columns = dy.size(1);
+  const auto [limit, sharpness] = gate;
+  visit_real(dy.dtype(), [&](auto real) {
+    auto* const out = dx.data<decltype(real)>();
+    const auto *const gradient = dy.data<decltype(real)>(), *const in = x.data<decltype(real)>();
+    parallel_rows(dy.size(0), columns, [=](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) {
+        const auto *const gates = in + row * 2 * columns, *const ups = gates + columns;
+        auto *const dgates = out + row * 2 * columns, *const dups = dgates + columns;
+#pragma omp simd
+        for (std::int64_t i = 0; i < columns; ++i) {
+          const float dh = load(gradient + row * columns + i), whole = load(gates + i),
+                      up = load(ups + i), g = whole > limit ? limit : whole,
+                      u = up > limit    ? limit
+                          : up < -limit ? -limit
+                                        : up;
+          const float share = sigmoid(sharpness * g);
+          const float slope = share * (1.0f + sharpness * g * (1.0f - share));
+          store(dgates + i, whole > limit ? 0.0f : dh * (u + 1.0f) * slope);
+          store(dups + i, std::fabs(up) > limit ? 0.0f : dh * g * share);
+        }
       }
     });
   });

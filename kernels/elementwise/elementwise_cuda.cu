@@ -2,6 +2,7 @@
 
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "kernels/backend/elements.cuh"
+#include "kernels/elementwise/normal_distribution.h"
 
 namespace hybrid_trainer::kernels::cuda {
 
@@ -52,6 +53,19 @@ void map(const char* name, const Tensor& y, const Tensor& x, const Tensor& z, Fu
          const Stream& stream) {
   const MapTwo<T, Function> body{y.data<T>(), x.data<T>(), z.data<T>(), function};
   for_packs<kPackSize<T>>(stream, name, y.elements(), body, body.y, body.x, body.z);
+}
+
+/// For tensors of one dtype.
+template <class Function>
+void map_real(const char* name, const Tensor& y, const Tensor& x, Function function,
+              const Stream& stream) {
+  visit_real(y.dtype(),
+             [&](auto real) { map<decltype(real), decltype(real)>(name, y, x, function, stream); });
+}
+template <class Function>
+void map_real(const char* name, const Tensor& y, const Tensor& x, const Tensor& z,
+              Function function, const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) { map<decltype(real)>(name, y, x, z, function, stream); });
 }
 
 struct Add {
@@ -240,19 +254,16 @@ struct Dropout {
 }  // namespace
 
 void add(const Tensor& y, const Tensor& x, const Tensor& z, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) { map<decltype(real)>("add", y, x, z, Add{}, stream); });
+  map_real("add", y, x, z, Add{}, stream);
 }
 
 void axpy(const Tensor& y, const Tensor& from, float a, const Tensor& direction,
           const Stream& stream) {
-  visit_real(y.dtype(),
-             [&](auto real) { map<decltype(real)>("axpy", y, from, direction, Axpy{a}, stream); });
+  map_real("axpy", y, from, direction, Axpy{a}, stream);
 }
 
 void scale(const Tensor& y, const Tensor& x, float a, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    map<decltype(real), decltype(real)>("scale", y, x, Scale{a}, stream);
-  });
+  map_real("scale", y, x, Scale{a}, stream);
 }
 
 void normalize(const Tensor& y, const Tensor& x, const Tensor& squares, double floor,
@@ -268,15 +279,11 @@ void cast(const Tensor& y, const Tensor& x, const Stream& stream) {
 }
 
 void gelu_forward(const Tensor& y, const Tensor& x, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    map<decltype(real), decltype(real)>("gelu_forward", y, x, Gelu{}, stream);
-  });
+  map_real("gelu_forward", y, x, Gelu{}, stream);
 }
 
 void gelu_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, const Stream& stream) {
-  visit_real(dx.dtype(), [&](auto real) {
-    map<decltype(real)>("gelu_backward", dx, dy, x, GeluGradient{}, stream);
-  });
+  map_real("gelu_backward", dx, dy, x, GeluGradient{}, stream);
 }
 
 void gated_forward(const Tensor& y, const Tensor& x, Gate gate, const Stream& stream) {
@@ -301,29 +308,21 @@ void gated_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Gate ga
 }
 
 void cap_forward(const Tensor& y, const Tensor& x, float cap, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    map<decltype(real), decltype(real)>("cap_forward", y, x, Cap{cap}, stream);
-  });
+  map_real("cap_forward", y, x, Cap{cap}, stream);
 }
 
 void cap_backward(const Tensor& dx, const Tensor& dy, const Tensor& y, float cap,
                   const Stream& stream) {
-  visit_real(dx.dtype(), [&](auto real) {
-    map<decltype(real)>("cap_backward", dx, dy, y, CapGradient{cap}, stream);
-  });
+  map_real("cap_backward", dx, dy, y, CapGradient{cap}, stream);
 }
 
 void clip(const Tensor& y, const Tensor& x, float limit, const Stream& stream) {
-  visit_real(y.dtype(), [&](auto real) {
-    map<decltype(real), decltype(real)>("clip", y, x, Clip{limit}, stream);
-  });
+  map_real("clip", y, x, Clip{limit}, stream);
 }
 
 void clip_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, float limit,
                    const Stream& stream) {
-  visit_real(dx.dtype(), [&](auto real) {
-    map<decltype(real)>("clip_backward", dx, dy, x, ClipGradient{limit}, stream);
-  });
+  map_real("clip_backward", dx, dy, x, ClipGradient{limit}, stream);
 }
 
 void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& numbers,
@@ -346,6 +345,111 @@ void dropout(const Tensor& y, const Tensor& x, float p, const DropoutNumbers& nu
     if (body.has_rows && body.columns % kPackSize<T> != 0)  // a pack is of one row
       return for_packs<1>(stream, "dropout", y.elements(), body, body.y, body.x);
     for_packs<kPackSize<T>>(stream, "dropout", y.elements(), body, body.y, body.x);
+  });
+}
+
+namespace {
+
+__device__ float activation_value(float x, ActivationKind kind) {
+  if (kind == ActivationKind::kRelu) return x > 0 ? x : x != x ? x : 0.0f;
+  if (kind == ActivationKind::kSilu) return x * sigmoid(x);
+  return x * share_below(x, expf(-0.5f * x * x));
+}
+__device__ float activation_slope(float x, ActivationKind kind) {
+  if (kind == ActivationKind::kRelu) return x > 0 ? 1.0f : 0.0f;
+  if (kind == ActivationKind::kSilu) return silu_derivative(x);
+  return share_slope(x, expf(-0.5f * x * x));
+}
+
+struct Activation {
+  ActivationKind kind;
+  __device__ float operator()(float x) const { return activation_value(x, kind); }
+};
+
+struct ActivationGradient {
+  ActivationKind kind;
+  __device__ float operator()(float dy, float x) const { return dy * activation_slope(x, kind); }
+};
+
+__device__ inline float below(float x, float limit) { return x > limit ? limit : x; }
+__device__ inline float within(float x, float limit) {
+  return x > limit ? limit : x < -limit ? -limit : x;
+}
+
+/// Element i is of y.
+template <class T>
+struct ClampedGates {
+  T* y;
+  const T* x;
+  std::int64_t columns;
+  ClampedGate gate;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const T* const from = x + i + i / columns * columns;
+    float g[N], u[N];
+    load_pack(g, from);
+    load_pack(u, from + columns);
+    for (int j = 0; j < N; ++j) {
+      const float cut = below(g[j], gate.limit);
+      g[j] = (within(u[j], gate.limit) + 1.0f) * cut * sigmoid(gate.sharpness * cut);
+    }
+    store_pack(y + i, g);
+  }
+};
+
+template <class T>
+struct ClampedGateGradient {
+  T* dx;
+  const T* dy;
+  const T* x;
+  std::int64_t columns;
+  ClampedGate gate;
+  template <int N>
+  __device__ void at(std::int64_t i) const {
+    const std::int64_t first = i + i / columns * columns;
+    float dh[N], g[N], u[N];
+    load_pack(dh, dy + i);
+    load_pack(g, x + first);
+    load_pack(u, x + first + columns);
+    for (int j = 0; j < N; ++j) {
+      const float cut = below(g[j], gate.limit), share = sigmoid(gate.sharpness * cut);
+      const float slope = share * (1.0f + gate.sharpness * cut * (1.0f - share));
+      const float dgate = dh[j] * (within(u[j], gate.limit) + 1.0f) * slope;
+      g[j] = g[j] > gate.limit ? 0.0f : dgate;
+      u[j] = fabsf(u[j]) > gate.limit ? 0.0f : dh[j] * cut * share;
+    }
+    store_pack(dx + first, g);
+    store_pack(dx + first + columns, u);
+  }
+};
+
+}  // namespace
+
+void activation_forward(const Tensor& y, const Tensor& x, ActivationKind kind,
+                        const Stream& stream) {
+  map_real("activation_forward", y, x, Activation{kind}, stream);
+}
+
+void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, ActivationKind kind,
+                         const Stream& stream) {
+  map_real("activation_backward", dx, dy, x, ActivationGradient{kind}, stream);
+}
+
+void clamped_gate_forward(const Tensor& y, const Tensor& x, const ClampedGate& gate,
+                          const Stream& stream) {
+  visit_real(y.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const ClampedGates<T> body{y.data<T>(), x.data<T>(), y.size(1), gate};
+    for_gated<T>(stream, "clamped_gate_forward", y, body, body.y, body.x);
+  });
+}
+
+void clamped_gate_backward(const Tensor& dx, const Tensor& dy, const Tensor& x,
+                           const ClampedGate& gate, const Stream& stream) {
+  visit_real(dy.dtype(), [&](auto real) {
+    using T = decltype(real);
+    const ClampedGateGradient<T> body{dx.data<T>(), dy.data<T>(), x.data<T>(), dy.size(1), gate};
+    for_gated<T>(stream, "clamped_gate_backward", dy, body, body.dx, body.dy, body.x);
   });
 }
 

@@ -4,8 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <boost/crc.hpp>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -24,22 +24,6 @@ namespace hybrid_trainer {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78;
-
-/// The remainder of each byte.
-constexpr std::array<std::uint32_t, 256> remainders() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < table.size(); ++byte) {
-    std::uint32_t rest = byte;
-    for (int bit = 0; bit < 8; ++bit)
-      rest = (rest >> 1) ^ ((rest & 1) != 0 ? kReflectedPolynomial : 0);
-    table[byte] = rest;
-  }
-  return table;
-}
-
-constexpr std::array<std::uint32_t, 256> kRemainders = remainders();
 
 /// Appends the lowest `count` bytes of a number, the least significant first.
 void append_little_endian(std::string& text, std::uint64_t value, int count) {
@@ -167,10 +151,9 @@ std::string as_code(const std::string& text) {
 }  // namespace
 
 std::uint32_t crc32c(std::string_view bytes) {
-  std::uint32_t rest = 0xFFFFFFFF;
-  for (const char byte : bytes)
-    rest = (rest >> 8) ^ kRemainders[(rest ^ static_cast<unsigned char>(byte)) & 0xFF];
-  return ~rest;
+  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> sum;
+  sum.process_bytes(bytes.data(), bytes.size());
+  return sum.checksum();
 }
 
 /// Turns a run's records into the records of a TensorBoard event file: a length, the event, and a
