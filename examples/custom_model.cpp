@@ -114,7 +114,7 @@ int main() try {
                           .phase_config({.warmup_steps = 60,
                                          .full_steps = 20,
                                          .max_predict_steps = 10,
-                                         // So short a run makes no probe at 0.005.
+                                         // At 0.005 a run this short would never probe.
                                          .skip_backward = {.trial_share = 0.05}})
                           .optimizer_config({.name = "adamw", .learning_rate = 1e-2})
                           .schedule_config({.warmup_steps = 20})
