@@ -1,5 +1,4 @@
-// A model of one's own, not a transformer, under the phase machine: a perceptron learns which of
-// three spirals a point of the plane belongs to.
+// Trains a custom model in phases: a multilayer perceptron classifies points of three spirals.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kClasses = 3, kWidth = 64, kBatch = 128, kSteps = 600;
 
-/// Two hidden layers with GELU. What backward needs goes on the tape; the model itself keeps
-/// nothing.
+/// Perceptron with two hidden layers and GELU. Saves tensors for backward on the tape and keeps no
+/// state.
 class Perceptron final : public LossModel {
  public:
   explicit Perceptron(const Stream& stream)
@@ -46,7 +45,7 @@ class Perceptron final : public LossModel {
     const float scale = tape.keeps() ? gradient_scale / static_cast<float>(batch.size()) : 0.0f;
     kernels::softmax_cross_entropy(losses, scores, batch.at("spirals"), kClasses, scale, stream);
     tape.save({ActivationRole::kLossGradient, scores},
-              stream);  // the scores are their own gradient now
+              stream);  // replaces the scores by their gradient
     Tensor loss = kernels::empty_result(stream);
     kernels::quotient(loss, losses, static_cast<double>(losses.elements()), stream);
     return loss;
@@ -75,8 +74,8 @@ class Perceptron final : public LossModel {
   Linear first_, second_, last_;
 };
 
-/// Points of three interleaved spirals of one turn, with a little noise; the same numbers for the
-/// same `step`. A batch has the tensors that the model asks it for, by the names that both agree on.
+/// Makes noisy points of three interleaved spirals; equal `step`s give equal points. The batch uses the
+/// tensor names that the model reads.
 Batch spirals(std::int64_t size, std::uint64_t step, const Stream& stream) {
   const Tensor points = Tensor::empty({size, 2}, DType::kF32, MemoryKind::kData, stream),
                labels = Tensor::empty({size}, DType::kI32, MemoryKind::kData, stream);
@@ -115,7 +114,7 @@ int main() try {
                           .phase_config({.warmup_steps = 60,
                                          .full_steps = 20,
                                          .max_predict_steps = 10,
-                                         // So short a run makes no probe at 0.005.
+                                         // At 0.005 a run this short would never probe.
                                          .skip_backward = {.trial_share = 0.05}})
                           .optimizer_config({.name = "adamw", .learning_rate = 1e-2})
                           .schedule_config({.warmup_steps = 20})

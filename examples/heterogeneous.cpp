@@ -1,6 +1,6 @@
-// A network of unlike parts under the phase machine. A 3-D CNN watches a dot move, and a transformer
-// reads a signal that swings slowly or quickly. A decoder attends to both and writes what it saw, such
-// as "quickly left". A second loss asks for the number of swings.
+// Trains a heterogeneous network in phases. A 3-D CNN encodes a video of a moving dot, and a transformer
+// encodes a slow or fast signal. A decoder attends to both and describes them, for example "quickly
+// left". A second loss predicts the number of oscillations.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,7 +17,7 @@ constexpr std::int64_t kFrames = 4, kSide = 8, kTimes = 24, kWidth = 32, kBatch 
 constexpr const char* kWords[] = {"<begin>", "slowly", "quickly", "left", "right", "up", "down"};
 constexpr std::int64_t kVocabulary = 7, kSentence = 2;
 
-/// The network is this list. A part names what it reads; sizes of inputs follow from that.
+/// The network as a list of parts. Each part names its inputs, from which input sizes follow.
 std::vector<graph::Node> network() {
   using namespace graph;
   const auto silu = activation(kernels::ActivationKind::kSilu);
@@ -44,7 +44,7 @@ std::vector<graph::Node> network() {
   };
 }
 
-/// Examples that the same `step` draws again. The tensors have the names that the list says.
+/// Makes random examples; equal `step`s give equal examples. Uses the input names of the network.
 Batch examples(std::uint64_t step, const ModuleGraph& model, const Stream& stream) {
   constexpr std::int64_t kMoves[][2] = {{0, -1}, {0, 1}, {-1, 0}, {1, 0}};  // rows, columns
   const Batch batch = model.empty_batch(kBatch, stream, kSentence);
@@ -64,13 +64,13 @@ Batch examples(std::uint64_t step, const ModuleGraph& model, const Stream& strea
     for (std::int64_t t = 0; t < kTimes; ++t)
       signal[i * kTimes + t] = std::sin(swings * 6.28f * static_cast<float>(t) / kTimes);
     batch.at("swings").data<float>()[i] = swings;
-    next[2 * i] = words[2 * i + 1] = 1 + quick;  // the right word, whatever the model would write
+    next[2 * i] = words[2 * i + 1] = 1 + quick;  // teacher forcing
     next[2 * i + 1] = 3 + way;
   }
   return batch;
 }
 
-/// The word that the model finds likeliest at a place of the first sentence.
+/// Returns the most likely word at a position of the first sentence.
 const char* likeliest(ModuleGraph& model, const Batch& batch, std::int64_t place,
                       const Stream& stream) {
   const Tensor scores = model.result_of("text.head", batch, {.training = false}, stream);
@@ -94,7 +94,7 @@ int main() try {
                           .build();
   const Stream stream(MemoryPool::create("device"));
   ModuleGraph model(network(), /*seed=*/1, stream);
-  model.set_parts({{.pattern = "video.*", .recompute = 1}});  // the CNN keeps its input alone
+  model.set_parts({{.pattern = "video.*", .recompute = 1}});  // the CNN saves only its input
   HybridTrainer trainer(model, config, stream);
   while (trainer.steps_done() < kSteps)
     trainer.step(examples(static_cast<std::uint64_t>(trainer.steps_done()), model, stream));

@@ -1,4 +1,4 @@
-// A tiny GPT-2 learns a text: quickstart [FILE]
+// Trains a tiny GPT-2 on a text file: quickstart [FILE]
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -21,7 +21,7 @@ std::string read_text(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Sequences from random places of the text; each target is the token that follows its input.
+/// Makes sequences from random positions of the text; each target is the next token.
 Batch random_batch(const std::vector<std::int32_t>& text, std::int64_t step, const Stream& stream) {
   const Shape shape{kBatch, kSequence};
   const Tensor tokens = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream),

@@ -1,4 +1,4 @@
-// Trains a GPT-2 on a folder that `hybrid prepare` wrote: train_gpt2 DATA RUN [PRESET] [STEPS]
+// Trains a GPT-2 on a folder written by `hybrid prepare`: train_gpt2 DATA RUN [PRESET] [STEPS]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
