@@ -12,123 +12,121 @@ class ProductRounding;
 class RowStates;
 class SegmentCarry;
 
-/// Purpose of one forward pass.
+/// Settings of one forward pass and its backward pass.
 struct Pass {
   bool training = true;       // dropout is active
-  DType dtype = DType::kF32;  // of activations and products: f32 or bf16
-  /// If not null, linear maps round what they multiply.
+  DType dtype = DType::kF32;  // dtype of activations and products: f32 or bf16
+  /// If not null, linear maps round the operands of their products.
   const ProductRounding* products = nullptr;
   std::uint64_t seed = 0;  // dropout draws from (seed, step, layer)
   std::uint64_t step = 0;
   double recompute = 0;  // see Recomputation
-  /// Offset in the whole batch, if this is one of its micro-batches or a segment.
+  /// Offset in the whole batch of a micro-batch or segment.
   std::int64_t first_token = 0;
-  /// If defined, holds the step, (2) i32 on the stream's device, low word first, so that recorded
-  /// work draws new random numbers in each replay.
+  /// If defined, the step as (2) i32 on the stream's device, low word first, so that recorded work
+  /// draws new random numbers in each replay.
   Tensor step_words{};
-  /// Positions of the batch (see Batch), if its sequences are several documents.
+  /// Positions of the batch (see Batch), if its sequences contain several documents.
   Tensor positions{};
-  /// Marks padding (see Batch); undefined: there is none.
+  /// Marks padding (see Batch); undefined if there is none.
   Tensor is_token{};
-  /// Tokens of a sequence whose activations are there at a time, where the model can go over a longer
-  /// one in segments (LossModel::goes_in_segments); 0: all.
+  /// Tokens per segment, for models that support it (LossModel::goes_in_segments): only one
+  /// segment's activations are live at a time; 0: whole sequences.
   std::int64_t segment = 0;
-  /// How many segments at the end keep their activations from forward on; backward computes the others
-  /// again.
+  /// Number of segments at the end that keep their activations; backward recomputes the others.
   std::int64_t kept_segments = 1;
-  /// ε: cross entropies have targets that share so much of their weight among all classes (see
-  /// kernels::SmoothedTargets). Losses of pairs and those of networks with their own ε do not heed it.
+  /// Label smoothing ε of cross entropies (see kernels::SmoothedTargets). Ignored by preference
+  /// losses and by networks that set their own ε.
   float label_smoothing = 0;
-  /// Whether nobody reads the loss between forward and backward.
+  /// Whether the loss is not read between forward and backward.
   bool loss_may_wait = false;
-  /// Factor of the gradients of losses that layers add, such as a router's: that of the loss itself.
+  /// Scale of the loss's gradient, which auxiliary losses of layers, such as a router's, apply too.
   float gradient_scale = 1;
-  /// Whether routers count what they do (RoutingCount).
+  /// Whether routers collect statistics (RoutingCount).
   bool counts = false;
-  /// If not null, sequences begin with these states, and leave theirs for the next batch.
+  /// If not null, sequences start from these states and store theirs for the next batch.
   RowStates* states = nullptr;
-  /// If not null, this pass is of one segment, and branches begin and end as it says.
+  /// If not null, the pass processes one segment, and branches exchange state through it.
   SegmentCarry* carry = nullptr;
 };
 
 /// Role of a saved activation in its module.
 enum class ActivationRole {
-  kProductInput,  // x of a product, which only its weight's gradient reads
+  kProductInput,  // x of a product, read only by its weight's gradient
   kNormInput,
-  kStatistics,  // one number a row
+  kStatistics,  // one number per row
   kQueriesKeysValues,
   kAttentionOutput,
   kPreActivation,
   kActivated,     // the activation function's output
-  kLossGradient,  // already a gradient, of a loss's input
-  kBlockInput,    // from which a whole block is computed again
+  kLossGradient,  // the gradient of a loss with respect to its input
+  kBlockInput,    // input from which a whole block is recomputed
 };
 
-/// One thing that forward saves.
+/// An activation that forward saves.
 struct Activation {
   ActivationRole role;
   Tensor tensor;
-  bool may_be_lossy = false;  // backward stands small errors in it
+  bool may_be_lossy = false;  // backward tolerates small errors in it
 };
 
-/// Activations that are not kept, because their module computes them again from one that is. In the
-/// order of the work for a byte; each includes those before.
+/// Activations that are recomputed from a kept one instead of being stored, ordered by the work per
+/// byte; each value includes the ones before it.
 enum class Rebuild { kNothing, kActivated, kNormalized, kAttended };
 inline constexpr std::size_t kRebuilds = 4;
 
-/// Computes an activation again from one that is kept, to the same bits on a processor.
+/// Recomputes an activation from a kept one; bit-identical on the CPU.
 class Rebuilder {
  public:
   virtual ~Rebuilder() = default;
   virtual Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) = 0;
 };
 
-/// Stack of activations: forward saves, backward takes, last in, first out. Modules keep no
-/// activations themselves, so the tape decides where they live and in what form.
+/// Stack of activations: forward saves, backward takes in reverse order. Modules store no
+/// activations themselves, so the tape decides on their location and format.
 class ActivationTape {
  public:
   explicit ActivationTape(const Pass& pass) : pass_(pass) {}
   virtual ~ActivationTape() = default;
   const Pass& pass() const { return pass_; }
-  /// The pass of what runs next, forward and backward: a part of a network may have one of its own.
+  /// Sets the pass of the following modules, forward and backward; parts may differ in it.
   void set_pass(Pass pass) { pass_ = std::move(pass); }
-  /// Pass::positions and is_token of what runs next, forward and backward.
+  /// Sets Pass::positions and is_token of the following modules, forward and backward.
   void set_positions(Tensor positions, Tensor is_token = {}) {
     pass_.positions = std::move(positions);
     pass_.is_token = std::move(is_token);
   }
-  /// Pass::gradient_scale, from forward on.
+  /// Sets Pass::gradient_scale from forward on.
   void set_gradient_scale(float scale) { pass_.gradient_scale = scale; }
-  /// Pass::carry and first_token of the segment that runs next.
+  /// Sets Pass::carry and first_token of the next segment.
   void set_segment(SegmentCarry* carry, std::int64_t first_token) {
     pass_.carry = carry;
     pass_.first_token = first_token;
   }
-  /// False where no backward follows: modules may then skip what only backward needs.
+  /// Whether backward follows. If not, modules may skip work that only backward needs.
   virtual bool keeps() const = 0;
-  /// Sets what is not kept of the modules that run from now on.
+  /// Sets the activations that the following modules recompute instead of storing.
   virtual void set_rebuild(Rebuild) {}
-  /// Says that `tensor`, which is saved next, follows from `source`, which is saved already and taken
-  /// later. From then on the tape may go without it; `by` must outlive the tape.
+  /// Declares that `tensor`, saved next, can be computed from `source`, which is already saved and
+  /// is taken later. The tape may then drop the tensor; `by` must outlive the tape.
   virtual void can_rebuild(const Tensor& tensor, Rebuild as, const Tensor& source, Rebuilder& by) {
     static_cast<void>(tensor), static_cast<void>(as), static_cast<void>(source);
     static_cast<void>(by);
   }
-  /// A tensor that is saved again while it lives is kept once.
+  /// Saves an activation; a tensor that is saved again while it lives is stored once.
   virtual void save(Activation activation, const Stream& stream) = 0;
-  /// Takes the activation that was saved last, in its shape and dtype. Whoever takes a tensor for
-  /// the last time may overwrite it.
+  /// Takes the activation saved last. The last taker of a tensor may overwrite it.
   virtual Tensor take(const Stream& stream) = 0;
-  /// Saves sizes alone, for backward of a module that needs no more of its input.
+  /// Saves only the shape, for modules whose backward needs nothing else of their input.
   virtual void save_shape(const Shape&) {}
-  /// Takes those that were saved last, as take does.
+  /// Takes the shape saved last.
   virtual Shape take_shape();
 
  private:
   Pass pass_;
 };
 
-/// Keeps every tensor where it is. Derived tapes keep something else in its place.
+/// Stores every tensor unchanged. Derived tapes store something else in its place.
 class PlainTape : public ActivationTape {
  public:
   explicit PlainTape(const Pass& pass, Rebuild rebuild = Rebuild::kNothing)
@@ -143,11 +141,11 @@ class PlainTape : public ActivationTape {
   bool empty() const { return order_.empty() && shapes_.empty(); }
 
  protected:
-  /// What is kept of an activation; called once for each tensor.
+  /// Returns the tensor to store for an activation; called once for each tensor.
   virtual Tensor pack(const Activation& activation, const Stream&) { return activation.tensor; }
-  /// The activation again, from what pack returned; called once. `activation.tensor` is undefined.
+  /// Restores the activation from pack's result; called once. `activation.tensor` is undefined.
   virtual Tensor unpack(const Tensor& kept, const Activation&, const Stream&) { return kept; }
-  /// Says what of pack will be unpacked next.
+  /// Announces the result of pack that will be unpacked next.
   virtual void ahead(const Tensor& /*kept*/, const Stream&) {}
 
  private:
@@ -157,14 +155,14 @@ class PlainTape : public ActivationTape {
     Tensor kept{};
     int takers = 1;
     bool packed = true;
-    Rebuilder* rebuilder = nullptr;  // where it was not kept
-    std::size_t source = 0;          // the entry from which that computes it
+    Rebuilder* rebuilder = nullptr;  // set if the tensor was dropped
+    std::size_t source = 0;          // the entry from which it is recomputed
   };
   struct Reference {
     std::size_t entry;
     Shape shape;
   };
-  /// What was said last of a tensor that is saved next.
+  /// The last can_rebuild call, for a tensor that is saved next.
   struct Offer {
     TensorIdentity of;
     std::size_t source;
@@ -180,7 +178,7 @@ class PlainTape : public ActivationTape {
   std::vector<Shape> shapes_;
 };
 
-/// Keeps nothing: for evaluation and for the forward passes of Predict. take throws.
+/// Stores nothing, for evaluation and the forward passes of Predict; take throws.
 class ForwardOnlyTape final : public ActivationTape {
  public:
   using ActivationTape::ActivationTape;

@@ -12,36 +12,36 @@
 
 namespace hybrid_trainer {
 
-/// The gates of attention: σ(gate) multiplies each number of what the heads attended to. A row of the
-/// first product has the queries' columns, as many gates, then keys and values.
+/// Output gates of attention: each number of the heads' output is multiplied by σ(gate). A row of
+/// the first product contains the queries, one gate per query column, then keys and values.
 class AttentionGate {
  public:
-  /// `columns`: of the queries of a token.
+  /// `columns`: query columns of a token.
   explicit AttentionGate(std::int64_t columns) : columns_(columns) {}
-  /// Queries, keys and values of a product, (B, T, any).
+  /// Returns the queries, keys and values of a product (B, T, any).
   Tensor without_gates(const Tensor& product, const Stream& stream) const;
-  /// y, (B, T, columns), times the gates.
+  /// Returns y (B, T, columns) times the gates.
   Tensor apply(const Tensor& y, const Tensor& product, const Stream& stream) const;
-  /// dy, the gradient of apply's result, becomes that of y; writes dproduct's gates.
+  /// Turns dy into the gradient of y, in place; writes the gate columns of dproduct.
   void backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y, const Tensor& product,
                 const Stream& stream) const;
-  /// The other columns of dproduct.
+  /// Writes the other columns of dproduct.
   void put_without_gates(const Tensor& dproduct, const Tensor& dqkv, const Stream& stream) const;
 
  private:
   std::int64_t columns_;
 };
 
-/// RMS norms of attention's queries and keys, each head by itself: the heads of queries share the gain
-/// "<name>.q_norm.weight" (head_size), those of keys "<name>.k_norm.weight". Or `whole`: over all heads
-/// together, with gains for all of their channels.
+/// RMS norms of attention's queries and keys, one per head: query heads share the gain
+/// "<name>.q_norm.weight" (head_size), key heads share "<name>.k_norm.weight". With `whole`, one
+/// norm spans all heads, and the gains cover all of their channels.
 class HeadNorms {
  public:
   HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads, std::int64_t head_size,
             const kernels::RmsNormSpec& norm, bool whole, const Stream& stream);
-  /// In place, of qkv: rows of all queries, then all keys, then all values.
+  /// Normalizes qkv in place; its rows are all queries, then all keys, then all values.
   void forward(const Tensor& qkv, const Stream& stream);
-  /// Makes of the results' gradient that of `qkv`, which forward was given; in place.
+  /// Turns the gradient of the result into the gradient of `qkv`, the input of forward; in place.
   void backward(const Tensor& dqkv, const Tensor& qkv, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
     visit(queries_);
@@ -54,35 +54,35 @@ class HeadNorms {
   Parameter queries_, keys_;
 };
 
-/// What queries, keys and values go through before they attend: norms of queries and keys, a limit of all,
-/// and rotation of queries and keys by their positions; any of these or none.
+/// Preprocessing of queries, keys and values before attention, each step optional: norms of queries
+/// and keys, clamping of all three, and rotary embedding of queries and keys.
 class HeadPreparation {
  public:
   struct Spec {
     kernels::AttentionSpec heads{1};
     std::int64_t head_size = 0;
     std::optional<kernels::RmsNormSpec> norm{};
-    bool norms_all_heads = false;  // the norm is of all heads of queries, and of keys, together
-    float limit = 0;               // all are cut to [−limit, limit]; 0: they are not
+    bool norms_all_heads = false;  // one norm spans all query heads, and one all key heads
+    float limit = 0;               // all are clamped to [−limit, limit]; 0: not clamped
     std::shared_ptr<RotaryTable> rotary{};
   };
   HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Whether anything but rotation, which backward undoes, is done.
+  /// Whether it does anything other than rotation, which backward inverts.
   bool changes() const { return norms_ || limit_ > 0; }
-  /// Null where nothing is rotated.
+  /// Null without rotary embedding.
   RotaryTable* rotary() const { return rotary_.get(); }
-  /// Whether a token's angle depends on where it is alone, if there is any.
+  /// Whether rotation depends only on a token's position, or there is none.
   bool is_relative() const { return rotary_ == nullptr || rotary_->is_relative(); }
-  /// Of sequences that go through at once and end at position `end`; undefined if nothing is rotated.
+  /// Angles of sequences that end at position `end`; undefined without rotary embedding.
   RotaryTable::Angles angles(std::int64_t end, const Pass& pass, const Stream& stream) const {
     if (rotary_ == nullptr) return {};
     return rotary_->of_sequences(end, static_cast<bool>(pass.positions), stream);
   }
-  /// In place, of qkv (B, T, …): rows of all queries, then all keys, then all values.
+  /// Processes qkv (B, T, …) in place; its rows are all queries, then all keys, then all values.
   void forward(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                const Stream& stream);
-  /// Makes of the results' gradient that of what forward was given, `from`, which is read where it
-  /// changes(); in place.
+  /// Turns the gradient of the results into the gradient of forward's input, in place. `from` is
+  /// that input, read only if changes().
   void backward(const Tensor& dqkv, const Tensor& from, const RotaryTable::Angles& angles,
                 const Pass& pass, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) {
@@ -98,31 +98,31 @@ class HeadPreparation {
   std::shared_ptr<RotaryTable> rotary_;
 };
 
-/// The keys and values in the tokens before a segment that its queries see: as many as a window
-/// reaches back, before norms and rotation. Attention runs over them and the segment's own, and what it
-/// makes for tokens of earlier segments is dropped.
+/// Keys and values of the tokens before a segment that its queries attend to, within the window,
+/// before norms and rotation. Attention runs over them and the segment's own tokens; its output for
+/// tokens of earlier segments is dropped.
 class CarriedKeys {
  public:
   CarriedKeys(const kernels::AttentionSpec& heads, std::int64_t head_size)
       : heads_(heads), head_size_(head_size) {}
 
-  /// How many tokens before its own a pass's segment looks at; 0 where it is of no segment.
+  /// Number of earlier tokens that the pass's segment attends to; 0 outside segmented passes.
   std::int64_t before(const Pass& pass) const;
-  /// (B, before + T, columns): rows of qkv (B, T, columns) behind those that the segment begins with,
-  /// whose queries are 0. Fills in what the next segment begins with, if the pass's carry wants it.
+  /// Returns (B, before + T, columns): the carried rows, with zero queries, followed by qkv (B, T,
+  /// columns). Stores the rows that the next segment needs if the pass's carry asks for them.
   Tensor joined(const Tensor& qkv, const Pass& pass, const Stream& stream) const;
-  /// The pass with the positions of the joined rows, if it has some.
+  /// Returns the pass with the positions of the joined rows, if it has positions.
   Pass joined(const Pass& pass, std::int64_t time, const Stream& stream) const;
-  /// Positions that rotate the joined rows of `time` tokens are below this.
+  /// Exclusive upper bound of the positions that rotate the joined rows of `time` tokens.
   std::int64_t positions_end(const Pass& pass, std::int64_t time) const {
     if (pass.carry != nullptr && pass.positions) return pass.carry->place().positions.size(1);
     return before(pass) + time;
   }
-  /// Rows x (B, T, columns) behind rows of 0; and the last T rows of such joined ones.
+  /// Returns x (B, T, columns) after zero rows; `own` returns the last T rows of such a tensor.
   Tensor behind_zeros(const Tensor& x, const Pass& pass, const Stream& stream) const;
   Tensor own(const Tensor& joined, const Pass& pass, const Stream& stream) const;
-  /// The gradient of qkv from that of what was joined: adds what the next segment makes of its last
-  /// rows, and hands over that of the first ones.
+  /// Returns the gradient of qkv from the gradient of the joined rows: adds the next segment's
+  /// gradient to the last rows, and passes the gradient of the carried rows to the segment before.
   Tensor backward(const Tensor& djoined, const Pass& pass, const Stream& stream) const;
 
  private:
@@ -135,13 +135,13 @@ class CarriedKeys {
   std::int64_t head_size_;
 };
 
-/// Multi-head self-attention, causal or two-way: y = residual + c_proj(attention(c_attn(x))); c_attn's
-/// rows are all queries, all keys, all values. Between the two, where the spec says so, a causal
-/// convolution goes over all of them, "<name>.conv.weight" (rows of c_attn, taps); each head's query
-/// and key are normed with gains "<name>.q_norm.weight" and "<name>.k_norm.weight", then rotated.
-/// Gated, each number of what the heads attended to is multiplied by the sigmoid of a gate, whose rows
-/// of c_attn follow the queries'. With sinks, "<name>.sinks" (heads), 0 at first, each softmax may give
-/// a part of its weight to no key.
+/// Multi-head self-attention, causal or bidirectional: y = residual + c_proj(attention(c_attn(x)));
+/// the rows of c_attn are all queries, all keys, all values. Optional steps, in this order: a
+/// causal convolution over all of them, "<name>.conv.weight" (rows of c_attn, taps); norms of each
+/// head's query and key with gains "<name>.q_norm.weight" and "<name>.k_norm.weight"; rotation.
+/// With gates, each number of the heads' output is multiplied by a sigmoid, whose rows of c_attn
+/// follow the queries. With sinks, "<name>.sinks" (heads), initially 0, each softmax may assign
+/// part of its weight to no key.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -149,18 +149,18 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     kernels::AttentionSpec heads{1};
     std::int64_t head_size = 0;  // of each query, key and value
     bool biases = true;          // of c_attn
-    bool key_bias = true;        // of its keys, where there are any
+    bool key_bias = true;        // of c_attn's keys, if it has biases
     bool output_bias = true;     // of c_proj
     std::optional<kernels::RmsNormSpec> query_key_norm{};
-    bool norms_all_heads = false;  // that norm is of all heads of queries, and of keys, together
-    float limit = 0;               // to which normed queries, keys and values are cut; 0: none
-    std::shared_ptr<RotaryTable> rotary{};  // turns queries and keys by their positions
+    bool norms_all_heads = false;           // one norm spans all query heads, and one all key heads
+    float limit = 0;                        // clamps normed queries, keys and values; 0: none
+    std::shared_ptr<RotaryTable> rotary{};  // rotates queries and keys by their positions
     bool gated = false;
     std::int64_t taps = 0;                     // of the convolution; 0: none
-    bool two_way = false;                      // each token sees later ones too, as in an encoder
+    bool two_way = false;                      // tokens attend to later ones too, as in an encoder
     bool sinks = false;                        // see kernels::AttentionSpec
-    std::shared_ptr<RelativeBias> relative{};  // added to scores; whoever shares it visits it
-    std::uint64_t pattern_seed = 0;  // of the key of heads.pattern, with the module's name
+    std::shared_ptr<RelativeBias> relative{};  // added to scores; its owner visits its parameters
+    std::uint64_t pattern_seed = 0;  // seeds the key of heads.pattern, with the module's name
     ProductFiles files{};            // the parts: queries, keys, values
   };
 
@@ -168,16 +168,16 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// What the heads attended to, from queries, keys and values.
+  /// Recomputes the heads' output from queries, keys and values.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state. Throws Error where
-  /// attention is two-way: later tokens would change what was said.
+  /// Decodes x, (1, T, C) for one text or (B, 1, C) for several. `state` comes from make_state.
+  /// Throws Error if attention is bidirectional, since later tokens would change earlier outputs.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
-  /// With a window, beyond which no key is handed over, without a pattern, which counts blocks from a
-  /// sequence's begin, and without a relative bias.
+  /// Requires a window, which bounds the carried keys; no pattern, since it counts blocks from the
+  /// start of a sequence; and no relative bias.
   bool goes_in_segments() const override {
     return heads_.window > 0 && !heads_.two_way && !convolution_ && !relative_ &&
            !heads_.pattern.is_on() && preparation_.is_relative();
@@ -195,36 +195,36 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  /// Whether backward makes queries, keys and values again from the product, which is kept.
+  /// Whether backward recomputes queries, keys and values from the stored product.
   bool prepares_anew(const Pass& pass) const {
     return preparation_.changes() || gate_ || convolution_ || pass.carry != nullptr;
   }
-  /// Queries, keys and values as norms read them: without gates, or behind the convolution.
+  /// Returns the input of the norms: without gates, or after the convolution.
   Tensor plain(const Tensor& product, const Pass& pass, const Stream& stream) {
     if (gate_) return gate_->without_gates(product, stream);
     return convolution_ ? convolution_->forward(product, Tensor{}, pass, stream) : product;
   }
-  /// The sinks' values; none where there are no sinks.
+  /// Acquires the sinks; empty without sinks.
   Weight held_sinks(const Stream& stream) const {
     return sinks_ ? sinks_->acquire_master(stream) : Weight();
   }
-  /// Contributes their gradient, from what the heads attended to, y, and its gradient.
+  /// Contributes the gradient of the sinks, from the heads' output y and its gradient.
   void sinks_backward(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
                       const Stream& stream);
-  /// With the bias of sequences of `time` tokens; as they are where there is none.
+  /// Returns the spec with the relative bias for sequences of `time` tokens, if there is one.
   kernels::AttentionSpec biased(std::int64_t time, const Stream& stream) const {
     return relative_ ? heads_.with_bias(relative_->values(time, stream)) : heads_;
   }
   Tensor attended(const Tensor& qkv, const Tensor& log_sum_exp, const Pass& pass,
                   const Stream& stream) const;
-  /// They, behind what is carried.
+  /// Returns plain's result after the carried rows.
   Tensor joined(const Tensor& product, const Pass& pass, const Stream& stream) {
     return carried_.joined(plain(product, pass, stream), pass, stream);
   }
-  /// It normed and rotated by `angles`; in place, unless backward is to have it too.
+  /// Returns joined's result, normed and rotated; in place, unless backward needs it too.
   Tensor prepared(const Tensor& product, const RotaryTable::Angles& angles, const Pass& pass,
                   bool in_place, const Stream& stream);
-  /// Of sequences of `time` positions.
+  /// Rotary angles for sequences of `time` positions.
   RotaryTable::Angles angles(std::int64_t time, const Pass& pass, const Stream& stream) {
     return preparation_.angles(carried_.positions_end(pass, time), pass, stream);
   }

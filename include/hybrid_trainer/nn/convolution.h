@@ -8,13 +8,13 @@
 
 namespace hybrid_trainer {
 
-/// f of each number. Has no parameters.
+/// Applies f to each number. Has no parameters.
 class ActivationFunction final : public Module, public Rebuilder {
  public:
   explicit ActivationFunction(kernels::ActivationKind kind) : kind_(kind) {}
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// y from x.
+  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor&) override {}
 
@@ -22,10 +22,11 @@ class ActivationFunction final : public Module, public Rebuilder {
   kernels::ActivationKind kind_;
 };
 
-/// Convolution over one to three dimensions of space, channels last: (B, D1..Dn, inputs) to (B, O1..On,
-/// outputs). weight: (outputs, taps·inputs/groups), a row's taps outermost, in files as PyTorch's
-/// (outputs, inputs/groups, k1..kn); bias: (outputs) or none; named "<name>.weight|bias". Throws
-/// ShapeMismatch where groups do not divide, and in forward where the window does not fit.
+/// Convolution over one to three spatial dimensions, channels last: (B, D1..Dn, inputs) to (B,
+/// O1..On, outputs). Weight: (outputs, taps·inputs/groups), taps outermost in a row; in files
+/// PyTorch's (outputs, inputs/groups, k1..kn). Bias: (outputs), optional. Parameters are named
+/// "<name>.weight|bias". Throws ShapeMismatch if the groups do not divide the channels, and in
+/// forward if the window does not fit.
 class Convolution final : public Module {
  public:
   struct Spec {
@@ -48,16 +49,16 @@ class Convolution final : public Module {
     visit(weight_);
     if (bias_) visit(*bias_);
   }
-  /// Uniform numbers up to 1/√(inputs of a window), as PyTorch's first ones.
+  /// Draws uniform values of magnitude up to 1/√(inputs of a window), PyTorch's default.
   void initialize(std::uint64_t seed, const Stream& stream);
   const Spec& spec() const { return spec_; }
   Parameter& weight() { return weight_; }
-  /// Null where there is none.
+  /// Null without a bias.
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
   Shape output_shape(const Shape& x) const {
     return kernels::window_outputs(x, spec_.window, spec_.outputs);
   }
-  /// Operations for an input of this shape, padding counted as places.
+  /// FLOPs for an input of this shape; padding counts as data.
   TokenFlops flops(const Shape& x) const;
 
  private:
@@ -71,9 +72,9 @@ class Convolution final : public Module {
   std::optional<Parameter> bias_;
 };
 
-// Modules without parameters over one to three dimensions of space, channels last.
+// Modules without parameters over one to three spatial dimensions, channels last.
 
-/// The mean of each window: (B, D1..Dn, C) to (B, O1..On, C).
+/// Mean pooling: (B, D1..Dn, C) to (B, O1..On, C).
 class MeanPooling final : public Module {
  public:
   explicit MeanPooling(const kernels::Window& window,
@@ -88,7 +89,7 @@ class MeanPooling final : public Module {
   kernels::Divisor divisor_;
 };
 
-/// The largest of each window, whose place is kept for backward, an i32 for each number of y.
+/// Max pooling; stores the index of each maximum for backward, one i32 per output.
 class MaxPooling final : public Module {
  public:
   explicit MaxPooling(const kernels::Window& window) : window_(window) {}
@@ -100,7 +101,7 @@ class MaxPooling final : public Module {
   kernels::Window window_;
 };
 
-/// The mean over all places: (B, D1..Dn, C) to (B, C).
+/// Global average pooling: (B, D1..Dn, C) to (B, C).
 class MeanOfPlaces final : public Module {
  public:
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
@@ -108,7 +109,7 @@ class MeanOfPlaces final : public Module {
   void visit_parameters(const ParameterVisitor&) override {}
 };
 
-/// (B, D1..Dn, C) with whole factors as many places in each dimension. Has no parameters.
+/// Upsamples (B, D1..Dn, C) by an integer factor per dimension. Has no parameters.
 class Upsampling final : public Module {
  public:
   explicit Upsampling(const kernels::SpatialSizes& factors,
@@ -123,13 +124,13 @@ class Upsampling final : public Module {
   kernels::Interpolation interpolation_;
 };
 
-/// Images (B, H, W, C) or videos (B, T, H, W, C), cut into patches or tubelets, as tokens (B, tokens,
-/// width): a convolution whose kernel is its stride, "<name>.weight|bias". Throws ShapeMismatch where
-/// patches do not divide a size.
+/// Turns images (B, H, W, C) or videos (B, T, H, W, C) into tokens (B, tokens, width), one per
+/// patch or tubelet: a convolution whose kernel equals its stride, "<name>.weight|bias". Throws
+/// ShapeMismatch if the patches do not divide a size.
 class PatchEmbedding final : public Module {
  public:
   struct Spec {
-    int rank = 2;  // dimensions of space and time
+    int rank = 2;  // spatial and temporal dimensions
     std::int64_t channels = 3, width = 0;
     kernels::SpatialSizes patch{1, 1, 1};
     bool bias = true;
@@ -149,7 +150,7 @@ class PatchEmbedding final : public Module {
     projection_.visit_parameters(visit);
   }
   Convolution& projection() { return projection_; }
-  /// Tokens of an example of this input.
+  /// Number of tokens for an example of this shape.
   std::int64_t tokens(const Shape& x) const;
 
  private:
@@ -157,17 +158,17 @@ class PatchEmbedding final : public Module {
   Convolution projection_;
 };
 
-/// What Whisper's encoder begins with: two convolutions over three frames, each with a GELU, of which the
-/// second takes every other place, and positions. Positions are sines and cosines, which are not trained.
-/// Parameters: "encoder.conv1", "encoder.conv2", "encoder.wpe.weight". Source: Radford et al. 2022, "Robust
-/// Speech Recognition via Large-Scale Weak Supervision", section 2.2.
+/// The stem of Whisper's encoder: two convolutions over three frames, each followed by a GELU, the
+/// second with stride 2, then fixed sinusoidal positions. Parameters: "encoder.conv1",
+/// "encoder.conv2", "encoder.wpe.weight". Source: Radford et al. 2022, "Robust Speech Recognition
+/// via Large-Scale Weak Supervision", section 2.2.
 class SpeechStem final : public Module {
  public:
-  /// `features`: numbers of a frame, `places`: half as many as there are frames, `width`: even.
+  /// `features`: numbers per frame, `places`: half the number of frames, `width`: even.
   SpeechStem(std::int64_t features, std::int64_t places, std::int64_t width, const Stream& stream);
-  /// (B, 2·places, features) f32 to (B, places, width) in the pass's dtype.
+  /// Maps (B, 2·places, features) f32 to (B, places, width) in the pass's dtype.
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// Returns nothing: nobody asks for the gradient of sound.
+  /// Returns an undefined tensor, since the audio needs no gradient.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override {
     first_.visit_parameters(visit);
@@ -175,7 +176,7 @@ class SpeechStem final : public Module {
     visit(positions_);
   }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
-  /// Of one clip.
+  /// FLOPs per clip.
   TokenFlops flops() const;
 
  private:

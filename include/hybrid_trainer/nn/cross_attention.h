@@ -8,13 +8,13 @@
 
 namespace hybrid_trainer {
 
-/// What an encoder made of a batch's sources, and its gradient: all layers of a decoder that attend to
-/// it hold one in common. The model sets it before the decoder runs, and takes its gradient when all
-/// of them have gone backward.
+/// The encoder's output for a batch of sources, and its gradient; shared by all decoder layers that
+/// attend to it. The model sets it before the decoder runs, and takes the gradient after all of
+/// these layers have run backward.
 class EncoderOutput {
  public:
-  /// values: (B, S, C), lengths: (B) i32, tokens of each row, or undefined: all. What was there before
-  /// goes, and its gradient.
+  /// Replaces the values (B, S, C) and drops the gradient. `lengths`: (B) i32, valid tokens per
+  /// row; undefined means all.
   void set(Tensor values, Tensor lengths = {}) {
     values_ = std::move(values);
     lengths_ = std::move(lengths);
@@ -25,18 +25,18 @@ class EncoderOutput {
   void drop() { set({}); }
   const Tensor& values() const { return values_; }
   const Tensor& lengths() const { return lengths_; }
-  /// Differs from that of what was set before.
+  /// Changes with every call of set.
   std::int64_t version() const { return version_; }
 
-  /// Whether anybody asks for the gradient; if not, as where the encoder is frozen, nobody computes it.
+  /// Whether the gradient is needed; with a frozen encoder, for example, it is not.
   bool wants_gradient() const { return wants_gradient_; }
   void want_gradient(bool wanted) { wants_gradient_ = wanted; }
-  /// Adds a layer's part, of the values' shape. The first part's memory holds the sum.
+  /// Adds a layer's gradient, in the shape of the values; the first call's memory becomes the sum.
   void add_gradient(const Tensor& part, const Stream& stream);
-  /// The sum of the parts so far, in the dtype of activations; undefined where there is none.
+  /// Returns the sum of the gradients, in the dtype of activations; undefined if there is none.
   Tensor take_gradient() { return std::exchange(gradient_, {}); }
 
-  /// In generation, so many texts in a row read one row of values, as those of a beam search do.
+  /// In generation, the number of consecutive texts, such as beams, that share a row of values.
   std::int64_t texts_per_source() const { return texts_per_source_; }
   void set_texts_per_source(std::int64_t texts) {
     require(texts >= 1, "encoder output: each source wants 1 text or more");
@@ -49,37 +49,37 @@ class EncoderOutput {
   bool wants_gradient_ = true;
 };
 
-/// Multi-head attention of a decoder to what an encoder made of a source: y = residual +
-/// c_proj(attention(c_q(x), c_kv(source))); c_kv's rows are all keys, then all values. Queries have no
-/// positions of their own, and see all tokens of the source.
+/// Multi-head attention of a decoder to an encoder's output: y = residual +
+/// c_proj(attention(c_q(x), c_kv(source))); the rows of c_kv are all keys, then all values. Queries
+/// have no positional encoding and attend to all tokens of the source.
 class CrossAttention final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;         // C of the residual stream
-    std::int64_t source_width = 0;  // of the encoder's output; 0: the same
+    std::int64_t source_width = 0;  // of the encoder's output; 0: width
     kernels::AttentionSpec heads{1};
     std::int64_t head_size = 0;  // of each query, key and value
     bool biases = true;          // of c_q and c_kv
-    bool key_bias = true;        // of c_kv's keys, where there are any biases
+    bool key_bias = true;        // of c_kv's keys, if there are biases
     bool output_bias = true;     // of c_proj
     std::shared_ptr<EncoderOutput> source{};
-    /// Tokens of a source and of a text, by which what it costs a token is told. 0: as many of both.
+    /// Tokens of a source and of a text, to compute the cost per token; 0: equal lengths.
     std::int64_t source_length = 0, text_length = 0;
     ProductFiles files{};  // the parts: queries, keys, values
   };
 
   CrossAttention(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Throws ShapeMismatch where the source is not of as many sequences as x, or of another width.
+  /// Throws ShapeMismatch if the source has another number of sequences or another width.
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
-  /// Adds the gradient of the source to that of the encoder's output.
+  /// Adds the gradient of the source to the encoder output's gradient.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Keys and values again, from the encoder's output.
+  /// Recomputes keys and values from the encoder's output.
   Tensor rebuild(const Tensor& queries, const Pass& pass, const Stream& stream) override {
     return keys_values(pass_of_source(pass, queries), stream);
   }
-  /// x: (1, T, C) of one text or (B, T, C) of several. `state` keeps the keys and values of all
-  /// sources, made when the first text that reads them begins.
+  /// Decodes x, (1, T, C) for one text or (B, T, C) for several. `state` caches the keys and values
+  /// of all sources, computed when the first text that reads them begins.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
@@ -105,7 +105,7 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
  private:
   const Tensor& checked_source() const;
   void check_batch(const Tensor& x, const Tensor& source) const;
-  /// The pass of the sources' tokens. `text`: (B, T, any).
+  /// The pass for the tokens of the sources. `text`: (B, T, any).
   Pass pass_of_source(Pass pass, const Tensor& text) const {
     pass.first_token = pass.first_token / text.size(1) * checked_source().size(1);
     return pass;
@@ -114,7 +114,7 @@ class CrossAttention final : public TwoProductBranch, public Rebuilder {
     return source_keys_.product(checked_source(), Tensor{}, of_source, stream);
   }
   void source_backward(const Tensor& dkeys_values, const Pass& of_source, const Stream& stream);
-  /// Tokens of a source for each of a text.
+  /// Source tokens per text token.
   double source_share() const {
     if (source_length_ == 0 || text_length_ == 0) return 1;
     return static_cast<double>(source_length_) / static_cast<double>(text_length_);

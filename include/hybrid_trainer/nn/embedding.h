@@ -5,32 +5,30 @@
 
 namespace hybrid_trainer {
 
-/// Sum of token and position embedding: tables "wte.weight" (V, C) and "wpe.weight" (max T, C), which
-/// a model whose blocks know positions goes without.
+/// Sum of token and position embedding: tables "wte.weight" (V, C) and, unless the blocks encode
+/// positions, "wpe.weight" (max T, C).
 class Embedding {
  public:
   struct Spec {
     std::int64_t rows = 0;       // V
     std::int64_t positions = 0;  // max T; 0 for none
     std::int64_t width = 0;
-    double factor = 1;  // of the sum, as its dtype holds it
-    /// The factor is of the tokens' rows alone.
+    double factor = 1;  // scales the sum; rounded to its dtype
+    /// The factor scales only the token rows.
     bool scales_tokens_alone = false;
-    /// First rows of the table of positions that nothing reads: position t has row first + t.
+    /// Unused rows at the beginning of the position table: position t has row first + t.
     std::int64_t first_position = 0;
     ModuleName positions_name{"wpe.weight"};
-    /// The token table of another embedding, to whose gradient this one contributes too; null: one of
-    /// its own.
+    /// Token table shared with another embedding; both contribute to its gradient. Null: new.
     std::shared_ptr<Parameter> tokens{};
   };
 
   Embedding(const Spec& spec, const Stream& stream);
-  /// tokens: (B, T) i32 at the pass's positions, else from 0 on; the result is (B, T, C) in the pass's
-  /// dtype.
+  /// Embeds tokens, (B, T) i32, at the pass's positions or from 0 on, as (B, T, C) in its dtype.
   Tensor forward(const Tensor& tokens, const Pass& pass, const Stream& stream);
-  /// Overwrites dy where there is a factor.
+  /// Overwrites dy if there is a factor.
   void backward(const Tensor& dy, const Tensor& tokens, const Pass& pass, const Stream& stream);
-  /// Of its own: not another embedding's token table.
+  /// Skips a token table shared from another embedding.
   void visit_parameters(const ParameterVisitor& visit) {
     if (owns_tokens_) visit(*tokens_);
     if (positions_) visit(*positions_);

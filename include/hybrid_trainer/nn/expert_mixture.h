@@ -11,38 +11,38 @@
 
 namespace hybrid_trainer {
 
-/// Rows that lie together by group.
+/// Rows sorted by group.
 struct RowsByGroup {
   Tensor offsets;    // see kernels::GroupedRows
-  TokenRows rows{};  // tokens that the rows come from, for dropout
+  TokenRows rows{};  // tokens of the rows, for dropout
 };
 
-/// Linear maps of one shape, each for the rows of its own group: y = x·w_gᵀ + b_g, and what adapters
-/// add. Weights that stay on the device are multiplied together; others come one at a time, in the
-/// order of the groups, whatever rows they have, so that all ranks acquire and complete the same.
+/// Linear maps of one shape, one per group of rows: y = x·w_gᵀ + b_g, plus adapters. Weights that
+/// stay on the device are multiplied together. Others are acquired one at a time in the order of
+/// the groups, whatever rows they have, so that all ranks acquire and complete the same weights.
 class GroupedLinear {
  public:
   explicit GroupedLinear(std::vector<Linear> linears) : linears_(std::move(linears)) {}
-  /// Which maps a product needs.
+  /// The maps that a product acquires.
   enum class Wanted {
     kAll,
-    kWithRows,  // only those of groups with rows, for which it waits for the offsets
+    kWithRows,  // only groups with rows; waits for the offsets
   };
-  /// x: (R, I). Returns (R, O).
+  /// Maps x (R, I) to (R, O).
   Tensor forward(const Tensor& x, const RowsByGroup& groups, Wanted wanted, const Pass& pass,
                  const Stream& stream);
-  /// The gradient of x. dy: (R, O).
+  /// Returns the gradient of x; dy: (R, O).
   Tensor backward_input(const Tensor& dy, const RowsByGroup& groups, const Pass& pass,
                         const Stream& stream);
-  /// Contributes those of weights, biases and adapters. A row's share of a bias's gradient is
-  /// multiplied by its factor; factors: (R) f32 or undefined. A group without rows contributes zeros.
+  /// Contributes the gradients of weights, biases and adapters. `factors`, (R) f32 or undefined,
+  /// scales each row's share of the bias gradient. Groups without rows contribute zeros.
   void contribute(const Tensor& dy, const Tensor& x, const Tensor& factors,
                   const RowsByGroup& groups, const Pass& pass, const Stream& stream);
-  /// Whether any gradient but that of x is wanted.
+  /// Whether any gradient other than the input's is needed.
   bool learns();
   std::vector<Linear>& linears() { return linears_; }
   const Shape& shape() const { return linears_.front().weight().shape(); }  // of a weight
-  /// Of a row.
+  /// FLOPs per row.
   TokenFlops flops() const { return linears_.front().flops(); }
 
  private:
@@ -64,20 +64,20 @@ class GroupedLinear {
   std::vector<Linear> linears_;
 };
 
-/// A router's matrix and bias as they were at a time; undefined: there are none.
+/// A copy of a router's matrix and bias; undefined if there is none.
 struct RouterCopy {
   Tensor weight{}, bias{};
-  /// Of the router as it is now, in the dtype of products, so that it gives the same logits as long as
-  /// the router does not change. Of none where the router does not learn, or an adapter does in its place.
+  /// Copies the router in the dtype of products, so that both give the same logits until the router
+  /// changes. Returns an empty copy if the router is frozen or trained through an adapter.
   static RouterCopy of(Linear& router, const Stream& stream);
-  /// x: (N, C) of the weight's dtype.
+  /// Computes logits of x, (N, C) in the weight's dtype.
   Tensor logits(const Tensor& x, const Stream& stream) const;
 };
 
-/// A router and its experts, gated perceptrons of one shape: y = residual + Σ w_e·c_proj_e(f(gate)·up)
-/// over the experts that the router chooses for a token. All of an expert's weights exist as weights of
-/// their own, "<name>.experts.<e>.c_fc.weight" (gate rows first) and ".c_proj.weight". No token is
-/// dropped, so what a pass keeps does not depend on the choice.
+/// A router and its experts, gated perceptrons of one shape: y = residual + Σ
+/// w_e·c_proj_e(f(gate)·up) over the experts chosen for a token. Each expert has separate weights,
+/// "<name>.experts.<e>.c_fc.weight" (gate rows first) and ".c_proj.weight". No token is dropped, so
+/// the size of the saved activations does not depend on the routing.
 class RoutedExperts final : public Rebuilder {
  public:
   struct Spec {
@@ -85,40 +85,40 @@ class RoutedExperts final : public Rebuilder {
     std::int64_t inner_width = 0;  // of an expert
     kernels::RoutingSpec routing{};
     kernels::Gate gate = kernels::Gate::kSilu;
-    std::optional<kernels::ClampedGate> clamped{};  // in place of the gate
+    std::optional<kernels::ClampedGate> clamped{};  // replaces the gate
     kernels::RoutingLosses losses{};
-    float bias_rate = 0;  // above 0: experts are chosen by a bias, too, which moves by it
+    float bias_rate = 0;  // above 0: a bias, moved at this rate, affects the choice
     bool router_bias = false, biases = false;
     Role role = Role::kExpert;  // of the experts' weights
   };
-  /// Its modules, here and in a Hugging Face folder.
+  /// Module names, here and in a Hugging Face folder.
   struct Names {
-    ModuleName router, expert;  // of one expert; `{}` in it stands for its number
-    /// The products' weights and biases of an expert in a folder; `{}` likewise.
+    ModuleName router, expert;  // of one expert; `{}` stands for its index
+    /// Weights and biases of an expert's products in a folder; `{}` as above.
     std::vector<FileTensor> first, last, first_bias{}, last_bias{};
   };
 
   RoutedExperts(const ModuleName& name, const Spec& spec, const Names& names, const Stream& stream);
-  /// x: (…, C). `wanted`: see GroupedLinear.
+  /// Maps x (…, C). `wanted`: see GroupedLinear.
   Tensor forward(const Tensor& x, const Tensor& residual, GroupedLinear::Wanted wanted,
                  ActivationTape& tape, const Stream& stream);
   /// Returns the gradient of x.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  /// f(gate)·up from both.
+  /// Recomputes f(gate)·up from gate and up.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   TokenFlops flops() const;
   KeptNumbers kept() const;
   void visit_parameters(const ParameterVisitor& visit);
   void visit_linears(const LinearVisitor& visit);
-  /// Of backward passes, and flips of forward passes.
+  /// Statistics of backward passes, and routing flips of forward passes.
   RoutingCount& count() { return count_; }
-  /// What is added to the router's scores where experts are chosen, (E) f32; undefined without.
+  /// Added to the router's scores for choosing experts, (E) f32; undefined if unused.
   const Tensor& selection_bias() const { return selection_bias_; }
   float bias_rate() const { return spec_.bias_rate; }
   Linear& router() { return router_; }
-  /// While it is defined, forward passes that count add up the tokens that go elsewhere than by it. What
-  /// it multiplies are the activations of now.
+  /// If defined, forward passes with Pass::counts count the tokens that this earlier router would
+  /// have sent elsewhere, given the current activations.
   RouterCopy& router_before() { return router_before_; }
 
  private:
@@ -134,21 +134,21 @@ class RoutedExperts final : public Rebuilder {
   RouterCopy router_before_;
 };
 
-/// A mixture of experts: each token goes to those that its router chooses, and to a shared one, if there
-/// is any, which may have a gate: y = residual + Σ w_e·expert_e(x) + σ(gate·x)·shared(x).
+/// Mixture of experts: the router sends each token to its experts; an optional shared expert, which
+/// may have a gate, processes all tokens: y = residual + Σ w_e·expert_e(x) + σ(gate·x)·shared(x).
 class ExpertMixture final : public ResidualBranch {
  public:
-  /// Names in a Hugging Face folder, below the branch's.
+  /// Names in a Hugging Face folder, relative to the branch.
   struct Files {
     std::string router = "gate";
-    /// The modules of an expert's products; `{}` stands for its number. Where they have none, each is one
-    /// tensor of all experts, (E, rows, columns).
+    /// Modules of an expert's products; `{}` stands for its index. Names without `{}` are stacked
+    /// tensors of all experts, (E, rows, columns).
     std::vector<std::string> first{"experts.{}.gate_proj", "experts.{}.up_proj"};
     std::string last = "experts.{}.down_proj";
-    /// The products are no modules but matrices of all experts themselves, (E, inputs, outputs), the rows
-    /// of gates and ups in turn, with biases "<name>_bias" (E, outputs).
+    /// The products are plain tensors of all experts, (E, inputs, outputs), with alternating gate
+    /// and up rows and biases "<name>_bias" (E, outputs).
     bool are_plain = false;
-    /// Of the shared expert; beside the branch where it begins with "../".
+    /// The shared expert; names that begin with "../" are siblings of the branch.
     std::vector<std::string> shared_first{"shared_expert.gate_proj", "shared_expert.up_proj"};
     std::string shared_last = "shared_expert.down_proj", shared_gate = "shared_expert_gate";
   };
@@ -165,10 +165,10 @@ class ExpertMixture final : public ResidualBranch {
     return forward(x, residual, GroupedLinear::Wanted::kAll, tape, stream);
   }
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// Experts that no token goes to are not acquired.
+  /// Acquires only experts that receive tokens.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// Without losses of its own, which are means over all of a pass's tokens.
+  /// False with auxiliary losses, which are means over all tokens of a pass.
   bool goes_in_segments() const override { return goes_in_segments_; }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                   const Stream& stream) override;
@@ -184,7 +184,7 @@ class ExpertMixture final : public ResidualBranch {
   bool goes_in_segments_;
   RoutedExperts experts_;
   std::unique_ptr<GatedFeedForward> shared_;  // or null
-  std::unique_ptr<RoutedExperts> gated_;      // a shared one behind a gate, or null
+  std::unique_ptr<RoutedExperts> gated_;      // a shared expert with a gate, or null
 };
 
 }  // namespace hybrid_trainer

@@ -12,7 +12,7 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
     std::int64_t width = 0;  // C of the residual stream
     std::int64_t inner_width = 0;
     bool biases = true;
-    bool exact_gelu = false;  // kernels::ActivationKind::kGelu, else GPT-2's gelu_forward
+    bool exact_gelu = false;  // kernels::ActivationKind::kGelu instead of GPT-2's gelu_forward
     ProductFiles files{};
   };
 
@@ -20,7 +20,7 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// The GELU of the pre-activation x.
+  /// Recomputes the GELU of the pre-activation x.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   bool goes_in_segments() const override { return true; }
 
@@ -29,8 +29,8 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
   bool exact_gelu_;
 };
 
-/// The gated perceptron: y = residual + c_proj(f(gate)·up), where one product, c_fc, makes gate
-/// and up: its weight is (2·inner, C), the gate's rows first.
+/// The gated perceptron: y = residual + c_proj(f(gate)·up). One product, c_fc, computes both: its
+/// weight is (2·inner, C), gate rows first.
 class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -45,7 +45,7 @@ class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// f(gate)·up from both.
+  /// Recomputes f(gate)·up from gate and up.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   bool goes_in_segments() const override { return true; }
 

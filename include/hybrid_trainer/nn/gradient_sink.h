@@ -15,27 +15,27 @@ class Parameter;
 class GradientSink {
  public:
   virtual ~GradientSink() = default;
-  /// Memory for the parameter's gradient, f32 in its shape unless the sink says otherwise, the same
-  /// throughout a step; undefined where there is none now.
+  /// Returns the memory of the parameter's gradient, f32 in its shape unless the sink documents
+  /// otherwise, constant throughout a step; undefined if there is none now.
   virtual Tensor gradient(const Parameter& parameter) const = 0;
-  /// Where the next contribution to it is written, f32 or what else its module `writes`; if it
-  /// `adds`, on top of the earlier ones.
+  /// Returns the memory for the next contribution, in f32 or the dtype that its module `writes`;
+  /// with `adds` it is accumulated onto the earlier ones.
   virtual Tensor memory_for(const Parameter& parameter, bool /*adds*/, DType /*writes*/,
                             const Stream&) {
     return gradient(parameter);
   }
-  /// That contribution is enqueued on `stream`.
+  /// Called when the contribution is enqueued on `stream`.
   virtual void contributed(const Parameter&, const Stream&) {}
-  /// Told once per step and parameter that got a gradient, when its last contribution of the last
-  /// micro-batch is enqueued on `stream`; of a recorded step (src/core/recording.h) while it is
-  /// recorded. From then on this backward pass does not read the weight, which may change.
+  /// Called once per step for each parameter with a gradient, when the last contribution of the
+  /// last micro-batch is enqueued on `stream`; for a recorded step (src/core/recording.h), during
+  /// recording. The rest of the backward pass does not read the weight, so it may change.
   virtual void ready(const Parameter&, const Stream&) {}
 };
 
-/// Gradients in the memory of the device, from allocate to free.
+/// Gradients in device memory, from allocate to free.
 class ResidentGradients final : public GradientSink {
  public:
-  /// Keeps the memory of parameters that have it.
+  /// Allocates gradients for the parameters that have none yet.
   void allocate(const std::vector<Parameter*>& parameters, const Stream& stream);
   void free() { gradients_.clear(); }
   Tensor gradient(const Parameter& parameter) const override {
@@ -47,12 +47,12 @@ class ResidentGradients final : public GradientSink {
   std::unordered_map<const Parameter*, Tensor> gradients_;
 };
 
-/// Contribution of one module to one parameter's gradient in one micro-batch; complete when this is
-/// destroyed. For a frozen parameter nothing is wanted, and there is no memory.
+/// One module's contribution to one parameter's gradient in one micro-batch; complete on
+/// destruction. Frozen parameters want no gradient and get no memory.
 class GradientContribution {
  public:
-  /// Throws Error where gradients have nowhere to go. Not `backward`: nothing is wanted. gradient()
-  /// is f32, or, where that says so, what else the module `writes`.
+  /// Throws Error if there is no gradient sink. If not `backward`, no gradient is wanted.
+  /// gradient() is f32, or the dtype that the module `writes` if the sink supports it.
   GradientContribution(Parameter& parameter, const Stream& stream, bool backward = true,
                        DType writes = DType::kF32);
   ~GradientContribution() noexcept(false);
@@ -61,9 +61,9 @@ class GradientContribution {
 
   bool wanted() const { return gradient_.defined(); }
   const Tensor& gradient() const { return gradient_; }
-  /// Memory in any case, for a kernel that writes several gradients at once.
+  /// Returns the gradient or scratch memory, for a kernel that writes several gradients at once.
   Tensor gradient_or_scratch() const;
-  /// How to write: the first write of a step overwrites, later ones add.
+  /// Returns whether to overwrite (the first write of a step) or to add.
   kernels::GradientMode next_mode();
 
  private:
@@ -74,27 +74,26 @@ class GradientContribution {
   int exceptions_;
 };
 
-/// Begins a step: what comes next overwrites, and goes to `sink`.
+/// Begins a step: the next contributions overwrite, and go to `sink`.
 void begin_gradients(const std::vector<Parameter*>& parameters, GradientSink& sink,
                      std::int64_t micro_batches);
-/// Ends it: tells the sink of parameters that not all of their modules contributed to.
+/// Ends the step: reports parameters that some of their modules did not contribute to as ready.
 void end_gradients(const std::vector<Parameter*>& parameters, const Stream& stream);
 
-/// Gradients that the device keeps in bf16, from allocate to free; those of vectors in f32. What
-/// each product or other contribution adds is summed in f32, on top of what is there, and rounded to
-/// nearest even.
+/// Gradients stored in bf16 on the device (f32 for vectors), from allocate to free. Each
+/// contribution is added in f32 and rounded to nearest even.
 class RoundedGradients final : public GradientSink {
  public:
-  /// `wait_until_read` is called before what was kept in bf16 is overwritten.
+  /// `wait_until_read` is called before the bf16 gradients are overwritten.
   explicit RoundedGradients(std::function<void()> wait_until_read)
       : wait_until_read_(std::move(wait_until_read)) {}
-  /// Keeps the memory of parameters that have it. Throws OutOfMemory.
+  /// Allocates gradients for the parameters that have none yet. Throws OutOfMemory.
   void allocate(const std::vector<Parameter*>& parameters, const Stream& stream);
   void free() {
     wait_until_read_();
     gradients_.clear();
   }
-  /// bf16, or f32 of a vector.
+  /// Returns the gradient in bf16, or in f32 for a vector.
   Tensor gradient(const Parameter& parameter) const override {
     const auto found = gradients_.find(&parameter);
     return found == gradients_.end() ? Tensor{} : found->second.kept;
@@ -106,7 +105,7 @@ class RoundedGradients final : public GradientSink {
  private:
   struct Gradient {
     Tensor kept;
-    Tensor wide{};  // f32, while a contribution to it is written
+    Tensor wide{};  // f32, while a contribution is written
   };
   std::function<void()> wait_until_read_;
   std::unordered_map<const Parameter*, Gradient> gradients_;

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// FLOPs of a token of a scan in chunks of 64: the two products within a chunk, of which half is used,
-/// and the two with the state.
+/// FLOPs per token of a scan in chunks of 64: the two products within a chunk, of which half is
+/// used, and the two with the state.
 inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   constexpr double kChunk = 64;
   const auto values = static_cast<double>(scan.values()),
@@ -18,21 +18,21 @@ inline double scan_flops_of(const kernels::StateSpaceSpec& scan) {
   return values * (kChunk + 4 * state) + static_cast<double>(scan.groups) * kChunk * state;
 }
 
-/// FLOPs of a scan's backward over those of its forward: two gradients of each product, and states again.
+/// FLOPs of a scan's backward per FLOP of its forward: two gradients per product, and states again.
 inline constexpr double kScanBackward = 2.6;
 
-/// A mixer that goes over the tokens by a recurrence: y = residual + c_proj(norm(scan(conv(p)), z)),
-/// where p, the gate z and what else the scan reads are columns of c_in(x). A text's state has one
-/// size whatever its length. What the scan makes is kept for backward, or computed again (Rebuild::
-/// kAttended); convolution and norm always are.
+/// A mixer that processes tokens by a recurrence: y = residual + c_proj(norm(scan(conv(p)), z)); p,
+/// the gate z and the other inputs of the scan are columns of c_in(x). A text's state has a
+/// constant size. The scan's output is stored for backward or recomputed (Rebuild::kAttended);
+/// convolution and norm are always recomputed.
 class RecurrentMixer : public TwoProductBranch, public Rebuilder {
  public:
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) final;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) final;
-  /// What the scan made, from the first product.
+  /// Recomputes the scan's output from the first product.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) final;
-  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state.
+  /// Decodes x, (1, T, C) for one text or (B, 1, C) for several. `state` comes from make_state.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) final;
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
@@ -53,37 +53,38 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
   }
 
  protected:
-  /// `gate`: first column of z. `gain`: the norm's numbers.
+  /// `gate`: first column of z. `gain`: size of the norm's gain.
   RecurrentMixer(const ModuleName& name, Linear first, Linear projection,
                  const TokenConvolution::Spec& convolution, const kernels::GatedNormSpec& norm,
                  std::int64_t gate, std::int64_t gain, const Stream& stream);
 
  private:
-  /// What a scan begins and ends with, as StateSpaceInput::first_state; undefined: zeros, not wanted.
+  /// First and last state of a scan, as in StateSpaceInput::first_state; undefined: zeros,
+  /// unwanted.
   struct States {
     Tensor first{}, last{};
   };
-  /// What a scan began with, and the gradients of its states; undefined as in StateSpaceGradients.
+  /// A scan's first state and the gradients of its states; undefined as in StateSpaceGradients.
   struct StateGradients {
     Tensor first{}, dlast{}, dfirst{};
   };
   virtual Tensor scan(const Tensor& convolved, const Tensor& product, const States& states,
                       const Pass& pass, const Stream& stream) = 0;
-  /// Writes its columns of dproduct and the gradients of its parameters. Returns dconvolved.
+  /// Writes the scan's columns of dproduct and its parameters' gradients. Returns dconvolved.
   virtual Tensor scan_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& convolved,
                                const Tensor& product, const StateGradients& states,
                                const Pass& pass, const Stream& stream) = 0;
-  /// Of one token of each text, with rows (N, any).
+  /// Advances each text by one token, with rows (N, any).
   virtual Tensor scan_step(const Tensor& states, const Tensor& convolved, const Tensor& product,
                            const Tensor& texts, const Stream& stream) = 0;
   virtual Shape scan_state(std::int64_t texts) const = 0;
-  /// For a token of a long sequence.
+  /// FLOPs per token of a long sequence.
   virtual double scan_flops() const = 0;
   friend class StateSpaceMixer;
   friend class DeltaRuleMixer;
   friend class HydraMixer;
 
-  /// What the pass's carry hands over; nothing where there is none.
+  /// Returns the mixer's slot in the pass's carry; null without a carry.
   SegmentCarry::Slot* slot(const Pass& pass) const {
     return pass.carry == nullptr ? nullptr : &pass.carry->of(this);
   }
@@ -103,8 +104,8 @@ class RecurrentMixer : public TwoProductBranch, public Rebuilder {
 };
 
 /// The mixer of Mamba-2: y = residual + c_proj(norm(scan(conv(x B C), dt) ⊙ silu(z))). The rows of
-/// c_in are z, x, B, C and dt, in this order. Its vectors: "<name>.conv.weight" (channels, taps)
-/// and "conv.bias", "A_log", "D", "dt_bias" (heads), "norm.weight". Source: Dao & Gu 2024, figure 6.
+/// c_in are z, x, B, C and dt, in this order. Vectors: "<name>.conv.weight" (channels, taps) and
+/// "conv.bias", "A_log", "D", "dt_bias" (heads), "norm.weight". Source: Dao & Gu 2024, figure 6.
 class StateSpaceMixer : public RecurrentMixer {
  public:
   struct Spec {
@@ -146,12 +147,12 @@ class StateSpaceMixer : public RecurrentMixer {
   double scan_flops() const override { return scan_flops_of(scan_); }
 };
 
-/// Mamba-2 both ways, for encoders. The mixer's matrix has a decaying lower and upper triangle, and D
-/// on its diagonal. Each triangle is a scan that leaves out the token itself. y = residual +
-/// c_proj(norm(scans(conv(x B C B′ C′), dt, dt′)) ⊙ silu(z)). The rows of c_in are z, x, B, C, B′, C′,
-/// dt′ and dt, in this order. The convolution reads a token, taps/2 after it and the others before it. It cannot generate. Its vectors are
-/// those of StateSpaceMixer, "A_log" and "dt_bias" for both ways. Source: Hwang et al. 2024, "Hydra",
-/// whose D also depends on the token.
+/// Bidirectional Mamba-2, for encoders. The mixer's matrix has a decaying lower and upper triangle,
+/// and D on its diagonal. Each triangle is a scan that excludes the token itself. y = residual +
+/// c_proj(norm(scans(conv(x B C B′ C′), dt, dt′)) ⊙ silu(z)). The rows of c_in are z, x, B, C, B′,
+/// C′, dt′ and dt, in this order. The convolution reads a token, taps/2 after it and the others
+/// before it. Cannot generate. Vectors as in StateSpaceMixer, with "A_log" and "dt_bias" for both
+/// directions. Source: Hwang et al. 2024, "Hydra", whose D also depends on the token.
 class HydraMixer final : public StateSpaceMixer {
  public:
   HydraMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
@@ -160,7 +161,7 @@ class HydraMixer final : public StateSpaceMixer {
                   const Stream& stream) override;
 
  private:
-  /// What one of the scans reads.
+  /// Inputs of one of the scans.
   struct Way {
     kernels::StateSpaceSpec spec;
     Tensor values, steps;
@@ -179,7 +180,7 @@ class HydraMixer final : public StateSpaceMixer {
 };
 
 /// The mixer of Gated DeltaNet: y = residual + c_proj(norm(scan(conv(q k v), b, a)) ⊙ silu(z)). The
-/// rows of c_in are q, k, v, z, b and a, in this order. The norm is of each head. Its vectors:
+/// rows of c_in are q, k, v, z, b and a, in this order. The norm is per head. Vectors:
 /// "<name>.conv.weight" (channels, taps), "A_log", "dt_bias" (heads), "norm.weight" (head size).
 /// Source: Yang et al. 2024, "Gated Delta Networks", figure 1.
 class DeltaRuleMixer final : public RecurrentMixer {
@@ -216,34 +217,34 @@ class DeltaRuleMixer final : public RecurrentMixer {
   Parameter log_rate_, step_bias_;
 };
 
-/// The BK core as a mixer of an encoder: y = residual + c_proj(norm(g ⊙ silu(z))). Each token gives M
+/// The BK core as an encoder's mixer: y = residual + c_proj(norm(g ⊙ silu(z))). Each token gives M
 /// potentials v and a gate z, the rows of c_in in this order; g are the real and imaginary parts of
-/// the diagonals of (T − z·I)⁻¹, T the second difference along the tokens with v on its diagonal. So
-/// tokens know of each other through 2·M numbers, and of later ones as of earlier ones: it cannot
-/// generate. Its gain is "<name>.norm.weight" (2·M).
+/// the diagonals of (T − z·I)⁻¹, T being the second difference along the tokens with v on its
+/// diagonal. Tokens exchange information through 2·M numbers, in both directions, so it cannot
+/// generate. The gain is "<name>.norm.weight" (2·M).
 class ResolventMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;       // C of the residual stream
     std::int64_t potentials = 8;  // M
-    double imaginary = 1;         // of z, above 0: the smaller, the further a token reaches
-    double limit = 3;             // v is cut to [−limit, limit]
+    double imaginary = 1;         // of z, above 0: the smaller, the longer the range of a token
+    double limit = 3;             // v is clamped to [−limit, limit]
     bool biases = true;
     float norm_epsilon = 1e-5f;
     ProductFiles files{};
   };
 
-  /// Throws Error where `imaginary` is not above 0.
+  /// Throws Error if `imaginary` is not above 0.
   ResolventMixer(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// The diagonals, from the first product.
+  /// Recomputes the diagonals from the first product.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
-  /// Throws Error: later tokens would change what was said.
+  /// Throws Error, since later tokens would change earlier outputs.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// A pivot takes a quotient and a product of complex numbers; the adjoint some more.
+  /// One quotient and one product of complex numbers per pivot, and some more in the adjoint.
   TokenFlops flops(std::int64_t) const override {
     return flops_with(40 * static_cast<double>(potentials_), 2.5);
   }
@@ -262,11 +263,12 @@ class ResolventMixer final : public TwoProductBranch, public Rebuilder {
 };
 
 /// Multiplies each head's values along the tokens by a matrix T + U·Vᵀ: y = residual + c_proj((T +
-/// D⁻¹·U·Vᵀ)·x). U and V have `rank` columns, D the tokens that a row sums over. Causal, it is the
-/// lower triangle, and T has taps of a token and the one before; two-way, of the one after too, and it
-/// cannot generate. With `positions` = 0 values x, V, U and taps are the rows of c_in, in this order;
-/// else those of the tables "<name>.factors.weight" (positions, 2·heads·rank), V before U, and
-/// "<name>.taps.weight" (positions, heads·taps), the same for all texts. O(T·rank).
+/// D⁻¹·U·Vᵀ)·x). U and V have `rank` columns; D is the number of tokens that a row sums over. If
+/// causal, only the lower triangle is used, and T has taps for a token and the previous one; if
+/// bidirectional, also for the next one, and it cannot generate. With `positions` = 0, the rows of
+/// c_in are x, V, U and the taps, in this order; otherwise V, U and the taps are learned per
+/// position and shared by all texts: "<name>.factors.weight" (positions, 2·heads·rank), V before U,
+/// and "<name>.taps.weight" (positions, heads·taps). O(T·rank).
 class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
@@ -275,7 +277,7 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
     std::int64_t head_size = 0;
     std::int64_t rank = 8;
     bool two_way = false;
-    std::int64_t positions = 0;  // most tokens of a document where U, V and T go by position
+    std::int64_t positions = 0;  // longest document if U, V and T depend on position; else 0
     bool biases = false;         // of both products
     ProductFiles files{};
   };
@@ -284,15 +286,15 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// The matrices' product with x, from the first product.
+  /// Recomputes the matrices' product with x from the first product.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override {
     return multiplied(parts_of(source, pass.positions, stream), {}, pass, stream);
   }
-  /// x: (1, T, C) of one text or (B, 1, C) of several. `state`: of make_state. Throws Error where it
-  /// is two-way.
+  /// Decodes x, (1, T, C) for one text or (B, 1, C) for several. `state` comes from make_state.
+  /// Throws Error if bidirectional.
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;
-  /// Null where it is two-way.
+  /// Null if bidirectional.
   std::unique_ptr<BranchState> make_state(TextRoom room, DType dtype,
                                           const Stream& stream) const override;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
@@ -308,13 +310,13 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   struct Tables {
     Parameter factors, taps;
   };
-  /// What the matrices are made of, for rows of tokens.
+  /// Factors of the matrices, for rows of tokens.
   struct Parts {
     Tensor values;  // (B, T, scan_.columns()): x, V, U
     kernels::Columns taps;
   };
   Parts parts_of(const Tensor& product, const Tensor& positions, const Stream& stream);
-  /// What goes before and behind the tokens, in generation. Undefined: nothing, not wanted.
+  /// States before and after the tokens in generation. Undefined: none, or not wanted.
   struct Ends {
     Tensor first_state{}, last_state{};  // of the scan
     Tensor value{};                      // (1, 1, H·P), x before the first token
@@ -332,7 +334,7 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
   std::int64_t table_columns() const { return scan_.columns() - scan_.values(); }
   std::int64_t tap_columns() const { return taps_.heads * taps_.taps(); }
 
-  kernels::StateSpaceSpec scan_, back_;  // forwards, and backwards without the token itself
+  kernels::StateSpaceSpec scan_, back_;  // forward, and backward without the token itself
   kernels::TokenTapsSpec taps_;
   std::optional<Tables> tables_;
 };

@@ -9,23 +9,23 @@ class Linear;
 using LinearVisitor = std::function<void(Linear&)>;
 
 /// A differentiable function with parameters and an explicit backward. Forward saves on the tape
-/// what backward takes.
+/// what backward takes from it.
 class Module {
  public:
   virtual ~Module() = default;
   virtual Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) = 0;
-  /// Returns the gradient of x; parameters' gradients are handed over as GradientContributions.
+  /// Returns the gradient of x; passes the parameters' gradients on as GradientContributions.
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
-  /// Goes backward where nobody asks for the gradient of x, as of data.
+  /// Runs backward without computing the gradient of x, for inputs such as data.
   virtual void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
     backward(dy, tape, stream);
   }
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
-  /// The linear maps that may get adapters; by default none.
+  /// Visits the linear maps that may get adapters; by default none.
   virtual void visit_linears(const LinearVisitor&) {}
 };
 
-/// A normalisation at the entry of a branch.
+/// A normalization at the entry of a branch.
 class Norm : public Module {
  public:
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) final {
@@ -33,7 +33,7 @@ class Norm : public Module {
     write_backward(dx, kernels::GradientMode::kOverwrite, dy, tape, stream);
     return dx;
   }
-  /// Adds the gradient of x to dx, which holds the gradient of the residual stream.
+  /// Adds the gradient of x to dx, the gradient of the residual stream.
   void backward_onto(const Tensor& dx, const Tensor& dy, ActivationTape& tape,
                      const Stream& stream) {
     write_backward(dx, kernels::GradientMode::kAccumulate, dy, tape, stream);
@@ -44,8 +44,8 @@ class Norm : public Module {
                               ActivationTape& tape, const Stream& stream) = 0;
 };
 
-/// A view of a module of which only the input is saved: backward goes through its forward again.
-/// The same bits, for one more forward pass. Source: Chen et al. 2016, "Training deep nets with
+/// Activation checkpointing: saves only the module's input, and backward reruns forward.
+/// Bit-identical, for one more forward pass. Source: Chen et al. 2016, "Training deep nets with
 /// sublinear memory cost".
 class CheckpointedModule final : public Module {
  public:

@@ -11,10 +11,10 @@
 
 namespace hybrid_trainer {
 
-/// What a model's loss of pairs of answers is, and what it has measured.
+/// Preference loss over pairs of answers, with its measures.
 class PreferenceLoss {
  public:
-  /// Sums over pairs since the last call of take.
+  /// Sums over the pairs since the last call of take.
   struct Measures {
     double reward_chosen = 0, reward_rejected = 0, right = 0, pairs = 0;
     Measures& operator+=(const Measures& other);
@@ -22,74 +22,72 @@ class PreferenceLoss {
   void set_form(const kernels::PreferenceForm& form) { form_ = form; }
   const kernels::PreferenceForm& form() const { return form_; }
 
-  /// What the losses of a batch's targets, (B·T) f32, come to: see kernels::preference_loss.
+  /// Results for the losses of a batch's targets, (B·T) f32; see kernels::preference_loss.
   struct Weighed {
     Tensor pair_losses;  // (B·T) f32
     Tensor weights;      // (B·T) f32
   };
-  /// `counts`: whether the batch is added to what is measured.
+  /// `counts`: whether to add the batch to the measures.
   Weighed weigh(const Tensor& losses, const Batch& batch, bool counts, const Stream& stream);
 
-  /// Starts to measure anew.
+  /// Resets the measures.
   void clear(const Stream& stream);
-  /// What was measured since then, and clears it. Waits for it.
+  /// Returns the measures and resets them. Blocks.
   Measures take(const Stream& stream);
   /// Log-likelihoods of the halves of the last batch, (B, T) f64 on the stream's device.
   const Tensor& sums() const { return sums_; }
 
  private:
   kernels::PreferenceForm form_;
-  Tensor measures_;  // undefined where nothing was measured yet
+  Tensor measures_;  // undefined before the first measurement
   Tensor sums_;
 };
 
-/// A model that the phase machine trains: a model that ends in one loss. A user's own model
-/// implements these three calls. Over several ranks, which weights they acquire and which gradients
-/// they complete, and in which order, must not depend on the batch, nor on how many examples it
-/// has.
+/// A model that the phase machine trains, with a single loss. User-defined models implement these
+/// three calls. With several ranks, the weights that they acquire, the gradients that they complete
+/// and their order must not depend on the batch or on its size.
 class LossModel {
  public:
   virtual ~LossModel() = default;
-  /// Mean loss of the batch, (1) f64 on the stream's device, for kernels::wait_for_value to read.
-  /// Where the tape keeps, forward saves for backward; `gradient_scale` multiplies the gradient of
-  /// the loss (1/micro-batches when gradients are accumulated). Does not block.
+  /// Returns the mean loss of the batch, (1) f64 on the stream's device, to be read with
+  /// kernels::wait_for_value. If the tape keeps, saves activations for backward; `gradient_scale`
+  /// multiplies the gradient of the loss (1/micro-batches if accumulated). Does not block.
   virtual Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                          const Stream& stream) = 0;
   /// Writes all parameters' gradients for the last forward on this tape.
   virtual void backward(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
-  /// What its routers have counted in backward passes; by default it has none.
+  /// Visits the routing statistics of backward passes; by default none.
   virtual void visit_routings(const RoutingVisitor&) {}
-  /// Its loss of pairs of answers, for batches that have "halves"; null where it has none.
+  /// Preference loss for batches that have "halves"; null if unsupported.
   virtual PreferenceLoss* preference() { return nullptr; }
-  /// Whether it heeds Pass::segment.
+  /// Whether Pass::segment is supported.
   virtual bool goes_in_segments() const { return false; }
-  /// Whether long sequences go in segments where the settings leave that open.
+  /// Whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
-  static constexpr std::int64_t kWholeUpTo = 4096;  // tokens of a sequence that usually goes whole
-  /// Pass::segment of sequences of `time` tokens, where memory.segment_length is `wanted`. Where that
-  /// is 0, long sequences of a model that carries a state go in segments; 0 means whole ones.
+  static constexpr std::int64_t kWholeUpTo = 4096;  // longest unsegmented by default
+  /// Returns Pass::segment for sequences of `time` tokens, given memory.segment_length `wanted`. If
+  /// that is 0, segments only long sequences of models with state. Returns 0 for whole sequences.
   std::int64_t segment_for(std::int64_t wanted, std::int64_t time) const;
-  /// How often backward contributes to each gradient where Pass::segment is so long.
+  /// Number of times that backward contributes to each gradient, for this Pass::segment.
   virtual std::int64_t contributions(const Batch& /*batch*/, std::int64_t /*segment*/) const {
     return 1;
   }
-  /// Values of all weights, without padding; by default those of visit_parameters.
+  /// Number of weights, without padding; by default from visit_parameters.
   virtual std::int64_t parameter_count();
-  /// Floating-point operations of forward and backward over the batch; by default those of one
-  /// product of each weight with each token: two each way and two for the gradient of a weight that
-  /// is trained.
+  /// FLOPs of forward and backward over the batch; by default one product of each weight with each
+  /// token: two in forward, two in backward, and two for the gradient of a trained weight.
   virtual double step_flops(const Batch& batch);
 };
 
-/// Also frozen ones, in visiting order.
+/// All parameters in visiting order, including frozen ones.
 inline std::vector<Parameter*> all_parameters(LossModel& model) {
   std::vector<Parameter*> parameters;
   model.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
   return parameters;
 }
 
-/// In visiting order.
+/// Trainable parameters in visiting order.
 inline std::vector<Parameter*> trainable_parameters(LossModel& model) {
   std::vector<Parameter*> parameters;
   model.visit_parameters([&](Parameter& parameter) {
@@ -98,57 +96,55 @@ inline std::vector<Parameter*> trainable_parameters(LossModel& model) {
   return parameters;
 }
 
-/// How the parts of a network compute whose names match a pattern, such as "video.*".
+/// Settings of the parts whose names match a pattern, such as "video.*".
 struct PartSettings {
   std::string pattern;
-  /// Share of its activations that backward computes again, 0 to 1; none: as the whole run says.
+  /// Share of activations that backward recomputes, 0 to 1; none: the run's setting.
   std::optional<double> recompute{};
-  /// Of its activations and products; none: as the phase says.
+  /// Dtype of activations and products; none: the phase's setting.
   std::optional<DType> dtype{};
 };
 
-/// How good a network is at a batch beside its loss, such as the share of right answers: the mean is
-/// sum/count, and those of several batches are added.
+/// A quality measure other than the loss, such as accuracy: the mean is sum/count, and values of
+/// several batches are added.
 struct Measure {
   std::string name;  // "events.accuracy"
   double sum = 0, count = 0;
 };
 
-/// What the batches of a run look like, as far as its configuration says.
+/// Shape of a run's batches, as far as the configuration determines it.
 struct BatchForm {
   std::int64_t examples = 1;
   std::int64_t sequence_length = 1;  // of texts
-  bool is_rows = false;              // of examples, not windows of a text
-  bool has_pairs = false;            // rows of better and worse answers
+  bool is_rows = false;              // separate examples instead of windows of a text
+  bool has_pairs = false;            // rows are better and worse answers
 };
 
-/// A model that consists of parts with names: they get adapters, their weights lie in different
-/// places, and each may compute in its own way.
+/// A model of named parts, with adapters, separate locations of weights, and settings per part.
 class Network : public LossModel {
  public:
-  /// Its linear maps that may get adapters; by default none.
+  /// Visits the linear maps that may get adapters; by default none.
   virtual void visit_linears(const LinearVisitor&) {}
-  /// Patterns of the weights' names, in the order in which a pass uses the weights: what can lie in
-  /// different places (see DeviceMap).
+  /// Patterns of the weights' names in order of use; weights of different patterns can have
+  /// different locations (see DeviceMap).
   virtual std::vector<std::string> parts() const { return {"*"}; }
   /// See WeightStorage::round_inputs.
   void round_inputs(bool rounds) {
     visit_parameters([&](Parameter& parameter) { parameter.storage().round_inputs(rounds); });
   }
-  /// A batch as training gives it, not initialised: all its tensors, by name, shape and dtype. Memory
-  /// is planned and measured with it. Throws OutOfMemory.
+  /// Allocates an uninitialized training batch: all tensors, with name, shape and dtype. Used to
+  /// plan and measure memory. Throws OutOfMemory.
   virtual Batch empty_batch(const BatchForm& form, const Stream& stream) const = 0;
-  /// Operations that backward adds where `share` of a batch's activations is computed again (see
-  /// Recomputation); activation functions and norms, which are bytes rather than operations, not
-  /// counted.
+  /// Returns the FLOPs that backward adds if `share` of a batch's activations is recomputed (see
+  /// Recomputation). Excludes activation functions and norms, which are bound by bandwidth.
   virtual double recomputed_flops(const Batch& /*batch*/, double /*share*/) { return 0; }
-  /// The batch's measures, of a forward pass that is not for training. Blocks. By default none.
+  /// Returns the batch's measures in an evaluation pass. Blocks. By default none.
   virtual std::vector<Measure> wait_for_measures(const Batch& /*batch*/, const Pass& /*pass*/,
                                                  const Stream& /*stream*/) {
     return {};
   }
-  /// Says how parts compute. Throws ConfigError where a pattern matches no part, where two match the
-  /// same one, or where this network's parts all compute alike, as by default.
+  /// Configures parts. Throws ConfigError if a pattern matches no part, if two match the same part,
+  /// or if the network has no settings per part, the default.
   virtual void set_parts(const std::vector<PartSettings>& settings) {
     for (const PartSettings& part : settings)
       throw ConfigError({"parts: got " + part.pattern +

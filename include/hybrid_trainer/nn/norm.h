@@ -7,13 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// Layer normalisation over the last dimension C with gain "<name>.weight" (1 at first) and
-/// "<name>.bias" (0 at first); `epsilon` joins the variance.
+/// Layer normalization over the last dimension C with gain "<name>.weight" (initially 1) and
+/// "<name>.bias" (initially 0); `epsilon` is added to the variance.
 class LayerNorm final : public Norm, public Rebuilder {
  public:
   LayerNorm(const ModuleName& name, std::int64_t width, float epsilon, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// y from x.
+  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
     return normalized(source, Tensor{}, Tensor{}, stream);
   }
@@ -30,14 +30,14 @@ class LayerNorm final : public Norm, public Rebuilder {
   float epsilon_;
 };
 
-/// Normalisation by the root of the mean square over the last dimension C with gain "<name>.weight"
-/// (1 at first) or 1 + "<name>.weight" (0 at first).
+/// RMS normalization over the last dimension C with gain "<name>.weight" (initially 1) or 1 +
+/// "<name>.weight" (initially 0).
 class RmsNorm final : public Norm, public Rebuilder {
  public:
   RmsNorm(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
           const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// y from x.
+  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
     return normalized(source, Tensor{}, stream);
   }
@@ -51,7 +51,7 @@ class RmsNorm final : public Norm, public Rebuilder {
   kernels::RmsNormSpec spec_;
 };
 
-/// The gain of such a norm, as it is at first.
+/// Makes the initial gain of an RMS norm.
 Parameter rms_norm_gain(const ModuleName& name, std::int64_t width, kernels::RmsNormSpec spec,
                         const Stream& stream);
 
@@ -61,7 +61,7 @@ enum class NormKind {
   kRootMeanSquareOnePlus,  // RmsNorm with gain 1 + weight
 };
 
-/// Which norm the blocks of a model have.
+/// Norm of the blocks of a model.
 struct NormSpec {
   NormKind kind = NormKind::kLayer;
   float epsilon = 1e-5f;
@@ -73,9 +73,9 @@ struct NormSpec {
 std::unique_ptr<Norm> make_norm(const ModuleName& name, std::int64_t width, const NormSpec& spec,
                                 const Stream& stream);
 
-/// Normalization of (B, D1..Dn, C): of each example over all places and the channels of a group. Each
-/// channel has a gain, "<name>.weight" (1 at first), and a "<name>.bias" (0 at first). `epsilon` joins the
-/// variance. Throws ShapeMismatch where groups do not divide the channels.
+/// Group normalization of (B, D1..Dn, C): per example over all positions and the channels of a
+/// group. Each channel has a gain, "<name>.weight" (initially 1), and a "<name>.bias" (initially
+/// 0). `epsilon` is added to the variance. Throws ShapeMismatch if the groups do not divide C.
 class GroupNorm final : public Module, public Rebuilder {
  public:
   struct Spec {
@@ -86,7 +86,7 @@ class GroupNorm final : public Module, public Rebuilder {
   GroupNorm(const ModuleName& name, const Spec& spec, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// y from x.
+  /// Recomputes y from x.
   Tensor rebuild(const Tensor& source, const Pass&, const Stream& stream) override {
     return normalized(source, Tensor{}, Tensor{}, stream);
   }

@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// How angles are changed for contexts longer than the one that a model was first trained in; the
-/// kinds and names are those of transformers.
+/// Adjustment of the angles for contexts longer than the original; named as in transformers.
 struct RotaryScaling {
   std::string type = "default";
   double factor = 1;
@@ -22,7 +21,7 @@ struct RotaryScaling {
   double mscale_all_dim = 0;
   bool truncate = true;
 
-  /// With what the kind leaves open filled in, of a model of so many positions.
+  /// Returns it with unspecified values filled in, for a model with `context` positions.
   RotaryScaling resolved(std::int64_t context) const;
 
   template <class Self, class Visitor>
@@ -62,30 +61,30 @@ struct RotaryScaling {
   }
 };
 
-/// The angles by which attention turns queries and keys: position·θ^(−2j/D) for j < D/2 of heads of D
-/// channels, scaled. Sources: Su et al. 2021, "RoFormer", section 3.4.2; Peng et al. 2023, "YaRN";
-/// the rest as in transformers' modeling_rope_utils. A table has as many rows as are asked for.
+/// Rotary angles of attention: position·θ^(−2j/D) for j < D/2 of heads of D channels, scaled.
+/// Sources: Su et al. 2021, "RoFormer", section 3.4.2; Peng et al. 2023, "YaRN"; the rest as in
+/// transformers' modeling_rope_utils. The table grows on demand.
 class RotaryTable {
  public:
   RotaryTable(double theta, const RotaryScaling& scaling, std::int64_t context,
               std::int64_t head_size)
       : theta_(theta), scaling_(scaling), context_(context), head_size_(head_size) {}
 
-  /// Whether the angle between two tokens depends on their distance alone, not on the length.
+  /// Whether the angle between two tokens depends only on their distance, not on the length.
   bool is_relative() const { return !is_dynamic(); }
 
   /// Rows (any, D) f32: cosines, then sines.
   struct Angles {
     Tensor table;
-    bool by_token = false;  // row i is of token i of the batch, else of position i
+    bool by_token = false;  // row i belongs to token i of the batch instead of position i
   };
-  /// Reads the lengths of the documents of a batch (B, T), where angles depend on them: where the
-  /// scaling is dynamic, and T is longer than the original context. Waits for the positions there.
+  /// Reads the document lengths of a batch (B, T) if angles depend on them: if the scaling is
+  /// dynamic, and T is longer than the original context. In that case waits for the positions.
   void read_documents(const Tensor& positions, const Stream& stream);
-  /// Angles of sequences of `length` positions; where these hold several documents, whose positions
-  /// were given to read_documents last, each is turned as if it were alone.
+  /// Returns angles for sequences of `length` positions. With several documents, whose positions
+  /// were passed to read_documents last, each is rotated as if it were alone.
   Angles of_sequences(std::int64_t length, bool has_documents, const Stream& stream);
-  /// Angles of texts that come token by token: row t, below `positions`, is of a sequence of t + 1.
+  /// Returns angles for decoding: row t < `positions` belongs to a sequence of t + 1 tokens.
   Angles by_step(std::int64_t positions, const Stream& stream);
 
  private:
@@ -106,48 +105,48 @@ class RotaryTable {
   double theta_;
   RotaryScaling scaling_;
   std::int64_t context_, head_size_;
-  std::int64_t length_ = 0;  // of the sequences that table_ is of, where it depends on that
+  std::int64_t length_ = 0;  // sequence length of table_, if it depends on that
   Tensor table_, step_table_, document_table_;
-  std::vector<std::int64_t> documents_;  // lengths that document_table_ is of, in order
+  std::vector<std::int64_t> documents_;  // lengths of the documents in document_table_, in order
 };
 
-/// T5's buckets of distances between tokens: small distances have one each, larger ones share them by
-/// their logarithms, and from `most` on all are in the last. Two ways, keys behind a query have the
-/// second half; else all of these are in bucket 0. Source: Raffel et al. 2020, section 2.1.
+/// T5's relative position buckets: small distances have one bucket each, larger ones share buckets
+/// logarithmically, and the last bucket has all distances from `most` on. If bidirectional, keys
+/// after a query use the second half; otherwise bucket 0. Source: Raffel et al. 2020, section 2.1.
 struct RelativeBuckets {
   std::int64_t count = 32;
   std::int64_t most = 128;
   bool two_way = false;
-  /// Of a key so many tokens behind its query; before it, of a negative number.
+  /// Returns the bucket of `distance`, the key's position minus the query's.
   std::int64_t of(std::int64_t distance) const;
 };
 
-/// What attention adds to its scores by how far a key is from its query (Raffel et al. 2020, "T5"): a
-/// learnt number for each head and bucket of distances, "<name>.weight" (heads, buckets), 0 at first.
-/// All layers that hold it in common add the same numbers, and their gradients are summed.
+/// Learned relative position bias (Raffel et al. 2020, "T5"): one number per head and bucket,
+/// "<name>.weight" (heads, buckets), initially 0. Layers that share it add the same numbers, and
+/// their gradients are summed.
 class RelativeBias {
  public:
   struct Spec {
     std::int64_t heads = 1;  // of queries
     RelativeBuckets buckets{};
   };
-  /// Throws ConfigError where the buckets are too few, or more than the distances.
+  /// Throws ConfigError if there are too few buckets, or more than distances.
   RelativeBias(const ModuleName& name, const Spec& spec, const Stream& stream);
 
-  /// One more layer, with so many heads, adds it. Throws ConfigError where it has other ones.
+  /// Registers a layer with this number of heads. Throws ConfigError if it differs from the spec.
   void join(std::int64_t heads);
-  /// kernels::AttentionSpec::bias of sequences of `time` tokens or fewer, (heads, any) f32.
+  /// Returns kernels::AttentionSpec::bias for sequences of at most `time` tokens, (heads, any) f32.
   Tensor values(std::int64_t time, const Stream& stream);
-  /// What kernels::attention_bias_backward reads of a layer's pass.
+  /// Inputs of kernels::attention_bias_backward from a layer's pass.
   struct Attended {
     const Tensor &dy, &y, &log_sum_exp, &qkv, &positions;
   };
-  /// Contributes a layer's gradient. `spec`: of the layer's attention, with these values.
+  /// Contributes a layer's gradient. `spec`: the layer's attention, with these values.
   void backward(const Attended& attended, const kernels::AttentionSpec& spec, const Stream& stream);
   void visit_parameters(const ParameterVisitor& visit) { visit(table_); }
 
  private:
-  /// The place in the table of each element of the bias of sequences of `time` tokens.
+  /// Returns the table index of each element of the bias for sequences of `time` tokens.
   const Tensor& places(std::int64_t time, const Stream& stream);
   std::vector<std::int32_t> places_of(std::int64_t time) const;
   RelativeBuckets buckets_;

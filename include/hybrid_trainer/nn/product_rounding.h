@@ -13,32 +13,31 @@ namespace hybrid_trainer {
 enum class Operand { kInput, kWeight, kGradient };
 inline constexpr std::size_t kOperands = 3;
 
-/// The largest magnitudes of tensors in the last updates, by which FP8 scales them in the next one
-/// (delayed scaling).
+/// Largest magnitudes of tensors in recent updates, the basis of FP8 scales (delayed scaling).
 class MagnitudeHistory {
  public:
   static constexpr std::size_t kUpdates = 16;
 
   explicit MagnitudeHistory(std::size_t tensors);
-  /// Takes the device memory, once. `host`: where copies of it go.
+  /// Allocates the device memory, once. `host`: for copies of it.
   void allocate(const Stream& stream, const Stream& host);
-  /// The largest of the last updates, (1) f32; 0 where there was none.
+  /// Returns the largest magnitude of the recorded updates, (1) f32; 0 before the first.
   Tensor expected(std::size_t tensor) const {
     const auto at = static_cast<std::int64_t>(tensor);
     return expected_.rows(at, at + 1);
   }
-  /// The largest since clear, (1) f32, for kernels to raise.
+  /// Returns the largest magnitude since clear, (1) f32, for kernels to raise.
   Tensor current(std::size_t tensor) const {
     const auto at = static_cast<std::int64_t>(tensor);
     return current_.rows(at, at + 1);
   }
   void clear(const Stream& stream) const { fill_zero(current_, stream); }
-  /// Those since clear. Blocks.
+  /// Returns the magnitudes since clear. Blocks.
   std::vector<float> wait_for_current(const Stream& stream) const;
-  /// Adds those of an update; the oldest go. Blocks.
+  /// Appends the magnitudes of an update, replacing the oldest. Blocks.
   void wait_for_update(const std::vector<float>& largest, const Stream& stream);
   void save(State& state) const;
-  /// Begins anew where the state has none. Throws DataError if it is of another model.
+  /// Resets if the state has no history. Throws DataError if it belongs to another model.
   void load(const State& state, const Stream& stream);
 
  private:
@@ -49,21 +48,21 @@ class MagnitudeHistory {
   Tensor expected_, current_, host_;
 };
 
-/// Rounds what linear maps multiply to 16 or 8 bits. Products then compute in the tensors' own dtype,
-/// which holds the rounded numbers exactly, with f32 sums.
+/// Rounds the operands of linear maps to 16 or 8 bits. Products then compute in the tensors' dtype,
+/// which represents the rounded numbers exactly, with f32 sums.
 class ProductRounding {
  public:
-  /// The weights of all products are among the parameters. All must outlive it.
+  /// `parameters` must include the weights of all products. All arguments must outlive it.
   ProductRounding(const std::vector<Parameter*>& parameters, const Stream& stream,
                   const Stream& host);
-  /// From now on; FP8 takes memory for its history.
+  /// Sets the form; FP8 allocates its history.
   void set_form(ProductForm form);
   ProductForm form() const { return form_; }
-  /// x in the numbers of the form, in memory of its own. A training pass adds to the history.
+  /// Returns x rounded, in new memory. Training passes update the history.
   Tensor rounded(const Tensor& x, Operand operand, const Parameter& weight, const Pass& pass,
                  const Stream& stream) const;
-  /// Rounds a product to half precision, where a large number becomes infinite; leaves it as it is
-  /// in FP8, whose results have more bits.
+  /// Rounds a product to half precision, in which large numbers become infinite; does nothing in
+  /// FP8, whose results have more bits.
   void round_result(const Tensor& y, const Stream& stream) const;
   bool rounds_results() const { return form_ == ProductForm::kFp16; }
   MagnitudeHistory& history() { return history_; }
@@ -71,12 +70,12 @@ class ProductRounding {
 
  private:
   const Stream &stream_, &host_;
-  std::unordered_map<const Parameter*, std::size_t> first_;  // of a weight's operands
+  std::unordered_map<const Parameter*, std::size_t> first_;  // index of a weight's first operand
   MagnitudeHistory history_;
   ProductForm form_ = ProductForm::kAsStored;
 };
 
-/// x as a product of this pass reads it: rounded, or x itself.
+/// Returns x as a product of this pass reads it: rounded, or x itself.
 Tensor product_operand(const Tensor& x, Operand operand, const Parameter& weight, const Pass& pass,
                        const Stream& stream);
 

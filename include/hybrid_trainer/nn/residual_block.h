@@ -10,38 +10,38 @@ namespace hybrid_trainer {
 /// One branch of a layer: x += scale·dropout(last_norm(branch(norm(x)))), or post-norm
 /// x = norm(x + scale·dropout(branch(x))).
 struct BranchSpec {
-  ModuleName name;                        // in the block: "attn"
-  ModuleName norm;                        // likewise: "ln_1"
-  std::optional<ModuleName> last_norm{};  // of the branch's result; none: as it is
+  ModuleName name;                        // within the block: "attn"
+  ModuleName norm;                        // within the block: "ln_1"
+  std::optional<ModuleName> last_norm{};  // norm of the branch's result, if any
   BranchMaker make;
 };
 
-/// What a layer consists of, in the order in which x passes.
+/// The branches of a layer, in order of execution.
 using LayerSpec = std::vector<BranchSpec>;
 
-/// The residual stream, which all blocks of a model share.
+/// The residual stream, shared by all blocks of a model.
 struct ResidualSpec {
   std::int64_t width = 0;  // C
   NormSpec norm{};
-  float dropout = 0;       // on each branch's result before it joins the stream
+  float dropout = 0;       // of each branch's result before it is added
   float scale = 1;         // of that result
   bool post_norm = false;  // norms follow the sums; branches then have no last_norm
 };
 
-/// By what a block does not keep: the levels of Rebuild, and last its input alone.
+/// Kept numbers by level of recomputation: the levels of Rebuild, then only the block's input.
 using BlockKept = std::array<double, kRebuilds + 1>;
 
-/// A block of residual branches, with each norm before its branch, or behind its sum (post-norm).
+/// A block of residual branches, with norms before the branches or after the sums (post-norm).
 class ResidualBlock final : public Module {
  public:
-  /// What its branches keep while a text is generated.
+  /// State of the branches during generation.
   using State = std::vector<std::unique_ptr<BranchState>>;
 
-  /// `first_site`: of the dropout's random numbers, one for each branch.
+  /// `first_site`: dropout site of the first branch; the others follow.
   ResidualBlock(const ModuleName& name, const ResidualSpec& residual, const LayerSpec& layer,
                 std::uint64_t first_site, const Stream& stream);
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
-  /// Overwrites dy: the residual stream's gradient is summed in place.
+  /// Overwrites dy: the gradient of the residual stream is summed in place.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   Tensor decode(const Tensor& x, const DecodeTexts& texts, const State& state, const Pass& pass,
                 const Stream& stream);
@@ -65,7 +65,7 @@ class ResidualBlock final : public Module {
 
  private:
   struct Part {
-    std::string name;  // "h.0.attn", what memory is accounted for
+    std::string name;  // "h.0.attn", the label of its memory
     std::unique_ptr<Norm> norm;
     std::unique_ptr<ResidualBranch> branch;
     std::unique_ptr<Norm> last_norm;  // or null
@@ -74,10 +74,10 @@ class ResidualBlock final : public Module {
   template <class Branch>
   Tensor forward(const Part& part, const Tensor& x, ActivationTape& tape, const Stream& stream,
                  const Branch& branch);
-  /// x + scale·dropout(y), which may lie over y.
+  /// Returns x + scale·dropout(y), possibly in y's memory.
   Tensor added(const Part& part, const Tensor& x, const Tensor& y, bool is_apart, const Pass& pass,
                const Stream& stream) const;
-  /// The gradient of y, from that of the sum.
+  /// Returns the gradient of y from the gradient of the sum.
   Tensor before_sum(const Part& part, const Tensor& dsum, const Pass& pass,
                     const Stream& stream) const;
   Tensor backward(const Part& part, const Tensor& dx, ActivationTape& tape, const Stream& stream);
@@ -87,25 +87,25 @@ class ResidualBlock final : public Module {
   std::vector<Part> parts_;
 };
 
-/// What the blocks of a stack go without so that `share` of what all of them would save by keeping
-/// their inputs alone is saved: first the activation function's outputs, then the norms', then
-/// attention's, last whole blocks; each from the first block on, as what the later ones keep is free
-/// again when backward comes to those.
+/// Distributes recomputation over the blocks of a stack, so that it saves `share` of the memory
+/// saved by keeping only block inputs. First drops the outputs of activation functions, then of
+/// norms, then of attention, last whole blocks; each level starts with the first block, since
+/// backward frees the memory of later blocks before it recomputes earlier ones.
 class Recomputation {
  public:
   Recomputation(std::span<const BlockKept> blocks, double share);
   Rebuild rebuild(std::size_t block) const;
-  /// The block keeps its input alone (CheckpointedModule).
+  /// Whether the block keeps only its input (CheckpointedModule).
   bool whole(std::size_t block) const { return block < counts_.back(); }
 
  private:
-  static constexpr std::size_t kLevels = kRebuilds + 1;  // the last: whole blocks
-  std::array<std::size_t, kLevels> counts_{};  // by level, the first blocks that are at least there
+  static constexpr std::size_t kLevels = kRebuilds + 1;  // the last level: whole blocks
+  std::array<std::size_t, kLevels> counts_{};            // blocks at this level or above
 };
 
-/// Residual blocks in sequence, with optional dropout of their input and an optional final norm, as
-/// decoders, encoders and the stacks of networks share them. Pass::recompute sets how much blocks keep
-/// for backward (see Recomputation).
+/// A sequence of residual blocks, with optional dropout of the input and an optional final norm,
+/// used by decoders, encoders and stacks of networks. Pass::recompute sets the share of activations
+/// that backward recomputes (see Recomputation).
 class BlockStack {
  public:
   struct Spec {
@@ -113,8 +113,8 @@ class BlockStack {
     std::int64_t layers = 0;
     std::function<LayerSpec(std::int64_t block)> layer{};
     ResidualSpec residual{};
-    std::uint64_t first_site = 0;  // of the dropout's random numbers, in the order of their use
-    bool drops_input = false;      // as branches drop their results
+    std::uint64_t first_site = 0;  // first dropout site; sites are numbered in order of use
+    bool drops_input = false;      // whether to apply dropout to the input
     std::optional<ModuleName> final_norm{};
   };
   /// Throws OutOfMemory.
@@ -122,7 +122,7 @@ class BlockStack {
   Tensor forward(Tensor x, ActivationTape& tape, const Stream& stream);
   /// Overwrites dy.
   Tensor backward(Tensor dy, ActivationTape& tape, const Stream& stream);
-  /// Runs the blocks without the final norm, which not all tokens need. `states`: of make_states.
+  /// Runs the blocks without the final norm, which not all tokens need. See make_states.
   Tensor decode(Tensor x, const DecodeTexts& texts, std::span<const ResidualBlock::State> states,
                 const Pass& pass, const Stream& stream);
   /// Applies the final norm, if there is one.
@@ -132,12 +132,12 @@ class BlockStack {
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     for (auto& block : blocks_) block->initialize(deviations, seed, stream);
   }
-  bool goes_in_segments() const;  // all blocks
-  bool carries_state() const;     // any block
-  /// Of a token of sequences of `time`.
+  bool goes_in_segments() const;  // whether all blocks do
+  bool carries_state() const;     // whether any block does
+  /// FLOPs per token of sequences of `time` tokens.
   TokenFlops flops(std::int64_t time) const;
   double recomputed_flops(std::int64_t time, double share) const;
-  /// Patterns of the names of each block's weights, "h.0.*".
+  /// Patterns of each block's weight names, "h.0.*".
   std::vector<std::string> patterns() const;
   bool has_final_norm() const { return final_norm_ != nullptr; }
   void visit_parameters(const ParameterVisitor& visit) {

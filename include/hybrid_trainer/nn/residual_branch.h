@@ -9,13 +9,13 @@
 
 namespace hybrid_trainer {
 
-/// Where a router has sent its tokens since the sums were last cleared.
+/// Statistics of a router since its sums were last cleared.
 struct RoutingCount {
   std::string layer{};  // "h.0.mlp"
   std::int64_t experts = 0, chosen = 0;
   kernels::RoutingLosses losses{};
-  Tensor sums{};   // see kernels::routing_statistics; undefined where nothing was counted
-  Tensor flips{};  // see kernels::routing_flips; undefined where nothing was counted
+  Tensor sums{};   // see kernels::routing_statistics; undefined if nothing was counted
+  Tensor flips{};  // see kernels::routing_flips; undefined if nothing was counted
   void add(const Tensor& logits, const kernels::Routing& routing, const Stream& stream);
   void add_flips(const kernels::Routing& routing, const kernels::Routing& before,
                  const Stream& stream);
@@ -24,103 +24,101 @@ struct RoutingCount {
 class RoutedExperts;
 using RoutingVisitor = std::function<void(RoutedExperts&)>;
 
-/// What a branch keeps between tokens while texts are generated.
+/// A branch's state between tokens during generation.
 struct BranchState {
   virtual ~BranchState() = default;
-  /// Makes room for so many tokens of each text, and keeps what it holds.
+  /// Grows to `tokens` tokens per text, preserving the contents.
   virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
-  /// Whether a text may go back to any of its tokens, as where each has a place of its own. A state
-  /// that sums up what it has seen can only begin anew, or go back to what it kept.
+  /// Whether a text can return to any token; recurrent states only restart or restore a copy.
   virtual bool can_rewind() const { return true; }
-  /// Whether it can come back to where a text was when it was told to keep that.
+  /// Whether it can return to the position at the last call of keep.
   virtual bool can_keep() const { return can_rewind(); }
-  /// Keeps a copy of what it has of a text, where it could not go back without one, in place of what
-  /// it kept before. Throws OutOfMemory.
+  /// Saves a copy of a text's state, if needed to return to it. Replaces the previous copy. Throws
+  /// OutOfMemory.
   virtual void keep(std::int64_t /*text*/, const Stream&) {}
-  /// Goes back to that.
+  /// Restores the text's kept state.
   virtual void go_back(std::int64_t /*text*/, const Stream&) {}
-  /// Each text i goes on from what text parents[i] has seen, `tokens` tokens. Throws Error where the
-  /// state cannot do that.
+  /// Continues each text i from text parents[i], which has `tokens` tokens. Throws Error if
+  /// unsupported.
   virtual void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
                       const Stream& stream);
-  /// Whether decoding may be recorded (see Recording) and replayed: it waits for nothing, and all
-  /// that it keeps stays where it is until it grows.
+  /// Whether decoding can be recorded (see Recording) and replayed: it never blocks, and its memory
+  /// stays in place until it grows.
   virtual bool can_record() const { return false; }
 };
 
-/// Most tokens that follow together whose results each have the bits of its coming alone.
+/// Largest number of tokens decoded together with the same bits as one by one.
 inline constexpr std::int64_t kMostSingly = kernels::kFewRows;
 
-/// What a state has room for.
+/// Capacity of a state.
 struct TextRoom {
   std::int64_t texts = 1;
   std::int64_t tokens = 0;  // of each text
 };
 
-/// Which texts of a state tokens follow, at the positions of Pass::positions.
+/// The texts that tokens belong to, at the positions of Pass::positions.
 struct DecodeTexts {
-  /// Where `each` is undefined: the one that begins with all of the tokens, whatever its state holds.
+  /// If `each` is undefined: the text that starts with all of the tokens; its old state is ignored.
   std::int64_t begun = 0;
-  Tensor each{};                        // (B·T) i32, each token's; where there are several, T = 1
-  std::optional<std::int64_t> alone{};  // beside `each`: the one that all tokens are of, if told
+  Tensor each{};                        // (B·T) i32, text of each token; with several texts, T = 1
+  std::optional<std::int64_t> alone{};  // with `each`: the text of all tokens, if known
 };
 
-/// Numbers that a branch or block keeps for a token, in the pass's dtype, by what it does not keep
-/// (Rebuild). Statistics, one number a row, are left out.
+/// Numbers that a branch or block keeps per token, in the pass's dtype, by the level of
+/// recomputation (Rebuild). Excludes statistics, one number per row.
 using KeptNumbers = std::array<double, kRebuilds>;
 
-/// A residual branch of a block: y = residual + f(x), x and y (B, T, C). Its last product adds the
-/// residual, so that the sum takes no pass over memory of its own. What several branches share, as
-/// the angles of rotations, their specs hold in common.
+/// A residual branch of a block: y = residual + f(x), x and y (B, T, C). The last product adds the
+/// residual, which saves a pass over memory. Objects shared by several branches, such as rotary
+/// tables, are in their specs.
 class ResidualBranch {
  public:
   virtual ~ResidualBranch() = default;
-  /// `residual`: shape of y, or undefined.
+  /// `residual`: in the shape of y, or undefined.
   virtual Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                          const Stream& stream) = 0;
-  /// Returns the gradient of x; that of the residual is dy.
+  /// Returns the gradient of x; the gradient of the residual is dy.
   virtual Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) = 0;
-  /// Generation: forward of tokens that follow those that `state` has seen of their texts. By
-  /// default forward, for a branch that looks at each token alone.
+  /// Runs forward in generation, for tokens that continue the texts in `state`. By default calls
+  /// forward, for branches that process each token independently.
   virtual Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts&, BranchState*,
                         const Pass& pass, const Stream& stream) {
     ForwardOnlyTape tape(pass);
     return forward(x, residual, tape, stream);
   }
-  /// Null for a branch that keeps nothing.
+  /// Null for a branch without state.
   virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
     return nullptr;
   }
-  /// Whether sequences may go through in segments (Pass::carry): it looks at each token alone, or
-  /// hands over what it carries.
+  /// Whether sequences can be processed in segments (Pass::carry): the branch processes tokens
+  /// independently, or passes its state on.
   virtual bool goes_in_segments() const { return false; }
-  /// Whether long sequences are to go in segments unless the settings say something else.
+  /// Whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
-  /// Draws the first weights from the seed.
+  /// Initializes the weights from the seed.
   virtual void initialize(const FirstDeviations& deviations, std::uint64_t seed,
                           const Stream& stream) = 0;
-  /// Of sequences of `time` tokens.
+  /// FLOPs per token of sequences of `time` tokens.
   virtual TokenFlops flops(std::int64_t time) const = 0;
   virtual KeptNumbers kept() const = 0;
-  /// Parameters know their names here and in a Hugging Face folder.
   virtual void visit_parameters(const ParameterVisitor& visit) = 0;
-  /// The linear maps that may get adapters.
+  /// Visits the linear maps that may get adapters.
   virtual void visit_linears(const LinearVisitor& visit) = 0;
-  /// What its router, if it has any, has counted.
+  /// Visits the statistics of the router, if there is one.
   virtual void visit_routings(const RoutingVisitor&) {}
 };
 
-/// What the two products of a branch are called in a Hugging Face folder.
+/// Names of a branch's two products in a Hugging Face folder.
 struct ProductFiles {
-  std::vector<std::string> first{};  // the module, or those of its parts; none: as here
+  std::vector<std::string> first{};  // the module or its parts; empty: the name here
   std::string last{};
   bool transposed = false;  // see Linear::set_in_files
-  /// Of the rows of `first`'s modules; one that says its rows may cover several of the branch's parts.
+  /// Row orders of `first`'s modules; an order with rows may cover several of the branch's parts.
   std::vector<RowGroups> orders{};
 };
 
-/// A branch that begins and ends with a product: y = residual + projection(f(first(x))). Of what lies
-/// between, it keeps the first product and, unless backward recomputes f, the input of the second.
+/// A branch that begins and ends with a product: y = residual + projection(f(first(x))). It keeps
+/// the first product and, unless backward recomputes f, the input of the second.
 class TwoProductBranch : public ResidualBranch {
  public:
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,
@@ -140,15 +138,15 @@ class TwoProductBranch : public ResidualBranch {
   }
 
  protected:
-  /// `recomputed`: the first level at which backward computes f again.
+  /// `recomputed`: the first level at which backward recomputes f.
   TwoProductBranch(Linear first, Linear projection, Rebuild recomputed = Rebuild::kAttended)
       : first_(std::move(first)), projection_(std::move(projection)), recomputed_(recomputed) {}
-  /// FLOPs of both products and of f, which kAttended computes again; backward has `backward` times
-  /// those of f.
+  /// Returns the FLOPs of both products and of f, which kAttended recomputes; backward takes
+  /// `backward` times the FLOPs of f.
   TokenFlops flops_with(double of_f, double backward) const {
     return first_.flops() + projection_.flops() + TokenFlops{of_f, backward * of_f, of_f};
   }
-  /// `rows`: of the parts, where files.orders do not say it.
+  /// `rows`: of the parts, unless files.orders has them.
   void set_files(const ModuleName& branch, ProductFiles files, std::vector<std::int64_t> rows);
   Linear first_, projection_;
 
@@ -156,11 +154,11 @@ class TwoProductBranch : public ResidualBranch {
   Rebuild recomputed_;
 };
 
-/// Makes a branch of a name.
+/// Makes a branch with a name.
 using BranchMaker =
     std::function<std::unique_ptr<ResidualBranch>(const ModuleName& name, const Stream& stream)>;
 
-/// Of a kind of branch by its spec.
+/// Returns a BranchMaker from the spec of a branch.
 template <class Branch>
 BranchMaker branch_of(typename Branch::Spec spec) {
   return [spec](const ModuleName& name, const Stream& stream) -> std::unique_ptr<ResidualBranch> {

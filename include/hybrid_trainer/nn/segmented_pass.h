@@ -9,56 +9,55 @@ namespace hybrid_trainer {
 
 class ActivationTape;
 
-/// What the branches of a model hand from one segment of long sequences to the next, and the
-/// gradient of that back: so a sequence trains in the memory of one segment.
+/// State that branches pass from one segment of a long sequence to the next, and its gradient in
+/// reverse, so that a sequence trains in the memory of one segment.
 class SegmentCarry {
  public:
-  /// What one branch hands over: rows of tokens that the next segment reads again, and a state of its
+  /// State of one branch: rows of tokens that the next segment reads again, and the state of its
   /// scan. Either may be undefined.
   struct State {
     Tensor rows{}, scan{};
   };
-  /// Of one branch, in the segment that runs.
+  /// States of one branch in the current segment.
   struct Slot {
     State first{};   // undefined in the first segment
-    State last{};    // what the segment ends with; forward fills it in if wants_last
-    State dlast{};   // gradients of `last`; undefined behind the last segment
-    State dfirst{};  // gradients of `first`; backward fills it in where there is a first
+    State last{};    // state after the segment; forward fills it in if wants_last
+    State dlast{};   // gradient of `last`; undefined after the last segment
+    State dfirst{};  // gradient of `first`; backward fills it in if there is a first
   };
 
-  /// A segment: `tokens` of each sequence of `whole` tokens, from token `begin` on, and the positions
-  /// of the whole sequences (see Batch), if they are several documents.
+  /// The current segment: `tokens` tokens, from token `begin` on, of sequences of `whole` tokens,
+  /// with the positions of the whole sequences (see Batch) if they contain several documents.
   struct Place {
     std::int64_t begin = 0, tokens = 0, whole = 0;
     Tensor positions{};
   };
 
-  /// The branch's own; made where there is none yet.
+  /// Returns the branch's slot, creating it on the first call.
   Slot& of(const void* branch);
-  /// Whether the forward pass goes over the segments to learn their states.
+  /// Whether forward must store the state after each segment.
   bool wants_last() const { return wants_last_; }
 
-  /// Of the segment that runs.
   const Place& place() const { return place_; }
   void set_place(Place place) { place_ = std::move(place); }
 
-  /// Forward begins with the first segment and what its branches begin with, in the order of their
-  /// first use, if anything; then, after each, the next begins where it ended.
+  /// Begins forward with the first segment and the initial states of its branches, if any, in order
+  /// of first use. go_on then moves the final states to the next segment.
   void begin(const std::vector<State>& firsts);
   void go_on() {
     for (Slot& slot : slots_) slot = {.first = slot.last};
   }
-  /// What the branches end with.
+  /// Returns the final states of the branches.
   std::vector<State> lasts() const;
-  /// Saves what the segment begins with for take_firsts.
+  /// Saves the segment's initial states for take_firsts.
   void save_firsts(ActivationTape& tape, const Stream& stream) const;
-  /// Backward begins with the last segment; then, after each, the one before ends with its gradient.
+  /// Begins backward with the last segment. go_back passes the gradients to the previous one.
   void begin_backward() { end(); }
   void take_firsts(ActivationTape& tape, const Stream& stream);
   void go_back() {
     for (Slot& slot : slots_) slot = {.dlast = slot.dfirst};
   }
-  /// Lets go of all tensors.
+  /// Releases all tensors.
   void end();
 
  private:
@@ -68,21 +67,21 @@ class SegmentCarry {
   bool wants_last_ = false;
 };
 
-/// What the sequences of a batch ended with, without its gradient: the next batch's begin with it where
-/// they go on with the same texts. By branch, in rows of all sequences of a batch.
+/// Final states of a batch's sequences, without gradient; sequences of the next batch that continue
+/// the same texts start from them. Stored by branch, in rows of all sequences of a batch.
 class RowStates {
  public:
-  /// How many sequences a batch has.
+  /// Sets the number of sequences in a batch.
   void set_sequences(std::int64_t all) { all_ = all; }
-  /// What `count` sequences from `first` on begin with, rows in `dtype`; none before the first commit.
+  /// Returns `count` sequences' initial states, rows in `dtype`; none before the first commit.
   std::vector<SegmentCarry::State> firsts(std::int64_t first, std::int64_t count, DType dtype,
                                           const Stream& stream) const;
-  /// Keeps what the sequences from `first` on ended with, until commit.
+  /// Stores the final states of the sequences from `first` on until commit.
   void remember(std::int64_t first, const std::vector<SegmentCarry::State>& lasts,
                 const Stream& stream);
-  /// The next batch begins with what was remembered last.
+  /// Makes the remembered states the initial states of the next batch.
   void commit() { std::swap(now_, next_); }
-  /// As "carried.<branch>.rows" and ".scan".
+  /// Saves as "carried.<branch>.rows" and ".scan".
   void save(State& state) const;
   void load(const State& state, const Stream& stream);
 
@@ -91,12 +90,12 @@ class RowStates {
   std::vector<SegmentCarry::State> now_, next_;
 };
 
-/// What a model does with a segment of sequences, or with whole ones.
+/// Callbacks of a model for one segment, or for whole sequences.
 class SegmentSteps {
  public:
-  /// Forward up to its head, to x.
+  /// Runs forward up to the input x of the head.
   virtual Tensor hidden(const Batch& segment, ActivationTape& tape, const Stream& stream) = 0;
-  /// Writes the losses of its tokens, (B·T) f32, undivided, from x, which it may overwrite.
+  /// Writes the undivided losses of the tokens, (B·T) f32, from x, which it may overwrite.
   virtual void losses(const Tensor& of_rows, const Tensor& x, const Batch& segment,
                       float gradient_scale, ActivationTape& tape, const Stream& stream) = 0;
   virtual void backward_from_losses(const Batch& segment, ActivationTape& tape,
@@ -106,16 +105,16 @@ class SegmentSteps {
   ~SegmentSteps() = default;
 };
 
-/// Goes over sequences in segments of Pass::segment tokens: forward for the loss, keeping what each
-/// segment begins with on the tape; backward from the last segment to the first. The last
-/// Pass::kept_segments keep their activations, the others are computed again. Gradients are exact.
-/// Sequences begin and end with Pass::states, if there are some, whose gradient goes nowhere.
+/// Processes sequences in segments of Pass::segment tokens: forward computes the loss and keeps
+/// each segment's initial state on the tape; backward runs from the last segment to the first. The
+/// last Pass::kept_segments keep their activations, the others are recomputed. Gradients are exact,
+/// except that they stop at Pass::states, with which sequences begin and end if set.
 class SegmentedPass {
  public:
-  /// The mean loss, (1) f64; under Pass::loss_may_wait backward writes it.
+  /// Returns the mean loss, (1) f64; with Pass::loss_may_wait backward writes it.
   Tensor forward(const Batch& batch, float gradient_scale, ActivationTape& tape,
                  SegmentSteps& steps, const Stream& stream);
-  /// Heads go in the order of backward, so that the bits do not depend on what was kept.
+  /// Processes heads in backward's order, so that the bits do not depend on kept activations.
   void backward(const Batch& batch, ActivationTape& tape, SegmentSteps& steps,
                 const Stream& stream);
 
@@ -124,20 +123,20 @@ class SegmentedPass {
     const std::int64_t time = batch.tokens_per_example();
     return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
   }
-  /// Whether backward computes segment `index` of `count` again.
+  /// Whether backward recomputes segment `index` of `count`.
   static bool is_again(std::int64_t index, std::int64_t count, const Pass& pass) {
     return index + pass.kept_segments < count;
   }
   bool begins_with_state(std::int64_t index) const { return index > 0 || goes_on_; }
   void begin(const Batch& batch, const Pass& pass, const Stream& stream);
-  /// Makes segment `index` the one that runs on the tape.
+  /// Makes segment `index` the current one on the tape.
   Batch enter(const Batch& batch, std::int64_t index, ActivationTape& tape, const Stream& stream);
 
-  SegmentCarry carry_;         // holds tensors during a pass alone
-  Tensor of_rows_{}, loss_{};  // from forward to backward, where the loss waits
+  SegmentCarry carry_;         // holds tensors only during a pass
+  Tensor of_rows_{}, loss_{};  // from forward to backward, if the loss waits
   float gradient_scale_ = 1;   // of the last forward pass
   std::int64_t first_token_ = 0;
-  bool goes_on_ = false;  // the first segment begins with states of the batch before
+  bool goes_on_ = false;  // the first segment starts from the previous batch's states
 };
 
 }  // namespace hybrid_trainer

@@ -5,11 +5,11 @@
 
 namespace hybrid_trainer {
 
-/// The short convolution over tokens at the entry of a mixer, of columns of its first product:
-/// "<name>.weight" (channels, taps) and, where there is one, "<name>.bias".
+/// The short convolution over tokens at the entry of a mixer, applied to columns of its first
+/// product: "<name>.weight" (channels, taps) and optionally "<name>.bias".
 class TokenConvolution {
  public:
-  /// Of columns [first, first + channels) of what goes in.
+  /// Applied to columns [first, first + channels) of the input.
   struct Spec {
     std::int64_t first = 0;
     std::int64_t channels = 0;
@@ -19,23 +19,22 @@ class TokenConvolution {
   };
 
   TokenConvolution(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// x: (B, T, any); before: (B, taps − 1, channels), the rows before, or undefined. Returns (B, T,
-  /// channels).
+  /// Maps x (B, T, any) to (B, T, channels). before: (B, taps − 1, channels), earlier rows, or
+  /// undefined.
   Tensor forward(const Tensor& x, const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Writes the columns of dx, the parameters' gradients, and dbefore, where that is defined. x,
-  /// before: of forward.
+  /// Writes its columns of dx, the parameters' gradients, and dbefore if defined.
   void backward(const Tensor& dx, const Tensor& dbefore, const Tensor& dy, const Tensor& x,
                 const Tensor& before, const Pass& pass, const Stream& stream);
-  /// Adds drows, the gradient of what `remember` made of each of x's sequences, to that of x.
+  /// Adds drows, the gradient of the result of `remember` for each sequence, to dx.
   void remember_backward(const Tensor& dx, const Tensor& drows, const Stream& stream) const;
-  /// Generation: of one token of each text. x: (N, any), state: (texts, taps − 1, channels), texts:
-  /// (N) i32. Returns (N, channels).
+  /// Decodes one token of each text. x: (N, any), state: (texts, taps − 1, channels), texts: (N)
+  /// i32. Returns (N, channels).
   Tensor step(const Tensor& state, const Tensor& x, const Tensor& texts, const Stream& stream);
-  /// Generation: of what follows, (1, T, any) of one text or (B, 1, any) of several, whose last rows
-  /// are in `states`, of state_shape.
+  /// Decodes the next tokens, (1, T, any) of one text or (B, 1, any) of several; `states`, of
+  /// state_shape, contains the texts' last rows.
   Tensor decode(const Tensor& x, const DecodeTexts& texts, const Tensor& states, const Pass& pass,
                 const Stream& stream);
-  /// Makes the rows of `state`, (1, taps − 1, channels), those that end with all of x, (1, T, any).
+  /// Sets `state`, (1, taps − 1, channels), to the last rows of x, (1, T, any).
   void remember(const Tensor& state, const Tensor& x, const Stream& stream) const;
   Shape state_shape(std::int64_t texts) const { return {texts, spec_.taps - 1, spec_.channels}; }
   void initialize(std::uint64_t seed, const Stream& stream);

@@ -6,63 +6,62 @@
 
 namespace hybrid_trainer {
 
-/// Where a weight's values live. Everyone reaches them through Parameter::acquire, for the time of
-/// one computation, so that between two they may be elsewhere.
+/// Storage of a weight's values. All accesses go through Parameter::acquire for the time of one
+/// computation, so the values may move in between.
 class WeightStorage {
  public:
   virtual ~WeightStorage() = default;
-  /// The values for work enqueued on `stream` until release: f32 are the masters, bf16 is the
-  /// compute copy. What changes them says so. Throws Error where there is no such copy.
+  /// Returns the values for work enqueued on `stream` until release: f32 are the masters, bf16 is
+  /// the compute copy. `use` of release says if they changed. Throws Error if there is no such copy.
   virtual Tensor acquire(DType dtype, const Stream& stream) = 0;
   virtual void release(DType dtype, Use use, const Stream& stream) noexcept = 0;
-  /// y = x·wᵀ + bias + residual (see kernels::linear_forward) from the form in which the values are
-  /// held, without making them. Where that would not be faster, returns false and does nothing.
+  /// Computes y = x·wᵀ + bias + residual (see kernels::linear_forward) directly from the stored
+  /// form, without unpacking it. Returns false and does nothing if that would not be faster.
   virtual bool multiply(const Tensor& /*y*/, const Tensor& /*x*/, const Tensor& /*bias*/,
                         const Tensor& /*residual*/, const Stream&) {
     return false;
   }
-  /// Whether `multiply` may round what it multiplies, so that it is faster: where text is written, and
-  /// not where a loss is measured. At first it may not.
+  /// Sets whether `multiply` may round its operands for speed: used in generation, not when
+  /// measuring a loss. Initially off.
   virtual void round_inputs(bool /*rounds*/) {}
-  /// y[n] = the row of that number, from the form in which the values are held; else as multiply.
-  /// y: (N, columns), indices: (N) i32.
+  /// Looks up y[n] = row indices[n] directly from the stored form, if faster; see multiply. y: (N,
+  /// columns), indices: (N) i32.
   virtual bool look_up(const Tensor& /*y*/, const Tensor& /*indices*/, const Stream&) {
     return false;
   }
-  /// The masters where they lie, for copies to and from them while nobody holds them. After a write
-  /// to them, make the compute copy anew. Undefined for a frozen weight without masters.
+  /// Returns the masters in place, for copies while nobody has acquired them. After writing to
+  /// them, call refresh_compute_copy. Undefined for a frozen weight without masters.
   virtual Tensor home_master() const = 0;
-  /// bf16: keeps a compute copy beside the masters, equal to them from now on; f32: frees it.
+  /// bf16: keeps a compute copy in addition to the masters, initially equal to them; f32: frees it.
   virtual void compute_in(DType dtype, const Stream& stream) = 0;
   virtual DType compute_dtype() const = 0;
-  /// Where the values lie that acquire gives; null where acquire moves them, or waits. They stay
-  /// there after release. Recorded work (see Recording) may read them again as long as neither this
-  /// nor home_master has moved.
+  /// Returns the fixed address of the values that acquire returns; null if acquire moves them or
+  /// waits. The values stay there after release. Recorded work (see Recording) may reread them as
+  /// long as neither this nor home_master has changed.
   virtual const void* fixed_place() const { return nullptr; }
-  /// Whether acquire gives values of the dtype where they lie on the stream's device, without memory or
-  /// work for it, so that many can be held at a time.
+  /// Whether acquire returns values of the dtype in place on the stream's device, without memory or
+  /// work, so that many can be held at the same time.
   virtual bool stays(DType, const Stream&) const { return false; }
-  /// Makes the compute copy, if there is one, anew from the masters.
+  /// Updates the compute copy, if there is one, from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;
-  /// Where a compute copy stands in for the masters: moves them to the memory of `home`, on the
-  /// host, where acquire gives them. Throws OutOfMemory, and then they stay. Elsewhere, and by
-  /// default, does nothing.
+  /// Offloads the masters to host memory of `home` if a compute copy replaces them; acquire then
+  /// returns them there. Throws OutOfMemory without moving them. By default does nothing.
   virtual void park_master(const Stream&, const Stream&) {}
-  /// Parked masters come back when they are acquired next.
+  /// Restores offloaded masters at the next acquire.
   virtual void recall_master() {}
 };
 
-/// Values that exist while anybody holds them.
+/// Values that exist while they are held.
 class HeldValues {
  public:
-  /// make() gives them to the first.
+  /// Calls make() for the first holder.
   template <class Make>
   Tensor acquire(const Make& make) {
     if (holders_ == 0) values_ = make();
     ++holders_;
     return values_;
   }
-  /// The values, once nobody holds them; undefined before.
+  /// Returns the values to the last holder for disposal; undefined for others.
   Tensor release() noexcept { return --holders_ == 0 ? std::exchange(values_, {}) : Tensor{}; }
 
  private:
@@ -70,7 +69,7 @@ class HeldValues {
   int holders_ = 0;
 };
 
-/// Masters and compute copy in the memory of the device.
+/// Masters and compute copy in device memory.
 class ResidentWeight final : public WeightStorage {
  public:
   /// `master`: f32.
@@ -92,18 +91,18 @@ class ResidentWeight final : public WeightStorage {
 
  private:
   const Tensor& master() const { return master_ ? master_ : parked_; }
-  Tensor master_;  // undefined while it is parked
+  Tensor master_;  // undefined while offloaded
   Tensor copy_;    // bf16, or undefined
-  /// The master's memory while it is parked; kept for the next time, as it may still be read.
+  /// The master's memory while offloaded; kept for reuse, since it may still be read.
   Tensor parked_;
   bool recalled_ = true;
 };
 
-/// A weight's values, held until this is destroyed.
+/// A weight's values, acquired until destruction.
 class [[nodiscard]] Weight {
  public:
   Weight() = default;  // no values
-  /// Values that are nobody's but this one's.
+  /// Holds values without storage.
   explicit Weight(Tensor values) : values_(std::move(values)) {}
   Weight(WeightStorage& storage, DType dtype, Use use, const Stream& stream)
       : values_(storage.acquire(dtype, stream)), use_(use), storage_(&storage), stream_(&stream) {}
@@ -126,40 +125,39 @@ class [[nodiscard]] Weight {
   const Stream* stream_ = nullptr;
 };
 
-/// A weight whose f32 masters lie elsewhere, and of which the device holds only what products read,
-/// in f32 or bf16. Whoever owns the masters says when what is computed with is no longer their copy.
+/// A weight whose f32 masters are stored elsewhere; the device holds only the values that products
+/// read, in f32 or bf16. The owner of the masters reports when these are no longer a copy of them.
 class LiveWeight final : public WeightStorage {
  public:
-  /// `master`: f32, where it lies. The device's copy is made at once, in f32.
+  /// `master`: f32, in any location. Copies it to the device immediately, in f32.
   LiveWeight(Tensor master, const Stream& stream);
-  /// f32 beside live values in bf16 are the masters where those are copied from them, else the live
-  /// values; for the time of one computation, and what changes them is lost.
+  /// If the live values are bf16, acquires f32 as a temporary: the masters if the live values are
+  /// copied from them, else the widened live values. Changes to it are lost.
   Tensor acquire(DType dtype, const Stream& stream) override;
   void release(DType dtype, Use, const Stream&) noexcept override {
     if (dtype != live_.dtype()) widened_.release();
   }
   Tensor home_master() const override { return master_; }
-  /// Keeps the values where they are in that dtype already.
+  /// Does nothing if the values already have that dtype.
   void compute_in(DType dtype, const Stream& stream) override;
   bool stays(DType dtype, const Stream&) const override { return dtype == live_.dtype(); }
   DType compute_dtype() const override { return live_.dtype(); }
-  /// From now on what is computed with is the masters' copy.
+  /// Copies the masters to the live values.
   void refresh_compute_copy(const Stream& stream) override {
     refresh_from(StagedTensor(master_, Use::kRead, stream, master_.pool() != stream.pool()),
                  stream);
   }
-  /// The values that products read, f32 or bf16, to be written by their owner.
+  /// Values that products read, f32 or bf16; their owner writes them.
   const Tensor& live() const { return live_; }
   void set_exact(bool exact) { is_exact_ = exact; }
-  /// Refreshes from masters that are loaded, instead of reading them again: of the rows from
-  /// `first_row` on, as many as there are.
+  /// Refreshes from loaded masters: the rows of `masters`, from row `first_row` on.
   void refresh_from(const Tensor& masters, const Stream& stream, std::int64_t first_row = 0);
 
  private:
   Tensor master_;
   Tensor live_;
   HeldValues widened_;
-  bool is_exact_ = true;  // the live values are the masters', rounded
+  bool is_exact_ = true;  // the live values are the rounded masters
 };
 
 }  // namespace hybrid_trainer
