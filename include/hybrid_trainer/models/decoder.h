@@ -11,8 +11,8 @@
 
 namespace hybrid_trainer {
 
-/// Those of GPT-2 at config.initializer_range; where that is left out, 0.02, below width 768 matrices
-/// other than the tables larger by √(768/width).
+/// GPT-2's deviations at config.initializer_range; if that is not set, 0.02, and below width 768
+/// larger by √(768/width) for matrices other than the tables.
 FirstDeviations usual_deviations(const ModelConfig& config);
 
 class EncoderOutput;
@@ -22,62 +22,62 @@ class SourceEncoder;
 using EncoderMaker =
     std::function<std::unique_ptr<SourceEncoder>(const std::shared_ptr<Parameter>& tokens)>;
 
-/// What tells one decoder from another, beside the sizes of its ModelConfig.
+/// Architecture of a decoder, in addition to the sizes in its ModelConfig.
 struct DecoderSpec {
   ResidualSpec residual;
-  /// Kinds of layers by letter, and which layer is of which kind: letters, repeated over the layers.
+  /// Kinds of layers by letter, and their order: letters, repeated over the layers.
   std::map<char, LayerSpec> kinds;
   std::string pattern;
-  std::int64_t positions = 0;  // rows of a table of positions; 0: branches know positions
-  /// The tables of angles that branches turn by.
+  std::int64_t positions = 0;  // rows of the position table; 0: branches encode positions
+  /// Tables of the angles for rotary embedding.
   std::vector<std::shared_ptr<RotaryTable>> rotary{};
-  double embedding_scale = 1;  // of the token table's rows, or of the sum with positions
+  double embedding_scale = 1;  // of the token rows, or of the sum with positions
   /// See Embedding::Spec.
   bool scales_tokens_alone = false;
   std::int64_t first_position = 0;
   float logit_cap = 0;          // see LanguageHead
   double logit_scale = 1;       // of the logits, before the cap
-  bool tied_head = true;        // the head shares the token table
-  bool embedding_norm = false;  // a norm of the embedding, "ln_e"
-  bool final_norm = true;       // of the last layer's result
-  bool head_bias = false;       // of the logits, read from files and not trained
+  bool tied_head = true;        // shares the token table with the head
+  bool embedding_norm = false;  // normalizes the embedding, "ln_e"
+  bool final_norm = true;       // normalizes the last layer's result
+  bool head_bias = false;       // bias of the logits, read from files and not trained
   FirstDeviations deviations;
   /// Names in a Hugging Face folder.
   struct Files {
     std::string layers = "h", tokens = "wte", positions = "wpe", final_norm = "ln_f",
                 embedding_norm = "ln_e", head_bias = "lm_head.bias";
   } files{};
-  /// Encoder of a model whose layers attend to a source, and its output, which their cross attention
-  /// reads; null without one. Names of an encoder's parameters begin with "encoder.".
+  /// Makes the encoder of a model whose cross attention reads its output; null without one. Names
+  /// of an encoder's parameters begin with "encoder.".
   EncoderMaker make_encoder{};
   std::shared_ptr<EncoderOutput> source{};
 };
 
-/// The kind of a layer by a pattern of letters, which is repeated over the layers.
+/// Returns a layer's kind from a pattern of letters, repeated over the layers.
 inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
   return pattern[static_cast<std::size_t>(layer) % pattern.size()];
 }
 
-/// Problems of the pattern that a config's `key` gives: letters of no kind, or more letters than
-/// layers, some of which would be of none. `kinds` tells people what the `letters` mean.
+/// Adds problems of the pattern in a config's `key`: unknown letters, or more letters than layers.
+/// `kinds` explains the `letters` in messages.
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
                               const std::string& letters, const std::string& kinds,
                               std::int64_t layers, std::vector<std::string>& problems);
 
-/// Gives attention the config's pattern of blocks, if it has one.
+/// Sets the config's block pattern of attention, if it has one.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 
-/// Problems of a config's attention_pattern, also beside a window and in an encoder.
+/// Adds problems of a config's attention_pattern, also with a window or an encoder.
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// A decoder: token embedding, table of positions unless branches know them, blocks of residual
-/// branches, a final norm and a head over the vocabulary. With an encoder, its layers attend to a
-/// source: logits and new texts follow the sources that were encoded last. Parameters bear GPT-2's
-/// names, "lm_head.weight" an untied head's; matrices are stored (outputs, inputs). The rows of token
-/// table and head are padded (see padded_vocabulary); padding rows are 0 and stay 0.
+/// A decoder: token embedding, position table unless branches encode positions, residual blocks,
+/// final norm, and a head over the vocabulary. With an encoder, its layers attend to a source:
+/// logits and new texts use the sources that were encoded last. Parameters have GPT-2's names, plus
+/// "lm_head.weight" for an untied head; matrices are stored as (outputs, inputs). The rows of token
+/// table and head are padded (see padded_vocabulary); padding rows stay 0.
 class Decoder final : public LanguageModel, private SegmentSteps {
  public:
-  /// Weights drawn from `seed`. Throws OutOfMemory.
+  /// Initializes weights from `seed`. Throws OutOfMemory.
   Decoder(const ModelConfig& config, const DecoderSpec& spec, std::uint64_t seed,
           const Stream& stream);
   ~Decoder() override;
@@ -96,8 +96,8 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   void visit_parameters(const ParameterVisitor& visit) override;
   void visit_linears(const LinearVisitor& visit) override;
   void visit_routings(const RoutingVisitor& visit) override { blocks_.visit_routings(visit); }
-  /// 6 per token and weight of every matrix product, 4 where the weight is frozen, and what branches
-  /// add, as causal attention's products (half of the full square).
+  /// Counts 6 FLOPs per token and weight of every matrix product, 4 if the weight is frozen, plus
+  /// the branches' own work, such as causal attention's products (half of the full square).
   double flops_of(const Shape& targets) override;
   double recomputed_flops_of(const Shape& targets, double share) override;
   std::vector<std::string> parts() const override;
@@ -117,7 +117,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   class States;
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream);
   Parameter& head_table() { return own_head_ ? *own_head_ : embedding_.tokens(); }
-  /// Segments of a batch's sequences; 1: they go through whole.
+  /// Number of segments of a batch's sequences; 1: unsegmented.
   std::int64_t segments(std::int64_t time, std::int64_t length) const;
   bool goes_by_segments(const Batch& batch, const Pass& pass) const;
   void read_source(const Batch& batch, ActivationTape& tape, const Stream& stream);
@@ -140,7 +140,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   Embedding embedding_;
   BlockStack blocks_;
   std::unique_ptr<Norm> embedding_norm_;  // or null
-  std::optional<Parameter> own_head_;     // of an untied head
+  std::optional<Parameter> own_head_;     // if the head is untied
   std::optional<Parameter> head_bias_;
   LanguageHead head_;
   PreferenceLoss preference_;
@@ -149,7 +149,7 @@ class Decoder final : public LanguageModel, private SegmentSteps {
   std::unique_ptr<SourceEncoder> encoder_;  // or null
 };
 
-/// Rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.
+/// Returns the rows of the token table: a multiple of 64 from 512 tokens on, of 16 below.
 std::int64_t padded_vocabulary(std::int64_t vocabulary);
 
 }  // namespace hybrid_trainer

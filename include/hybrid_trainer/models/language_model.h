@@ -7,38 +7,38 @@
 
 namespace hybrid_trainer {
 
-/// What a model keeps between the tokens of texts that grow, as caches of keys and values.
+/// State of a model between the tokens of growing texts, such as key-value caches.
 class DecodeState {
  public:
   explicit DecodeState(TextRoom room)
       : room_(room), positions_(static_cast<std::size_t>(room.texts)), kept_(positions_.size()) {}
   virtual ~DecodeState() = default;
   TextRoom room() const { return room_; }
-  /// Makes room for so many tokens of each text, and keeps what it has seen. Throws OutOfMemory.
+  /// Grows to `tokens` tokens per text, preserving the contents. Throws OutOfMemory.
   void grow(std::int64_t tokens, const Stream& stream) {
     if (tokens <= room_.tokens) return;
     grow_caches(tokens, stream);
     room_.tokens = tokens;
   }
-  /// Tokens seen of a text since its start.
+  /// Number of tokens of a text that the state contains.
   std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
-  /// Whether a text can go back to any of its tokens; else only to its start, or to what was kept.
+  /// Whether a text can return to any token; otherwise only to its start or a kept position.
   virtual bool can_rewind() const = 0;
-  /// Whether `keep` may be called: else a text goes back to its start alone.
+  /// Whether `keep` is supported; otherwise a text can only return to its start.
   virtual bool can_keep() const { return can_rewind(); }
-  /// Lets a text come back to where it is now, also where it cannot go back to any token; in place
-  /// of where it was let before. Throws OutOfMemory.
+  /// Keeps a text's current position for rewind, even if it cannot return to any token; replaces
+  /// the previous one. Throws OutOfMemory.
   void keep(const Stream& stream, std::int64_t text = 0) {
     keep_states(text, stream);
     kept_[index(text)] = position(text);
   }
-  /// The last position, `tokens` or less, to which a text can go back.
+  /// Returns the last position, at most `tokens`, that a text can return to.
   std::int64_t last_return(std::int64_t tokens, std::int64_t text = 0) const {
     if (can_rewind() || tokens == position(text)) return tokens;
     return kept_[index(text)] <= tokens ? kept_[index(text)] : 0;
   }
-  /// Goes back to so many tokens, which last_return has said; the memory stays.
+  /// Returns to a position from last_return, without freeing memory.
   void rewind(std::int64_t tokens, const Stream& stream, std::int64_t text = 0) {
     require(tokens == last_return(tokens, text),
             "decoding: this model's state goes back to what was kept of a text alone");
@@ -47,8 +47,8 @@ class DecodeState {
     if (kept_[index(text)] > tokens) kept_[index(text)] = 0;
   }
   void restart(std::int64_t text = 0) { positions_[index(text)] = kept_[index(text)] = 0; }
-  /// Each text i goes on from what text parents[i] has seen, as the beams of a search do. Parents have
-  /// seen as many tokens, all of them. Throws Error where the model's state cannot do that.
+  /// Continues each text i from the state of text parents[i], as beam search does. All parents must
+  /// have the same position. Throws Error if the model's state does not support it.
   void branch(std::span<const std::int64_t> parents, const Stream& stream) {
     const std::int64_t tokens = parents.empty() ? 0 : position(parents.front());
     for (const std::int64_t parent : parents)
@@ -60,33 +60,33 @@ class DecodeState {
 
  private:
   virtual void grow_caches(std::int64_t tokens, const Stream& stream) = 0;
-  /// Of what cannot rewind (see BranchState).
+  /// Keeps state that cannot rewind (see BranchState).
   virtual void keep_states(std::int64_t /*text*/, const Stream&) {}
   virtual void return_states(std::int64_t /*text*/, const Stream&) {}
   virtual void branch_states(std::span<const std::int64_t> parents, std::int64_t tokens,
                              const Stream& stream) = 0;
   static std::size_t index(std::int64_t text) { return static_cast<std::size_t>(text); }
   TextRoom room_;
-  std::vector<std::int64_t> positions_, kept_;  // by text; 0: nothing is kept
+  std::vector<std::int64_t> positions_, kept_;  // by text; 0: nothing kept
 };
 
-/// A model of token sequences: what trains, is evaluated, writes text and is exported.
+/// A model of token sequences, which can be trained, evaluated, exported and used for generation.
 class LanguageModel : public Network {
  public:
-  /// Logits of all positions, (B·T, at least vocabulary) f32 or bf16. tokens: (B, T) i32.
+  /// Returns all logits, (B·T, at least vocabulary) f32 or bf16, of tokens (B, T) i32.
   virtual Tensor logits(const Tensor& tokens, const Pass& pass, const Stream& stream) = 0;
-  /// Room for texts of at most config().context tokens. Throws OutOfMemory.
+  /// Allocates state for texts of at most config().context tokens. Throws OutOfMemory.
   virtual std::unique_ptr<DecodeState> make_decode_state(TextRoom room, DType dtype,
                                                          const Stream& stream) const = 0;
-  /// Logits after each of the last `last` of tokens (B, T), (B·last, at least vocabulary), which
-  /// follow what `state`, of this model, has seen of `texts` (B); it sees these too. Of one text
-  /// any number of tokens may follow, of several that have begun one of each. Where one text has
-  /// begun, and of several, a row's logits are, on a processor and up to kernels::kFewRows of them,
-  /// to the bit those of its token alone. They are valid until the state sees more.
+  /// Returns the logits after each of the last `last` of tokens (B, T), (B·last, at least
+  /// vocabulary), and adds the tokens to `texts` (B) in this model's `state`. A single text takes
+  /// any number of tokens; several texts must have begun and take one token each. On the CPU, for a
+  /// single begun text or several, the logits of up to kernels::kFewRows rows are bit-identical to
+  /// decoding each token alone. Valid until the state changes.
   virtual Tensor next_logits(const Tensor& tokens, std::span<const std::int64_t> texts,
                              DecodeState& state, std::int64_t last, const Pass& pass,
                              const Stream& stream) = 0;
-  /// Floating-point operations of forward and backward for a batch with targets of this shape.
+  /// FLOPs of forward and backward for a batch with targets of this shape.
   virtual double flops_of(const Shape& targets) = 0;
   double step_flops(const Batch& batch) final { return flops_of(batch.at("targets").shape()); }
   /// Network::recomputed_flops for a batch with targets of this shape.
@@ -94,16 +94,16 @@ class LanguageModel : public Network {
   double recomputed_flops(const Batch& batch, double share) final {
     return recomputed_flops_of(batch.at("targets").shape(), share);
   }
-  /// Tokens, targets and, as the form says, positions and halves of pairs, with sources of zeros.
+  /// Allocates tokens, targets, the form's positions and halves of pairs, and sources of zeros.
   Batch empty_batch(const BatchForm& form, const Stream& stream) const final;
   virtual const ModelConfig& config() const = 0;
-  /// Whether texts follow a source, which an encoder reads: batches then have its tensors.
+  /// Whether texts follow an encoder's source; batches then contain its tensors.
   virtual bool reads_sources() const { return false; }
-  /// The batch with as many sources of zeros, where the model reads any.
+  /// Adds sources of zeros to the batch, if the model reads sources.
   virtual Batch with_sources(Batch batch, const Stream&) const { return batch; }
-  /// Encodes the batch's sources, which `logits` and texts that begin from now on follow.
+  /// Encodes the batch's sources, which `logits` and texts that begin afterwards use.
   virtual void encode(const Batch& /*sources*/, const Pass&, const Stream&) {}
-  /// So many texts of a state, one after the other, follow each source that was encoded.
+  /// Sets the number of consecutive texts of a state that share each encoded source.
   virtual void set_texts_per_source(std::int64_t /*texts*/) {}
 };
 

@@ -5,26 +5,26 @@
 
 namespace hybrid_trainer {
 
-/// The value of lora.targets that names every linear map.
+/// Value of lora.targets for every linear map.
 inline constexpr const char* kAllLinear = "all-linear";
 
-/// The name in lora.targets of all experts' linear maps.
+/// Name in lora.targets for the linear maps of all experts.
 inline constexpr const char* kExpertTargets = "experts";
 
-/// The value of lora.base that keeps a GGUF file's own blocks.
+/// Value of lora.base that keeps the quantized blocks of a GGUF file.
 inline constexpr const char* kFileBase = "file";
 
-/// Of lora.base.
+/// Values of lora.base.
 const std::vector<std::string>& frozen_base_names();
-/// Whether it holds products in fewer than 16 bits.
+/// Whether the base is quantized to fewer than 16 bits.
 bool is_quantized_base(const std::string& name);
 
-/// Adapters on the model or on parts of it.
+/// Requires adapters on the model or on parts of it.
 KeyNeed any_adapters();
-/// Weights that are frozen.
+/// Requires frozen weights.
 KeyNeed any_frozen_weights();
 
-/// Trains adapters of low rank beside frozen weights.
+/// Low-rank adapters on frozen weights.
 struct LoraConfig {
   std::int64_t rank = 0;
   std::int64_t expert_rank = 0;
@@ -33,16 +33,16 @@ struct LoraConfig {
   std::string targets = kAllLinear;
   std::string variant = "lora";
   std::string base = "fp32";
-  /// No key: the GGUF file whose blocks are meant where base is file. Whoever opens it says so, so that
-  /// memory can be planned with the bytes of its types.
+  /// Not a key: the GGUF file whose blocks are kept if base is "file", set by the code that opens
+  /// it, so that memory is planned with its types.
   std::string file{};
-  /// No key: a folder of PEFT brings token table and head, of another number of tokens than the base's.
+  /// Not a key: a PEFT folder replaces the token table and head, with another number of tokens.
   bool replaces_tables = false;
 
   bool is_on() const { return rank > 0; }
-  /// On B·A of an adapter of this rank.
+  /// Scale of B·A in an adapter of this rank.
   double scale_of(std::int64_t of_rank) const;
-  /// Of each expert, where tokens choose so many of all.
+  /// Rank for each expert, if tokens choose `chosen` of `count`.
   std::int64_t rank_of_experts(std::int64_t chosen, std::int64_t count) const;
   std::vector<std::string> target_names() const;
 
@@ -90,20 +90,20 @@ struct LoraConfig {
   }
 };
 
-/// Of a lora.variant: whether B·A is multiplied by alpha/√r, and whether magnitudes are trained.
+/// Whether a lora.variant scales B·A by alpha/√r, and whether it trains magnitudes.
 bool has_root_scale(const std::string& variant);
 bool is_decomposed(const std::string& variant);
 
-/// The modules of a Hugging Face folder that a linear map consists of, in the order of its rows.
+/// Returns the folder's modules that a linear map consists of, in the order of its rows.
 std::vector<AdapterPart> modules_of(Linear& linear, const HuggingFaceLayout& layout);
 
-/// By the name of its weight; none: config.rank.
+/// Rank by the name of a weight; none: config.rank.
 using RankOfWeight = std::function<std::optional<std::int64_t>(const std::string& weight)>;
 
-/// Gives each linear map that config.targets name an adapter: A uniform in ±1/√inputs, drawn from
-/// the seed, B zero, so that the model computes what it did. The names are those of the family's
-/// Hugging Face layout, also for parts of one product. `rank_of`: the rank of a linear map's weight
-/// other than config.rank; 0 gives it no adapter. Throws ConfigError where a target names none.
+/// Adds an adapter to each linear map named in config.targets: A uniform in ±1/√inputs, drawn from
+/// the seed, and B zero, so that the model's output does not change. Targets use the family's
+/// Hugging Face names, including parts of one product. `rank_of` overrides config.rank per weight;
+/// 0 adds no adapter. Throws ConfigError if a target matches nothing.
 void add_adapters(Network& network, const ModelConfig& model, const LoraConfig& config,
                   std::uint64_t seed, const Stream& stream,
                   const ModelRegistry& registry = model_families(),
@@ -113,7 +113,7 @@ inline void add_adapters(LanguageModel& model, const LoraConfig& config, std::ui
   add_adapters(model, model.config(), config, seed, stream, registry);
 }
 
-/// W += scale·B·A in each linear map, in f32, and no adapters any more.
+/// Merges adapters: adds scale·B·A to W in each linear map, in f32, and removes the adapters.
 void merge_adapters(Network& network, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -6,12 +6,12 @@
 
 namespace hybrid_trainer {
 
-/// The values of ExpertConfig::rule.
+/// Values of ExpertConfig::rule.
 inline constexpr const char* kSoftmaxRule = "softmax";
 inline constexpr const char* kSoftmaxOfChosenRule = "softmax_of_chosen";
 inline constexpr const char* kSigmoidRule = "sigmoid";
 
-/// A mixture of experts in place of the feed-forward branch.
+/// A mixture of experts that replaces the feed-forward branch.
 struct ExpertConfig {
   std::int64_t count = 0;
   std::int64_t chosen = 0;
@@ -75,7 +75,7 @@ struct ExpertConfig {
   }
 };
 
-/// Warns of routers that no loss trains; "" if some loss does. `experts` has no family defaults left.
+/// Returns a warning if no loss trains the routers, else "". `experts` must be resolved.
 inline std::string untrained_router_warning(const ExpertConfig& experts) {
   const bool is_always_one = experts.count > 1 && experts.chosen == 1 &&
                              (experts.rule == kSoftmaxOfChosenRule || experts.rule == kSigmoidRule);
@@ -91,7 +91,7 @@ inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
          (layers.empty() || layers[static_cast<std::size_t>(layer) % layers.size()] == 'e');
 }
 
-/// Layers whose letter in model.mixers is one of these, or the family's own layers.
+/// Requires layers with one of these letters in model.mixers, or the family's own layers.
 inline KeyNeed layers_mixed_by(const std::vector<std::string>& letters, const std::string& why) {
   return KeyNeed::of({"model.mixers"}, letters, why, KeyTest::Kind::kHasOneOf);
 }
@@ -99,7 +99,7 @@ inline KeyNeed layers_of_attention() {
   return layers_mixed_by({"a", "c"}, "model.mixers has no attention: a or c");
 }
 
-/// A pattern of blocks that attention keeps to; see kernels::BlockPattern.
+/// Block pattern of sparse attention; see kernels::BlockPattern.
 struct BlockPatternConfig {
   std::int64_t block = 64;
   std::int64_t local_blocks = 0;
@@ -129,7 +129,7 @@ struct BlockPatternConfig {
   }
 };
 
-/// The sizes of state-space mixers, Mamba-2's and Gated DeltaNet's.
+/// Sizes of state-space mixers: Mamba-2 and Gated DeltaNet.
 struct StateSpaceConfig {
   std::int64_t heads = 0;
   std::int64_t head_size = 0;
@@ -169,13 +169,13 @@ struct StateSpaceConfig {
   }
 };
 
-/// The sizes of the mixers T + U·Vᵀ and BK core.
+/// Sizes of the semiseparable (T + U·Vᵀ) and BK core mixers.
 struct SemiseparableConfig {
   std::int64_t rank = 8;
   std::int64_t potentials = 8;
-  // A BK core's z in (T − z·I)⁻¹ is i·imaginary; the smaller, the further a token reaches.
+  // In a BK core, z of (T − z·I)⁻¹ is i·imaginary; the smaller, the longer the range of a token.
   double imaginary = 1;
-  double limit = 3;  // its potentials are cut to [−limit, limit]
+  double limit = 3;  // its potentials are clamped to [−limit, limit]
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -193,7 +193,7 @@ struct SemiseparableConfig {
   }
 };
 
-/// The sizes of an encoder whose output a decoder reads by cross attention; its width is the decoder's.
+/// Sizes of an encoder whose output a decoder reads by cross attention; its width is the decoder's.
 struct EncoderConfig {
   std::int64_t layers = 0;
   std::int64_t heads = 0;
@@ -202,9 +202,9 @@ struct EncoderConfig {
   std::int64_t features = 0;
   std::int64_t source_length = 0;
 
-  /// Whether it reads tokens; else sound, or there is none.
+  /// Whether the encoder reads tokens; otherwise it reads audio, or there is none.
   bool reads_tokens() const { return context > 0 && features == 0; }
-  /// Places of a source in a batch.
+  /// Positions of a source in a batch.
   std::int64_t source_places() const { return source_length > 0 ? source_length : context; }
 
   template <class Self, class Visitor>
@@ -230,7 +230,7 @@ struct EncoderConfig {
   }
 };
 
-/// What is built: a family and its shape. A family may lack some of the keys (see ModelFamily).
+/// A model's family and shape. Families may not support all keys (see ModelFamily).
 struct ModelConfig {
   std::string family = "gpt2";
   std::int64_t layers = 12;
@@ -271,7 +271,7 @@ struct ModelConfig {
   SeriesConfig series{};
   VisionConfig vision{};
 
-  /// Whether its family has the key, or only others do; a family that this build does not know has all.
+  /// Whether the family has the key, or only others do; an unknown family has all keys.
   KeyOwner owner_of(std::string_view key) const;
 
   template <class Self, class Visitor>
@@ -393,10 +393,9 @@ struct ModelConfig {
   }
 };
 
-/// A model whose weights come from elsewhere, with what `asked` says of training it: its dropout, and
-/// what it sets of losses and biases of experts and of the pattern of attention. `keys` that were set
-/// may change the context and rope_scaling of a model whose positions are rotary angles; throws
-/// ConfigError of another one.
+/// Returns the model with the training settings of `asked`: dropout, losses and biases of experts,
+/// and the attention pattern. If set in `keys`, context and rope_scaling change too; throws
+/// ConfigError if the model does not use rotary positions.
 ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
                              const std::vector<std::string>& keys = {});
 

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 class ConfigKeys;
 
-/// A configuration to start from: `hybrid train --preset NAME`.
+/// A named initial configuration: `hybrid train --preset NAME`.
 struct ModelPreset {
   std::string name;
   ModelConfig model;
@@ -19,42 +19,39 @@ struct ModelPreset {
   std::int64_t sequence_length;
   std::string optimizer;
   double learning_rate;
-  std::int64_t vocabulary = 4096;  // of benchmarks, which have no data
+  std::int64_t vocabulary = 4096;  // for benchmarks, which have no data
 };
 
-/// A family's folders as Hugging Face transformers writes them.
+/// Format of a family's folders, as Hugging Face transformers writes them.
 struct HuggingFaceLayout {
   std::string model_type;    // "gpt2"
   std::string architecture;  // "GPT2LMHeadModel"
-  /// Of the names of tensors (see Parameter::in_files), or not: files without it are read too.
+  /// Prefix of tensor names (see Parameter::in_files); files without it can be read too.
   std::string prefix;
   /// Reads or writes the family's keys of config.json.
   std::function<void(ConfigKeys& keys, ModelConfig& model)> keys{};
-  /// The tensor that a "lm_head.weight" in the files must equal; empty where the head is a weight
-  /// of its own.
+  /// The tensor that a "lm_head.weight" in the files must equal; empty if the head is untied.
   std::string tied_head;
-  /// More names by which files may hold it, and which then must equal it too.
+  /// Alternative names of it in files; their tensors must equal it too.
   std::vector<std::string> copies_of_table{};
-  /// Endings of tensors that files may hold and the model makes itself (masks).
+  /// Suffixes of tensors in files that the model computes itself (masks) and ignores.
   std::vector<std::string> ignored{};
   bool tells_windows = false;  // config.json has a key for ModelConfig::window
-  bool has_mixers = false;     // whose vectors folders in bf16 may hold in f32
-  /// PEFT 0.21 over transformers 5 knows this family's experts by target_parameters alone.
+  bool has_mixers = false;     // folders in bf16 may store the mixers' vectors in f32
+  /// PEFT 0.21 with transformers 5 supports this family's experts only through target_parameters.
   bool experts_are_parameters = false;
-  /// What programs misread in the config.json that is written; "": nothing. Empty: nothing ever.
+  /// Describes the values in the written config.json that other programs misread; "" or null: none.
   std::string (*misread)(const ModelConfig& config) = nullptr;
-  /// A model that has this one as its text_config; empty where there is none.
+  /// A model that contains this one as its text_config; empty if there is none.
   struct Outer {
     std::string model_type{}, prefix{};
   } outer{};
-  /// Modules of linear maps over which PEFT opens no adapters in such folders.
+  /// Modules of linear maps that PEFT cannot adapt in such folders.
   std::vector<std::string> not_adapted{};
-  /// What names of tensors begin with that the model does not have and export takes over from the
-  /// folder that the model began with.
+  /// Prefixes of unsupported tensors, which export copies from the original folder.
   std::vector<std::string> carried{};
-  /// Of a model that tells pictures apart: what names of its head's tensors begin with. Where a folder
-  /// tells other classes apart than ours, or has no head, the head is new, of zeros. Its config.json tells
-  /// of image_size, patch_size and labels, and of no tokens.
+  /// For image classifiers: prefix of the head's tensors. If a folder has other classes or no head,
+  /// the head starts with zeros. The config.json has image_size, patch_size and labels, no tokens.
   std::string classifier{};
 
   std::string full_name(const FileTensor& tensor) const {
@@ -62,102 +59,101 @@ struct HuggingFaceLayout {
   }
 };
 
-/// A family's models in the files of llama.cpp.
+/// Format of a family's models in llama.cpp's files.
 struct GgufLayout {
-  std::string architecture{};    // "llama"; empty: llama.cpp has none that computes the same
-  bool pairs_rows = false;       // rows j and j + D/2 of a head's queries and keys are neighbors
-  bool may_have_biases = false;  // in attention, beside those that the class always has
-  /// Gains of norms have 1 added. Files leave out what follows from the number of layers.
+  std::string architecture{};    // "llama"; empty: llama.cpp has no equivalent architecture
+  bool pairs_rows = false;       // rows j and j + D/2 of a head's queries and keys are adjacent
+  bool may_have_biases = false;  // in attention, in addition to the biases of the class
+  /// Stores norm gains plus 1. Files omit values that follow from the number of layers.
   struct Gemma {
-    std::int64_t layers_of_27b = 0;  // whose scores have another scale
-    std::int64_t window_period = 0;  // layers of which the last one sees all tokens
+    std::int64_t layers_of_27b = 0;  // the 27B model, whose scores have a different scale
+    std::int64_t window_period = 0;  // in layers; the last one of a period attends to all tokens
     bool always_caps = false;
   };
   std::optional<Gemma> gemma{};
 };
 
-/// All that the rest of the project knows of a kind of network.
+/// Everything that the rest of the project knows about a model family.
 struct ModelFamily {
-  std::string name;   // of model.family
-  std::string title;  // for people: "GPT-2"
-  /// Keys of the `model` group that it has, besides family, layers, width, context and vocabulary.
+  std::string name;   // value of model.family
+  std::string title;  // display name: "GPT-2"
+  /// Supported keys of the `model` group, besides family, layers, width, context and vocabulary.
   std::vector<std::string> keys;
-  /// Problems that the keys' ranges cannot express, with JSON paths under "model".
+  /// Adds problems that the keys' ranges cannot express, with JSON paths under "model".
   std::function<void(const ModelConfig& config, std::vector<std::string>& problems)>
       collect_problems;
-  /// The config with the values that its zeros stand for; empty where none stands for another.
+  /// Returns the config with defaults in place of zeros; null if there are none.
   std::function<ModelConfig(const ModelConfig& config)> resolved{};
-  /// A model with weights drawn from the seed. Throws OutOfMemory.
+  /// Makes a model with weights initialized from the seed. Throws OutOfMemory.
   std::function<std::unique_ptr<Network>(const ModelConfig& config, std::uint64_t seed,
                                          const Stream& stream)>
       make;
   std::vector<ModelPreset> presets;
   HuggingFaceLayout hugging_face{};
   GgufLayout gguf{};
-  /// Whether `make` makes LanguageModels. A family of other networks needs no model.vocabulary.
+  /// Whether `make` makes LanguageModels; other networks need no model.vocabulary.
   bool is_of_language = true;
-  /// What its models do: the Hub's pipeline_tag, a title for people, and PEFT's task_type, which is
-  /// empty if they read other inputs than tokens: PEFT would pass them input_ids.
+  /// Task of the models: the Hub's pipeline_tag, a display title, and PEFT's task_type, which is
+  /// empty for models with inputs other than tokens, since PEFT would pass them input_ids.
   struct Purpose {
     std::string tag = "text-generation", title = "A language model", task = "CAUSAL_LM";
   } purpose{};
-  /// What `hybrid train` learns from, in a word; empty: the network draws its own examples.
+  /// Placeholder for the data of `hybrid train`; empty: the network generates its own examples.
   std::string data = "DATA";
-  /// What `hybrid finetune` begins with.
+  /// Defaults of `hybrid finetune`.
   struct FineTuning {
-    std::string layout = "packed";  // data.layout of rows of text; empty: it reads none
+    std::string layout = "packed";  // data.layout of text rows; empty: the model reads no text
     std::int64_t batch_size = 4;
-    double learning_rate = 2e-5;  // of all weights
+    double learning_rate = 2e-5;  // for all weights
   } fine_tuning{};
-  /// Patterns of the weights that adapters go on where only a method (lora, qlora) is named; none: all
-  /// linear maps.
+  /// Patterns of the weights that get adapters if only a method is given (lora, qlora); empty: all.
   std::vector<std::string> adapted_parts{};
-  /// Of those that are then frozen without adapters.
+  /// Patterns of weights that are then frozen without adapters.
   std::vector<std::string> frozen_parts{};
-  /// The network with stacks of so many blocks: by two depths a plan tells the speed of blocks from that
-  /// of all else. Empty in families of language models.
+  /// Returns the network with stacks of `depth` blocks: plans compare two depths to separate the
+  /// speed of blocks from the rest. Null for families of language models.
   std::function<ModelConfig(const ModelConfig& config, std::int64_t depth)> with_depth{};
-  /// The network with shorter inputs, whose parts work as fast; empty: they are short.
+  /// Returns the network with shorter inputs and equally fast parts; null: they are short.
   std::function<ModelConfig(const ModelConfig& config)> shortened{};
 
-  /// Whether it has a key of the `model` group, such as "rope_scaling".
+  /// Whether it supports a key of the `model` group, such as "rope_scaling".
   bool has(std::string_view key) const;
 };
 
-/// Families by name. Everything that looks one up takes a registry, so that a program can bring its
-/// own.
+/// Families by name. All lookups take a registry, so that a program can add families.
 using ModelRegistry = std::vector<ModelFamily>;
 
-/// The families of this build.
+/// Returns the families of this build.
 const ModelRegistry& model_families();
 
-/// Throws ConfigError with the nearest names.
+/// Throws ConfigError, suggesting the nearest names.
 const ModelFamily& find_family(const std::string& name,
                                const ModelRegistry& registry = model_families());
 
-/// The config as its family resolves it. Throws ConfigError where there is no such family.
+/// Resolves the config with its family. Throws ConfigError if the family is unknown.
 ModelConfig resolved_model_config(const ModelConfig& config,
                                   const ModelRegistry& registry = model_families());
 
-/// Of the config's family, as it resolves the config. Throws ConfigError, OutOfMemory.
+/// Makes the network of the resolved config. Throws ConfigError, OutOfMemory.
 std::unique_ptr<Network> make_network(const ModelConfig& config, std::uint64_t seed,
                                       const Stream& stream,
                                       const ModelRegistry& registry = model_families());
-/// The same of a family of language models. Throws ConfigError of another one.
+/// Makes the language model of the resolved config. Throws ConfigError, also if the family makes
+/// other networks, and OutOfMemory.
 std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64_t seed,
                                           const Stream& stream,
                                           const ModelRegistry& registry = model_families());
 
-/// Throws UsageError where the network, of this family, is no language model: `what` wants one, such as
-/// "writing text".
+/// Throws UsageError if the network, of this family, is not a language model; `what` names the
+/// action that needs one, such as "writing text".
 LanguageModel& as_language_model(Network& network, const std::string& family,
                                  const std::string& what);
 
-/// Each key of a config with its value as messages show it; those of groups as "rope_scaling.type".
+/// Returns each key of a config with its value for messages; groups give "rope_scaling.type".
 std::vector<std::pair<std::string, std::string>> texts_of_keys(const ModelConfig& config);
 
-/// Problems of the `model` group: an unknown family, a key that the family does not have, and what
-/// the family finds. None with an empty registry: the model is somebody else's matter.
+/// Adds problems of the `model` group: an unknown family, unsupported keys, and the family's own
+/// checks. Does nothing if the registry is empty, since the caller then provides the model.
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,
                             const ModelRegistry& registry = model_families());
 

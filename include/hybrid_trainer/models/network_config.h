@@ -4,8 +4,8 @@
 
 namespace hybrid_trainer {
 
-/// The sizes of what trident's sensors give, and of the parts that read them. The model's width, heads
-/// and inner_width are those of all its transformers; its layers and context those of the event decoder.
+/// Sizes of trident's sensor inputs and of the parts that read them. The model's width, heads and
+/// inner_width apply to all its transformers, its layers and context to the event decoder.
 struct TridentConfig {
   static constexpr std::int64_t kEventKinds = 8, kPlumeKinds = 2;
   std::int64_t frames = 8;
@@ -81,7 +81,7 @@ struct TridentConfig {
   }
 };
 
-/// What a network of series knows of its table.
+/// Columns and scaling of a time series model's table.
 struct SeriesConfig {
   std::int64_t channels = 0;
   std::string scale{};
@@ -98,7 +98,7 @@ struct SeriesConfig {
   }
 };
 
-/// A class that pictures may be of. JSON list `model.vision.labels`.
+/// A class of images. JSON list `model.vision.labels`.
 struct ClassLabel {
   std::string name{};
   bool operator==(const ClassLabel&) const = default;
@@ -109,7 +109,7 @@ struct ClassLabel {
   }
 };
 
-/// What a model of pictures sees, and what it tells apart.
+/// Settings of an image classifier.
 struct VisionConfig {
   std::int64_t image_size = 0;
   std::int64_t patch_size = 0;
