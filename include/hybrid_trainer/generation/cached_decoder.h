@@ -5,27 +5,27 @@
 
 namespace hybrid_trainer {
 
-/// Tokens of a host's array as i32 on the stream's device.
+/// Copies tokens from a host array to the stream's device, as i32.
 Tensor device_tokens(std::span<const std::int32_t> tokens, const Shape& shape,
                      const Stream& stream);
-/// The values as f32 in the memory of `host`, see make_host_pool, or where they are there. Waits for
-/// them. From pinned memory that the pool reuses, a copy takes no pages to lock for each token.
+/// Returns the values as f32 in the memory of `host` (see make_host_pool), or in place if they are
+/// there. Blocks. Pinned memory that the pool reuses avoids locking pages for each token.
 Tensor host_f32(const Tensor& values, const Stream& host, const Stream& stream);
 
-/// The part of a text that a model sees if it outgrows the context: the first tokens, which are
-/// pinned (a beginning-of-text token, a system message), and the last ones. Each time that the text
-/// no longer fits, half of the tokens behind the pinned ones are dropped.
+/// The visible part of a text that outgrows the context: the first tokens, which are pinned (a
+/// beginning-of-text token, a system message), and the last ones. Whenever the text no longer fits,
+/// half of the unpinned tokens are dropped.
 class ContextWindow {
  public:
-  /// At most half of the context is pinned.
+  /// Pins at most half of the context.
   ContextWindow(std::int64_t context, std::int64_t pinned);
-  /// Tokens that are no longer seen of a text of so many.
+  /// Number of dropped tokens of a text with `tokens` tokens.
   std::int64_t dropped(std::int64_t tokens) const;
-  /// The tokens that are seen.
+  /// Returns the visible tokens.
   std::vector<std::int32_t> of(std::span<const std::int32_t> text) const;
   std::int64_t context() const { return context_; }
   std::int64_t pinned() const { return pinned_; }
-  /// Tokens that are left when a text has just outgrown the context.
+  /// Visible tokens of a text that has just outgrown the context.
   std::int64_t least() const {
     return pinned_ + std::max<std::int64_t>(1, (context_ - pinned_) / 2);
   }
@@ -37,54 +37,51 @@ class ContextWindow {
 /// Action for a text that outgrows the model's context.
 enum class ContextOverflow { kTruncate, kError };
 
-/// A prompt as the model sees it.
+/// A prompt, shortened to the context.
 struct FittedPrompt {
   std::vector<std::int32_t> tokens;
-  std::int64_t left_out = 0;  // tokens behind the pinned ones
+  std::int64_t left_out = 0;  // dropped tokens after the pinned ones
 };
 
-/// A prompt that is longer than the context keeps its pinned tokens and its end: as much as leaves
-/// room for `more` tokens to be made, but at least what ContextWindow leaves. Throws DataError where
-/// `overflow` is kError.
+/// Shortens a prompt that exceeds the context: keeps the pinned tokens and as much of the end as
+/// leaves room for `more` tokens, at least ContextWindow::least. Throws DataError for kError.
 FittedPrompt fit_prompt(std::vector<std::int32_t> prompt, const ContextWindow& window,
                         std::int64_t more, ContextOverflow overflow);
 
-/// Throws DataError for a text of so many tokens that has outgrown the context, where `overflow` is
-/// kError.
+/// Throws DataError if a text of `tokens` tokens exceeds the context and `overflow` is kError.
 void check_overflow(std::int64_t tokens, const ContextWindow& window, ContextOverflow overflow);
 
-/// The logits of a text that grows, with what the model keeps between tokens. Of a text that outgrows
-/// the model's context it sees what a ContextWindow leaves.
+/// Computes logits of a growing text, caching the model's state between tokens. A text that
+/// outgrows the model's context is shortened by a ContextWindow.
 class CachedDecoder {
  public:
-  /// `dtype`: of activations, products and caches. Memory for a text is taken when it is seen. Model
-  /// and stream must outlive this.
+  /// `dtype`: of activations, products and caches. Allocates memory when it sees a text. Model and
+  /// stream must outlive this.
   CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream);
 
-  /// Takes memory for texts of so many tokens, or the context, so that none is taken on the way.
-  /// Throws OutOfMemory.
+  /// Preallocates memory for texts of `tokens` tokens, or the context. Throws OutOfMemory.
   void reserve(std::int64_t tokens);
 
   struct Parts {
     std::int64_t drafted = 0;  // tokens at the end of the text
-    std::int64_t pinned = 0;   // tokens at its beginning that stay in the window
+    std::int64_t pinned = 0;   // tokens at its beginning that are never dropped
   };
-  /// Sees a whole text, not empty; what it has in common with the one before is not computed again.
-  /// Then logits(i) are those after the text without its last `drafted` − i tokens, i from 0 to
-  /// drafted. A drafted token costs little where reading the weights bounds the time; its logits
-  /// are, on a processor, to the bit those of seeing it alone. Throws OutOfMemory.
+  /// Processes a whole text, not empty, reusing the state of the prefix that it shares with the
+  /// previous one. Then logits(i) are the logits after the text without its last `drafted` − i
+  /// tokens, i from 0 to drafted. Drafted tokens cost little if reading the weights bounds the
+  /// time; on the CPU their logits are bit-identical to single tokens'. Throws OutOfMemory.
   void see(std::span<const std::int32_t> text, const Parts& parts);
   void see(std::span<const std::int32_t> text) { see(text, Parts{}); }
   /// Vocabulary values, valid until the next call of see.
   std::span<const float> logits(std::int64_t i = 0) const;
 
-  /// Tokens that may be drafted behind a text of `tokens` without outgrowing the context; none where
-  /// the model cannot go back behind those that are not taken.
+  /// Number of tokens that can be drafted after a text of `tokens` without outgrowing the context;
+  /// 0 if the model cannot return from rejected drafts.
   std::int64_t room_for_drafts(std::int64_t tokens, std::int64_t pinned) const {
-    if (state_ && !state_->can_keep()) return 0;  // behind drafts that are not taken
+    if (state_ && !state_->can_keep()) return 0;  // it cannot return from rejected drafts
     return context() - (tokens - ContextWindow(context(), pinned).dropped(tokens));
   }
-  /// Tokens that the last logits depend on.
+  /// Number of tokens that the last logits depend on.
   std::int64_t window() const { return std::ssize(seen_); }
   std::int64_t vocabulary() const { return model_.config().vocabulary; }
   std::int64_t context() const { return model_.config().context; }
@@ -94,16 +91,15 @@ class CachedDecoder {
   LanguageModel& model_;
   DType dtype_;
   const Stream& stream_;
-  Stream host_;  // of logits
+  Stream host_;  // for logits
   std::unique_ptr<DecodeState> state_;
   std::vector<std::int32_t> seen_;
-  std::int64_t dropped_ = 0;  // tokens of the text that are not seen
+  std::int64_t dropped_ = 0;  // dropped tokens of the text
   Tensor logits_;             // (1 + drafted, at least vocabulary) f32 on the host
 };
 
-/// The logits of several texts of any lengths that grow side by side, so that a token of each takes
-/// one pass over the weights. Of a text that outgrows the model's context it sees what a
-/// ContextWindow leaves, as CachedDecoder does.
+/// Computes logits of several growing texts of any lengths; one pass over the weights adds a token
+/// to each. A ContextWindow shortens texts that outgrow the context, as in CachedDecoder.
 class BatchDecoder {
  public:
   struct Next {
@@ -111,23 +107,22 @@ class BatchDecoder {
     std::int32_t token;
   };
 
-  /// Takes the memory of all texts at once: `room.tokens` is the most that each may come to, but no
-  /// more than the context. `dtype`: of activations, products and caches. Model and stream must
-  /// outlive this. Throws OutOfMemory.
+  /// Allocates the memory of all texts: `room.tokens` is the longest length, limited to the
+  /// context. `dtype`: of activations, products and caches. Model and stream must outlive this.
+  /// Throws OutOfMemory.
   BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream);
 
   std::int64_t rows() const { return std::ssize(rows_); }
-  /// Sees a whole text, not empty, in place of what the row held; its first `pinned` tokens stay in
-  /// the window. Throws Error (no such row, no token).
+  /// Replaces the row's text with a whole text, not empty, whose first `pinned` tokens are never
+  /// dropped. Throws Error for an invalid row or an empty text.
   void begin(std::int64_t row, std::span<const std::int32_t> text, std::int64_t pinned = 0);
-  /// Sees one more token of each of some rows' texts. On a processor the logits are to the bit
-  /// those of each text alone. Throws Error, before it sees any, where a row is none of these, has
-  /// no text or two tokens.
+  /// Adds one token to the texts of some rows. On the CPU the logits are bit-identical to decoding
+  /// each text alone. Throws Error before adding any if a row is invalid, empty or occurs twice.
   void add(std::span<const Next> tokens);
-  /// Each row i goes on from what row parents[i] has seen; parents have seen as many tokens. Throws Error
-  /// where the model's state cannot do that.
+  /// Continues each row i from the state of row parents[i]; all parents must have the same length.
+  /// Throws Error if the model's state does not support it.
   void branch(std::span<const std::int64_t> parents);
-  /// Logits of the next token of the row: vocabulary values, valid until it sees more.
+  /// Logits of the row's next token: vocabulary values, valid until the row changes.
   std::span<const float> logits(std::int64_t row) const {
     const Tensor& all = rows_[static_cast<std::size_t>(row)].logits;
     return {all.data<float>(), static_cast<std::size_t>(vocabulary())};
@@ -137,8 +132,8 @@ class BatchDecoder {
 
  private:
   struct Row {
-    std::vector<std::int32_t> window{};  // the tokens that its logits depend on
-    std::int64_t pinned = 0;             // of these, that stay
+    std::vector<std::int32_t> window{};  // tokens that the logits depend on
+    std::int64_t pinned = 0;             // number of tokens that are never dropped
     Tensor logits{};                     // (1, at least vocabulary) f32 on the host
   };
   Row& at(std::int64_t row) { return rows_[static_cast<std::size_t>(row)]; }
@@ -149,13 +144,13 @@ class BatchDecoder {
   LanguageModel& model_;
   DType dtype_;
   const Stream& stream_;
-  Stream host_;  // of logits
+  Stream host_;  // for logits
   std::unique_ptr<DecodeState> state_;
   std::vector<Row> rows_;
 };
 
-/// One of as many rows, at most `room.texts`, as there is memory for, on a processor in three
-/// quarters of what the system has available. Throws OutOfMemory where there is none for one.
+/// Makes a decoder with as many rows, at most `room.texts`, as fit in memory, on the CPU in three
+/// quarters of the available memory. Throws OutOfMemory if not even one fits.
 std::unique_ptr<BatchDecoder> make_fitting_batch_decoder(LanguageModel& model, TextRoom room,
                                                          DType dtype, const Stream& stream);
 
