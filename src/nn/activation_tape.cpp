@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// How many entries back a tensor is looked for: modules that share one save it close together.
+/// Number of entries to search for a tensor: modules that share one save it close together.
 constexpr std::ptrdiff_t kNear = 8;
 
 }  // namespace

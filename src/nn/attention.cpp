@@ -41,7 +41,7 @@ void AttentionGate::put_without_gates(const Tensor& dproduct, const Tensor& dqkv
   kernels::copy_columns({to, 2 * columns_}, {from, columns_}, from.size(1) - columns_, stream);
 }
 
-/// All queries together are one head as wide as they are, and likewise all keys.
+/// With `whole`, all queries together are one wide head, and likewise all keys.
 HeadNorms::HeadNorms(const ModuleName& name, const kernels::AttentionSpec& heads,
                      std::int64_t head_size, const kernels::RmsNormSpec& norm, bool whole,
                      const Stream& stream)
@@ -77,7 +77,7 @@ HeadPreparation::HeadPreparation(const ModuleName& name, const Spec& spec, const
     norms_.emplace(name, spec.heads, head_size_, *spec.norm, spec.norms_all_heads, stream);
 }
 
-/// Queries and keys, by their positions.
+/// Rotates queries and keys by their positions.
 void HeadPreparation::rotate(const Tensor& qkv, const RotaryTable::Angles& angles, const Pass& pass,
                              kernels::Rotation rotation, const Stream& stream) const {
   if (!angles.table) return;
@@ -108,7 +108,7 @@ void HeadPreparation::backward(const Tensor& dqkv, const Tensor& from,
 
 namespace {
 
-/// A block of each of B matrices, (B, any, any).
+/// The same block of each of B matrices, (B, any, any).
 struct Block {
   const Tensor& of;
   std::int64_t row, column;
@@ -119,7 +119,7 @@ struct Block {
 
 using BlockKernel = decltype(kernels::copy_columns);
 
-/// copy_columns or add_columns, for each of the matrices.
+/// Calls copy_columns or add_columns for each of the matrices.
 void for_blocks(BlockKernel& kernel, const Block& to, const Block& from, std::int64_t rows,
                 std::int64_t columns, const Stream& stream) {
   if (rows == 0) return;
@@ -133,7 +133,7 @@ Tensor empty_rows(const Tensor& like, std::int64_t time, std::int64_t columns,
                        stream);
 }
 
-/// A bias of keys shifts all scores of a query alike, so that some models have none.
+/// A key bias shifts all scores of a query equally, so some models have none.
 BiasRows biases_of(const Attention::Spec& spec) {
   if (!spec.biases || spec.key_bias) return spec.biases;
   const std::int64_t queries = (spec.gated ? 2 : 1) * spec.heads.queries * spec.head_size,
@@ -248,10 +248,10 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
         stream);
 }
 
-/// The gradient of what the heads attended to, from that of the branch, with gates between.
+/// Returns the gradient of the heads' output from the branch's, through the gates if any.
 Tensor Attention::gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                                 const Tensor& product, const Pass& pass, const Stream& stream) {
-  Tensor dattention = gate_->apply(y, product, stream);  // whose memory is free after its last read
+  Tensor dattention = gate_->apply(y, product, stream);  // its memory is reused after its last read
   {
     const Tensor rows = dattention.as_rows();
     const LinearGradients gradients(projection_, dy.as_rows(), rows, pass, stream);
@@ -289,8 +289,8 @@ Tensor Attention::prepared(const Tensor& product, const RotaryTable::Angles& ang
   return qkv;
 }
 
-/// What is kept is the product where it is normed or has gates, and is prepared anew, else what was
-/// made of it.
+/// Saves the product if it is normed or gated, to be prepared again in backward; otherwise saves
+/// the prepared queries, keys and values.
 Tensor Attention::forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                           const Stream& stream) {
   const Tensor product = first_.forward(x, tape, stream);

@@ -55,7 +55,7 @@ Shape shape_in_files(const Convolution::Spec& spec) {
   return shape;
 }
 
-/// All places of an example as those of one dimension, and the window that reads them all.
+/// All positions of an example as one dimension, and a window over all of them.
 struct AllPlaces {
   explicit AllPlaces(const Shape& x)
       : batch(x[0]), channels(x[x.rank() - 1]), places(x.elements() / (batch * channels)) {
@@ -67,7 +67,7 @@ struct AllPlaces {
   kernels::Window window{};
 };
 
-/// Over three frames.
+/// A convolution with three taps over the frames.
 Convolution::Spec three_frames(std::int64_t inputs, std::int64_t outputs, std::int64_t stride) {
   return {.rank = 1,
           .inputs = inputs,
@@ -122,13 +122,13 @@ void Convolution::write_parameter_gradients(GradientContribution& dweight,
     kernels::bias_backward(dbias.gradient(), dy.as_rows(), dbias.next_mode(), stream);
 }
 
-/// Without `wants_input` returns nothing.
+/// Returns an undefined tensor without `wants_input`.
 Tensor Convolution::backward(const Tensor& dy, bool wants_input, ActivationTape& tape,
                              const Stream& stream) {
   const Tensor x = tape.take(stream);
   const Shape shape = tape.take_shape();
   const Pass& pass = tape.pass();
-  // Complete when this returns, until when the weight is read.
+  // Completes after the weight was read.
   GradientContribution dweight(weight_, stream),
       dbias(bias_ ? *bias_ : weight_, stream, bias_.has_value());
   const Tensor product_dy = product_operand(dy, Operand::kGradient, weight_, pass, stream);
@@ -297,7 +297,7 @@ void SpeechStem::initialize(const FirstDeviations& deviations, std::uint64_t see
 
 TokenFlops SpeechStem::flops() const {
   TokenFlops first = first_.flops({1, 2 * places_, features_});
-  first.backward -= first.forward;  // nobody asks for the gradient of sound
+  first.backward -= first.forward;  // audio needs no gradient
   return first + second_.flops({1, 2 * places_, first_.spec().outputs});
 }
 

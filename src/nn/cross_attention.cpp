@@ -17,12 +17,12 @@ namespace {
 /// Keys and values of an encoder's output.
 struct SourceState final : BranchState {
   Tensor keys_values;
-  std::int64_t version = -1;  // of the output that they are of
+  std::int64_t version = -1;  // of the encoder output they were computed from
   void grow(std::int64_t, const Stream&) override {}
   void branch(std::span<const std::int64_t>, std::int64_t, const Stream&) override {}
 };
 
-/// The files' part of the queries alone.
+/// Returns only the queries' part of the files.
 ProductFiles files_of_queries(ProductFiles files) {
   if (files.first.empty()) return files;
   require(files.first.size() == 3, "cross attention: want the files' parts queries, keys, values");
@@ -114,8 +114,8 @@ Tensor CrossAttention::backward(const Tensor& dy, ActivationTape& tape, const St
   return first_.backward(dq, tape, stream);
 }
 
-/// The source is not on the tape: the encoder's output holds it until backward is done, as layers that
-/// are computed again read it.
+/// The source is not on the tape: the encoder's output keeps it until backward ends, since
+/// recomputed layers read it.
 void CrossAttention::source_backward(const Tensor& dkeys_values, const Pass& of_source,
                                      const Stream& stream) {
   const Tensor& source = checked_source();
@@ -171,7 +171,7 @@ TokenFlops CrossAttention::flops(std::int64_t time) const {
                     .attended = share * source.forward};
 }
 
-/// Keys and values of a source are more than all else that its text keeps, and cost one product.
+/// A source's keys and values are the largest part of a text's state, and cost one product.
 KeptNumbers CrossAttention::kept() const {
   const double always = 2 * inner(), all = always + source_share() * key_numbers();
   return {all, all, all, always};

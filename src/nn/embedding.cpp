@@ -27,7 +27,7 @@ Tensor Embedding::forward(const Tensor& tokens, const Pass& pass, const Stream& 
     scale(y, stream);
     return y;
   }
-  const bool apart = adds_positions_apart(pass);  // a look-up of its own, by documents
+  const bool apart = adds_positions_apart(pass);  // a separate look-up, by document
   kernels::embedding_forward(
       y, tokens, tokens_->acquire(pass.dtype, stream),
       positions_ && !apart ? positions_->acquire(pass.dtype, stream) : Weight{}, first_position_,

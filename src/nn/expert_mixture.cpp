@@ -27,7 +27,7 @@ Tensor RouterCopy::logits(const Tensor& x, const Stream& stream) const {
 
 namespace {
 
-/// The name with the expert's number in place of {}.
+/// Replaces {} in the name with the expert's index.
 std::string numbered(std::string name, std::int64_t expert) {
   const std::size_t at = name.find("{}");
   return at == std::string::npos ? name : name.replace(at, 2, concat(expert));
@@ -41,8 +41,7 @@ std::vector<FileTensor> numbered(std::vector<FileTensor> tensors, std::int64_t e
   return tensors;
 }
 
-/// The pass of a router, whose products stay as they are: what they choose is not to depend on
-/// rounding.
+/// Returns the pass without rounding of products, so that rounding does not change the routing.
 Pass as_stored(Pass pass) {
   pass.products = nullptr;
   return pass;
@@ -52,7 +51,7 @@ struct FilesOfProduct {
   const std::vector<FileTensor>&weight, &bias;
 };
 
-/// The weights of a routing's pairs, as of its rows: (R).
+/// Returns the weights of a routing's pairs in the order of its rows: (R).
 Tensor weights_of_rows(const kernels::Routing& routing, const Stream& stream) {
   const Shape pairs{routing.pairs.size(0), 1};
   Tensor weights = Tensor::empty(pairs, DType::kF32, MemoryKind::kWorkspace, stream);
@@ -69,7 +68,7 @@ RowsByGroup rows_of(const kernels::Routing& routing) {
   return {routing.offsets, {routing.pairs, routing.experts.size(1)}};
 }
 
-/// One product of each expert.
+/// Makes one product for each expert.
 GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert, const char* name,
                        const FilesOfProduct& files, const Shape& shape, const Stream& stream) {
   std::vector<Linear> linears;
@@ -82,13 +81,13 @@ GroupedLinear products(const RoutedExperts::Spec& spec, const ModuleName& expert
   return GroupedLinear(std::move(linears));
 }
 
-/// A module's name below a branch's, or beside it.
+/// Returns the name of a module below the branch, or of its sibling.
 std::string below(const std::string& branch, const std::string& module) {
   if (!module.starts_with("../")) return branch + "." + module;
   return branch.substr(0, branch.rfind('.') + 1) + module.substr(3);
 }
 
-/// The tensors of a product of one expert in a folder, by the modules that its rows are of.
+/// Returns the tensors of an expert's product in a folder, one for each of its modules.
 std::vector<FileTensor> tensors_of(const std::string& branch,
                                    const std::vector<std::string>& modules, const Shape& shape,
                                    std::int64_t experts) {
@@ -103,7 +102,7 @@ std::vector<FileTensor> tensors_of(const std::string& branch,
   return tensors;
 }
 
-/// A matrix of all experts, whose rows are gates and ups in turn where there are both.
+/// Describes a matrix of all experts; with `in_turn`, gate and up rows alternate.
 FileTensor plain_matrix(const std::string& name, const Shape& shape, bool in_turn,
                         std::int64_t experts) {
   FileTensor tensor{
@@ -146,7 +145,7 @@ RoutedExperts::Names names_of(const ModuleName& branch, const ExpertMixture::Spe
                              of.routing.experts)};
 }
 
-/// The shared expert as one of one.
+/// Describes the shared expert as a mixture of one expert.
 RoutedExperts::Spec gated_spec(const ExpertMixture::Spec& spec) {
   return {.width = spec.experts.width,
           .inner_width = spec.shared_width,
@@ -164,7 +163,7 @@ RoutedExperts::Names gated_names(const ModuleName& branch, const ExpertMixture::
           .last = tensors_of(branch.in_files, {files.shared_last}, {width, inner}, 1)};
 }
 
-/// A module's name without the way to beside the branch.
+/// Returns a module's name without a leading "../".
 std::string own_name(const std::string& module) {
   return module.starts_with("../") ? module.substr(3) : module;
 }
@@ -179,7 +178,7 @@ GatedFeedForward::Spec shared_spec(const ExpertMixture::Spec& spec) {
           .files = files};
 }
 
-/// Where the shared expert's module stands in files: below the branch, or beside it.
+/// Returns the shared expert's name in files: below the branch, or as its sibling.
 ModuleName shared_name(const ModuleName& branch, const ExpertMixture::Spec& spec) {
   const bool is_beside = spec.files.shared_last.starts_with("../");
   return {branch.here + ".shared",
@@ -253,7 +252,7 @@ Tensor RoutedExperts::rebuild(const Tensor& source, const Pass&, const Stream& s
   return active;
 }
 
-/// Over `wide`.
+/// Writes the result over `wide`.
 void RoutedExperts::gate_backward(const Tensor& wide, const Tensor& dactive,
                                   const Stream& stream) const {
   if (spec_.clamped) {
@@ -263,8 +262,8 @@ void RoutedExperts::gate_backward(const Tensor& wide, const Tensor& dactive,
   }
 }
 
-/// What a weight's gradient gets of the expert's last bias: ⟨dy, bias⟩ of each row; undefined where there
-/// is none.
+/// Returns ⟨dy, bias⟩ of each row, the share of the last bias in the gradient of the expert
+/// weights; undefined without biases.
 Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& offsets,
                                          const Stream& stream) {
   if (!spec_.biases) return {};
@@ -277,8 +276,8 @@ Tensor RoutedExperts::gradient_of_biases(const Tensor& dy_rows, const Tensor& of
   return sums;
 }
 
-/// A token's weight w of an expert and what the expert gives, W·h + b, have the gradients ⟨dy, W·h + b⟩ =
-/// ⟨Wᵀ·dy, h⟩ + ⟨dy, b⟩ and w·dy, so that what the expert gave need not be kept.
+/// A token's expert weight w and the expert's result, W·h + b, have the gradients ⟨dy, W·h + b⟩ =
+/// ⟨Wᵀ·dy, h⟩ + ⟨dy, b⟩ and w·dy, so the result need not be saved.
 Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
   const Pass& pass = tape.pass();
   const Tensor active = tape.take(stream), wide = tape.take(stream), logits = tape.take(stream),
@@ -302,7 +301,7 @@ Tensor RoutedExperts::backward(const Tensor& dy, ActivationTape& tape, const Str
       Tensor::empty(dy.as_rows().shape(), dy.dtype(), MemoryKind::kActivations, stream);
   kernels::combine_rows(dx, first_.backward_input(wide, groups, pass, stream), Tensor{}, Tensor{},
                         routing, stream);
-  if (first_.learns()) {  // the weights, which may change now, are not read any more
+  if (first_.learns()) {  // last read of the weights, which may change now
     kernels::gather_tokens(rows, x, routing, stream);
     first_.contribute(wide, rows, Tensor{}, groups, pass, stream);
   }

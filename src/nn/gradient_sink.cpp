@@ -52,7 +52,7 @@ void RoundedGradients::allocate(const std::vector<Parameter*>& parameters, const
   for (const Parameter* parameter : parameters) {
     const MemoryLabel label(parameter->name());
     Gradient& gradient = gradients_[parameter];
-    gradient.wide = {};  // of a step that was given up
+    gradient.wide = {};  // from an aborted step
     if (gradient.kept) continue;
     const DType dtype = parameter->role() == Role::kVector ? DType::kF32 : DType::kBF16;
     gradient.kept = Tensor::empty(parameter->shape(), dtype, MemoryKind::kGradients, stream);

@@ -12,7 +12,7 @@ namespace {
 
 using kernels::GradientMode, kernels::GroupedRows;
 
-/// Values of weights, held until this is destroyed.
+/// Values of weights, acquired until destruction.
 struct HeldWeights {
   std::vector<Weight> weights;
   std::vector<Tensor> tensors;
@@ -20,21 +20,21 @@ struct HeldWeights {
     const Tensor as = weight.tensor();
     hold(std::move(weight), as);
   }
-  /// `as` is what is read of it.
+  /// `as`: the form in which it is read.
   void hold(Weight weight, Tensor as) {
     tensors.push_back(std::move(as));
     weights.push_back(std::move(weight));
   }
 };
 
-/// The adapters of several linear maps, each for the rows of its own group. Of any consecutive maps that
-/// have adapters all work is done together. They have one rank and one dropout, and no magnitudes.
+/// Adapters of several linear maps, each for the rows of its group. Consecutive maps with adapters
+/// are computed together. All have one rank and one dropout, and no magnitudes.
 class GroupedAdapters {
  public:
   GroupedAdapters(std::vector<Linear>& linears, const RowsByGroup& groups, const Pass& pass,
                   const Stream& stream)
       : linears_(linears), groups_(groups), pass_(pass), stream_(stream) {}
-  /// y (R, O) += what they add for x (R, I).
+  /// Adds the adapters' results for x (R, I) to y (R, O).
   void add_to(const Tensor& y, const Tensor& x) const {
     for_runs([&](const Run& run) {
       const Tensor u = reduced(run, adapter(run.first).dropped(x, pass_, stream_, groups_.rows));
@@ -42,7 +42,7 @@ class GroupedAdapters {
                                GradientMode::kAccumulate, stream_);
     });
   }
-  /// dx (R, I) += what comes through them of dy (R, O).
+  /// Adds the adapters' input gradient for dy (R, O) to dx (R, I).
   void add_input_gradient(const Tensor& dx, const Tensor& dy) const {
     for_runs([&](const Run& run) {
       const Tensor du = gradient_of_reduced(run, dy);
@@ -112,7 +112,7 @@ class GroupedAdapters {
       all.push_back(adapter(i).wide_b(dtype, stream_));
     return all;
   }
-  /// x·Aᵀ, (R, parts·r).
+  /// Returns x·Aᵀ, (R, parts·r).
   Tensor reduced(const Run& run, const Tensor& x) const {
     HeldWeights a;
     for (std::size_t i = run.first; i < run.first + run.count; ++i)
@@ -138,7 +138,7 @@ class GroupedAdapters {
 
 }  // namespace
 
-/// All groups: consecutive ones for which together(i) holds are one run, each other is its own.
+/// Splits all groups into runs: consecutive groups with together(i), or single groups.
 template <class Together>
 std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) const {
   std::vector<Run> all;
@@ -152,8 +152,8 @@ std::vector<GroupedLinear::Run> GroupedLinear::runs(const Together& together) co
   return all;
 }
 
-/// visit(run, weights) for all runs; the weights are held meanwhile. Rounded ones come one at a time,
-/// as each takes memory.
+/// Calls visit(run, weights) for all runs while the weights are acquired. Rounded weights come one
+/// at a time, since each takes memory.
 template <class Visit>
 void GroupedLinear::for_weights(DType dtype, const Pass& pass, const Stream& stream,
                                 const Visit& visit) {
@@ -173,7 +173,7 @@ void GroupedLinear::for_weights(DType dtype, const Pass& pass, const Stream& str
   }
 }
 
-/// Rows of all groups are scaled alike.
+/// Rounds the rows of all groups with one scale.
 Tensor GroupedLinear::operand(const Tensor& rows, Operand which, const Pass& pass,
                               const Stream& stream) const {
   return product_operand(rows, which, linears_.front().weight(), pass, stream);
@@ -204,7 +204,7 @@ Tensor GroupedLinear::forward(const Tensor& x, const RowsByGroup& groups, Wanted
   return y;
 }
 
-/// Only the maps of groups with rows, one at a time.
+/// Acquires only the maps of groups with rows, one at a time.
 void GroupedLinear::forward_with_rows(const Tensor& y, const Tensor& x, const Tensor& offsets,
                                       const Stream& stream) {
   const Tensor here = wait_for_host(offsets, stream);

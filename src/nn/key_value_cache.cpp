@@ -13,7 +13,7 @@ KeyValueCache::KeyValueCache(TextRoom room, std::int64_t width, DType dtype, con
 void KeyValueCache::grow(std::int64_t tokens, const Stream& stream) {
   for (Tensor* tensor : {&keys, &values}) {
     const std::int64_t texts = tensor->size(0), before = tensor->size(1);
-    if (before >= tokens) continue;  // it grew before another one ran out of memory
+    if (before >= tokens) continue;  // already grown before another state ran out of memory
     const Tensor larger = Tensor::empty({texts, tokens, tensor->size(2)}, tensor->dtype(),
                                         MemoryKind::kActivations, stream);
     const auto part = [&](const Tensor& all, std::int64_t text) {
@@ -25,14 +25,14 @@ void KeyValueCache::grow(std::int64_t tokens, const Stream& stream) {
   }
 }
 
-/// Keys and values have places of their own.
+/// Keeps only the convolution's rows; keys and values stay in place.
 void KeyValueCache::keep(std::int64_t text, const Stream& stream) {
   if (!rows) return;
   if (!kept_rows) kept_rows = Tensor::empty_like(rows, MemoryKind::kActivations, stream);
   copy(kept_rows.rows(text, text + 1), rows.rows(text, text + 1), stream);
 }
 
-/// The rows that change go through memory of their own, as one may be another's parent.
+/// Copies the changed rows through a buffer, since one may be another's parent.
 void KeyValueCache::branch(std::span<const std::int64_t> parents, std::int64_t tokens,
                            const Stream& stream) {
   if (rows) return BranchState::branch(parents, tokens, stream);

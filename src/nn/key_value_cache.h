@@ -5,10 +5,10 @@
 
 namespace hybrid_trainer {
 
-/// What attention keeps of texts: keys and values of all positions so far, (texts, max T, heads of
-/// keys·head_size) each, and the rows that a convolution before it reads again.
+/// Decode state of attention: keys and values of all positions so far, (texts, max T, heads of
+/// keys·head_size) each, and the rows that a preceding convolution reads again.
 struct KeyValueCache final : BranchState {
-  /// Room for keys and values of `width` numbers each, which are not set.
+  /// Allocates uninitialized keys and values of `width` numbers each.
   KeyValueCache(TextRoom room, std::int64_t width, DType dtype, const Stream& stream);
   Tensor keys, values;
   Tensor rows{}, kept_rows{};  // undefined: no convolution, nothing kept
@@ -22,18 +22,18 @@ struct KeyValueCache final : BranchState {
   }
   void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
               const Stream& stream) override;
-  /// Keeps the keys and values of tokens, and lets their queries attend to all of their texts. Tokens
-  /// that follow others have each the bits of its coming alone. y: (B, T, heads of queries·head_size);
-  /// qkv: queries, keys and values, (B, T, …); `pass`: with the positions of tokens that follow others.
+  /// Appends the tokens' keys and values and lets their queries attend to their whole texts. Tokens
+  /// that continue texts get the same bits as one at a time. y: (B, T, heads of queries·head_size);
+  /// qkv: queries, keys and values, (B, T, …); `pass`: has the positions of continuing tokens.
   void attend(const Tensor& y, const Tensor& qkv, const DecodeTexts& texts, const Pass& pass,
               const kernels::AttentionSpec& heads, const Stream& stream) const;
 };
 
-/// What a mixer with a recurrence keeps of texts, whatever their length: the rows that its
-/// convolution reads again, and the state of its scan.
+/// Decode state of a recurrent mixer, of constant size: the rows that its convolution reads again,
+/// and the state of its scan.
 class RecurrentState final : public BranchState {
  public:
-  /// Shapes of all texts: (texts, …).
+  /// Shapes for all texts: (texts, …).
   RecurrentState(const Shape& convolution, const Shape& scan, DType dtype, const Stream& stream);
   void grow(std::int64_t, const Stream&) override {}
   bool can_rewind() const override { return false; }
@@ -41,7 +41,7 @@ class RecurrentState final : public BranchState {
   bool can_record() const override { return true; }
   void keep(std::int64_t text, const Stream& stream) override;
   void go_back(std::int64_t text, const Stream& stream) override;
-  /// Of one text, (1, …).
+  /// State of one text, (1, …).
   Tensor convolution(std::int64_t text) const { return convolution_.rows(text, text + 1); }
   Tensor scan(std::int64_t text) const { return scan_.rows(text, text + 1); }
   const Tensor& convolutions() const { return convolution_; }
@@ -49,11 +49,11 @@ class RecurrentState final : public BranchState {
 
  private:
   Tensor convolution_, scan_;
-  Tensor kept_convolution_, kept_scan_;  // as they were; undefined until something is kept
+  Tensor kept_convolution_, kept_scan_;  // the kept copy; undefined until keep
 };
 
-/// Calls step(first, end, texts) for tokens one after the other, rows [first, end) of all: one of
-/// each text, or one text's in order, so that each has the bits of its coming alone.
+/// Calls step(first, end, texts) for tokens one after another, on rows [first, end): one token of
+/// each text, or one text's tokens in order, so that each gets the same bits as alone.
 template <class Step>
 void for_each_token(const DecodeTexts& texts, std::int64_t batch, std::int64_t time,
                     const Step& step) {

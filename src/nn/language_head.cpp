@@ -20,10 +20,10 @@ std::int64_t chunk_rows(std::int64_t rows, std::int64_t row_bytes, const Stream&
 
 }  // namespace
 
-/// Logits of some rows of x at a time, and where the tape keeps, their gradients.
+/// Logits of a chunk of x's rows and, if the tape keeps, their gradients.
 class LanguageHead::Chunks {
  public:
-  /// `smoothing`: of the targets, see kernels::SmoothedTargets.
+  /// `smoothing`: see kernels::SmoothedTargets.
   Chunks(LanguageHead& head, const Tensor& x, const Tensor& targets, float smoothing,
          ActivationTape& tape, const Stream& stream)
       : head_(head),
@@ -39,11 +39,11 @@ class LanguageHead::Chunks {
         capped_(head.cap_ > 0 && keeps_ ? Tensor::empty_like(logits_, MemoryKind::kLogits, stream)
                                         : Tensor{}),
         dx_(keeps_ ? Tensor::empty_like(x, MemoryKind::kActivations, stream) : Tensor{}),
-        dtable_(head.table_, stream, keeps_, x.dtype()) {  // complete when nobody reads it
+        dtable_(head.table_, stream, keeps_, x.dtype()) {  // complete after its last read
     if (trains_) table_.emplace(head.table_.acquire(x.dtype(), stream));
   }
 
-  /// Calls visit(begin, end) for all rows in turn.
+  /// Calls visit(begin, end) for all chunks in order.
   template <class Visit>
   void each(const Visit& visit) const {
     for (std::int64_t begin = 0; begin < x_.size(0); begin += step_)
@@ -61,8 +61,8 @@ class LanguageHead::Chunks {
     }
     if (head_.cap_ > 0) kernels::cap_forward(part, part, head_.cap_, stream_);
   }
-  /// Writes the losses of the rows whose logits were computed last; where `scale` is not 0 these become
-  /// their gradients.
+  /// Writes the losses of the rows whose logits were computed last; if `scale` is not 0, replaces
+  /// the logits with their gradients.
   void compute_losses(const Tensor& losses, std::int64_t begin, std::int64_t end, float scale) {
     const Tensor part = logits_.rows(0, end - begin);
     if (capped_ && scale != 0) copy(capped_.rows(0, end - begin), part, stream_);
@@ -72,7 +72,7 @@ class LanguageHead::Chunks {
   void weigh(const Tensor& weights, std::int64_t begin, std::int64_t end) {
     kernels::scale_rows(logits_.rows(0, end - begin), weights.rows(begin, end), stream_);
   }
-  /// Of the gradients of the rows' logits.
+  /// Runs backward from the gradients of the rows' logits.
   void backward(std::int64_t begin, std::int64_t end) {
     const Tensor part = logits_.rows(0, end - begin);
     if (capped_)
@@ -83,7 +83,7 @@ class LanguageHead::Chunks {
                                       dtable_.next_mode(), stream_);
     }
   }
-  /// The gradient of x, which the tape then has.
+  /// Saves the gradient of x on the tape.
   void save(ActivationTape& tape) const {
     if (!keeps_) return;
     if (head_.bias_ != nullptr) leave_bias();
@@ -92,7 +92,7 @@ class LanguageHead::Chunks {
   }
 
  private:
-  /// The bias is a weight of the model, as checkpoints keep it, whose gradient is 0.
+  /// Contributes a zero gradient to the bias, which is a weight in checkpoints.
   void leave_bias() const {
     GradientContribution dbias(*head_.bias_, stream_);
     if (dbias.wanted() && dbias.next_mode() == kernels::GradientMode::kOverwrite)
@@ -108,7 +108,7 @@ class LanguageHead::Chunks {
   const std::int64_t step_;
   const Tensor logits_, capped_, dx_;
   GradientContribution dtable_;
-  std::optional<Weight> table_;  // while anything reads its values
+  std::optional<Weight> table_;  // acquired while its values are read
 };
 
 Tensor LanguageHead::loss(const Tensor& x, const Tensor& targets, double divisor,

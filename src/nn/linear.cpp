@@ -21,7 +21,7 @@ kernels::DiagonalBlocks blocks_of(const std::vector<AdapterPart>& parts, std::in
   return blocks;
 }
 
-/// All leading dimensions as rows: (N, last).
+/// Returns the shape with another last dimension.
 Shape with_last(const Shape& shape, std::int64_t last) {
   Shape other;
   for (int i = 0; i + 1 < shape.rank(); ++i) other.append(shape[i]);
@@ -29,7 +29,7 @@ Shape with_last(const Shape& shape, std::int64_t last) {
   return other;
 }
 
-/// Calls visit(rows of the outputs, rows of the bias), both tensors, for each range that has one.
+/// Calls visit(rows of the outputs, rows of the bias), both tensors, for each range with a bias.
 template <class Visit>
 void for_bias_ranges(const BiasRows& bias, const Tensor& of_outputs, const Tensor& of_bias,
                      const Visit& visit) {
@@ -69,7 +69,6 @@ Tensor LowRankAdapter::dropped(const Tensor& x, const Pass& pass, const Stream& 
   return y;
 }
 
-/// scale·B as the (outputs, parts·r) that the parts' products side by side are multiplied with.
 Tensor LowRankAdapter::wide_b(DType dtype, const Stream& stream) const {
   Tensor wide = Tensor::empty({outputs_, blocks_.columns()}, dtype, MemoryKind::kWorkspace, stream);
   kernels::spread_blocks(wide, b_.acquire_master(stream), blocks_, static_cast<float>(spec_.scale),
@@ -77,7 +76,7 @@ Tensor LowRankAdapter::wide_b(DType dtype, const Stream& stream) const {
   return wide;
 }
 
-/// x·Aᵀ, (N, parts·r).
+/// Returns x·Aᵀ, (N, parts·r).
 Tensor LowRankAdapter::reduced(const Tensor& x, const Stream& stream) const {
   Tensor u =
       Tensor::empty({x.size(0), blocks_.columns()}, x.dtype(), MemoryKind::kWorkspace, stream);
@@ -257,8 +256,8 @@ Tensor Linear::product(const Tensor& x, const Tensor& residual, const Pass& pass
   return y;
 }
 
-/// y = x·wᵀ + bias + residual, or, decomposed, the product alone. A residual is added to the result
-/// after that is rounded, as it has more bits.
+/// Computes y = x·wᵀ + bias + residual or, if decomposed, only the product. The residual is added
+/// after rounding, since it has more bits.
 void Linear::multiply(const Tensor& y, const Tensor& x, const Tensor& residual, const Pass& pass,
                       const Stream& stream) {
   const Weight bias = decomposes() ? Weight{} : acquire_bias(stream);
@@ -293,7 +292,7 @@ void Linear::backward_parameters(const Tensor& dy, ActivationTape& tape, const S
   const LinearGradients gradients(*this, dy.as_rows(), x.as_rows(), tape.pass(), stream);
 }
 
-/// The gradient of what the magnitudes multiply, which is computed again for theirs.
+/// Returns the gradient before the magnitudes; recomputes what they multiply for theirs.
 Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                                  const Stream& stream) {
   const LowRankAdapter::RowFactors rows = adapter_->row_factors(weight_, stream);

@@ -16,7 +16,7 @@ Tensor make_master(const std::string& name, const Shape& shape, const Stream& st
   return Tensor::zeros(shape, DType::kF32, MemoryKind::kParameters, stream);
 }
 
-/// Lets `write(values, count)` fill the parameter in place, or in host memory that is copied.
+/// Calls `write(values, count)` to fill the parameter in place, or in host memory to copy.
 template <class Write>
 void fill_from_host(const Parameter& parameter, const Stream& stream, const Write& write) {
   const Tensor value = parameter.home_master();
@@ -28,7 +28,7 @@ void fill_from_host(const Parameter& parameter, const Stream& stream, const Writ
   wait_for_copy(value, made, stream);
 }
 
-/// Each value from draw(key, its index).
+/// Sets each value to draw(key, its index).
 template <class Draw>
 void fill_by_draws(const Parameter& parameter, std::uint64_t seed, const Stream& stream,
                    const Draw& draw) {

@@ -12,15 +12,16 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Llama 3.1's rule for one frequency.
+/// Scales one frequency by Llama 3.1's rule.
 double llama3_frequency(double frequency, const RotaryScaling& scaling, double original) {
-  const double turns = original * frequency / (2 * std::numbers::pi);  // in the original context
+  // Within the original context
+  const double turns = original * frequency / (2 * std::numbers::pi);
   const double kept = std::clamp(
       (turns - scaling.low_frequency) / (scaling.high_frequency - scaling.low_frequency), 0.0, 1.0);
   return (1 - kept) * frequency / scaling.factor + kept * frequency;
 }
 
-/// Pairs of channels between which YaRN goes over from kept frequencies to divided ones.
+/// Channel pairs between which YaRN blends original and divided frequencies.
 struct YarnRange {
   YarnRange(const RotaryScaling& scaling, double original, double theta, double head_size) {
     const auto pair_of = [&](double turns) {
@@ -35,14 +36,14 @@ struct YarnRange {
   double low, high;
 };
 
-/// A simulated pass, such as before a recording, finds the real table and leaves it.
+/// Whether the table has enough rows. Simulated passes, as before a recording, keep the real one.
 bool holds(const Tensor& table, std::int64_t rows, const Stream& stream) {
   if (!table || table.size(0) < rows) return false;
   const Device device = stream.device();
   return table.device() == device || table.device() == Device{device.type, device.index};
 }
 
-/// Lengths of documents that lie one behind the other in sequences, positions (B, T).
+/// Returns the lengths of consecutive documents in sequences with positions (B, T).
 std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stream) {
   const Tensor there = wait_for_host(positions, stream);
   const auto* const place = there.data<std::int32_t>();
@@ -70,7 +71,7 @@ RelativeBuckets checked(const RelativeBuckets& buckets, const std::string& name)
   return buckets;
 }
 
-/// A simulated pass finds the real places and leaves them.
+/// Whether there are enough places. A simulated pass sees and keeps the real ones.
 bool hold(const Tensor& places, std::int64_t elements, const Stream& stream) {
   if (!places || places.elements() != elements) return false;
   const Device device = stream.device();
@@ -111,7 +112,7 @@ std::vector<float> RotaryTable::frequencies(std::int64_t length) const {
   return frequencies;
 }
 
-/// What cosines and sines are multiplied by.
+/// Factor of cosines and sines.
 double RotaryTable::amplitude() const {
   if (scaling_.type != "yarn") return 1;
   if (scaling_.attention_factor > 0) return scaling_.attention_factor;
@@ -153,7 +154,7 @@ RotaryTable::Angles RotaryTable::by_step(std::int64_t positions, const Stream& s
   return {step_table_};
 }
 
-/// Row t of a sequence of length_at(t) positions, of at least `rows`.
+/// Makes at least `rows` rows: row t as in a sequence of length_at(t) positions.
 void RotaryTable::make(Tensor& table, std::int64_t rows, const LengthAt& length_at,
                        const Stream& stream) const {
   const MemoryLabel label("rotary table");
@@ -195,7 +196,7 @@ void RotaryTable::read_documents(const Tensor& positions, const Stream& stream) 
   documents_ = std::move(lengths);
 }
 
-/// Each document's rows as those of a sequence of its length.
+/// Writes the rows of each document as in a sequence of its length.
 void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   std::int64_t tokens = 0;
@@ -211,7 +212,7 @@ void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, cons
   wait_for_copy(document_table_.rows(0, tokens), values, stream);
 }
 
-/// In f32, as T5 is trained: at some distances double precision gives a neighbouring bucket.
+/// Computes in f32, like T5: double precision gives a neighboring bucket at some distances.
 std::int64_t RelativeBuckets::of(std::int64_t distance) const {
   const std::int64_t shared = two_way ? count / 2 : count, exact = shared / 2;
   require(exact > 0 && most > exact, "relative buckets: want 4 or more, and more distances");
@@ -263,7 +264,7 @@ const Tensor& RelativeBias::places(std::int64_t time, const Stream& stream) {
   return places_;
 }
 
-/// The table's numbers are rows of one column, in which tokens of an embedding are looked up.
+/// Looks the numbers up as in an embedding, the table being rows of one column.
 Tensor RelativeBias::values(std::int64_t time, const Stream& stream) {
   const Tensor& read = places(time, stream);
   Tensor bias =

@@ -34,8 +34,8 @@ Tensor ResidualBlock::added(const Part& part, const Tensor& x, const Tensor& y, 
   return sum;
 }
 
-/// Calls branch(its input, residual). With nothing between, the branch's last product adds the residual
-/// itself; else a last norm, dropout and a factor come first.
+/// Calls branch(its input, residual). The branch's last product adds the residual itself, unless a
+/// last norm, dropout or a factor comes first.
 template <class Branch>
 Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape& tape,
                               const Stream& stream, const Branch& branch) {
@@ -51,7 +51,7 @@ Tensor ResidualBlock::forward(const Part& part, const Tensor& x, ActivationTape&
   if (is_plain) return branch(normal, x);
   Tensor y = branch(normal, Tensor{});
   if (part.last_norm) y = part.last_norm->forward(y, tape, stream);
-  // Apart from what the norm made, which the tape may think it can rebuild.
+  // The sum needs new memory if the tape may rebuild the norm's result.
   return added(part, x, y, part.last_norm && tape.keeps(), pass, stream);
 }
 
@@ -64,7 +64,7 @@ Tensor ResidualBlock::before_sum(const Part& part, const Tensor& dsum, const Pas
   return dy;
 }
 
-/// The gradient of the part's input: dx, that of the residual stream, with what comes through the part.
+/// Returns the gradient of the part's input: the residual stream's dx plus the part's own.
 Tensor ResidualBlock::backward(const Part& part, const Tensor& dx, ActivationTape& tape,
                                const Stream& stream) {
   const MemoryLabel label(part.name);
@@ -132,8 +132,8 @@ TokenFlops ResidualBlock::flops(std::int64_t time) const {
   return sum;
 }
 
-/// Each norm keeps its input and, unless that is rebuilt, its output for the branch behind it, also
-/// where that is the next part's or the next block's; what a last norm makes, nobody reads.
+/// Each norm saves its input and, unless rebuilt, its output for the next branch, which may be in
+/// the next block. The result of a last norm is not saved.
 BlockKept ResidualBlock::kept() const {
   const auto width = static_cast<double>(residual_.width);
   BlockKept sum{};
@@ -159,7 +159,7 @@ void ResidualBlock::visit_parameters(const ParameterVisitor& visit) {
 Recomputation::Recomputation(std::span<const BlockKept> blocks, double share) {
   double all = 0;
   for (const BlockKept& kept : blocks) all += kept.front() - kept.back();
-  constexpr double kRoundingErrors = 1e-9;  // of the sums here
+  constexpr double kRoundingErrors = 1e-9;  // tolerance for sums
   double wanted = share * all - kRoundingErrors * all;
   counts_.front() = blocks.size();
   for (std::size_t level = 1; level < kLevels; ++level) {
@@ -191,7 +191,7 @@ BlockStack::BlockStack(const Spec& spec, const Stream& stream)
   final_norm_ = make_norm(*spec.final_norm, spec.residual.width, spec.residual.norm, stream);
 }
 
-/// The same call on the gradient drops the same elements.
+/// Drops the same elements when called on the gradient.
 void BlockStack::drop(const Tensor& x, const Pass& pass, const Stream& stream) const {
   if (input_dropout_ != 0 && pass.training)
     apply_dropout(x, input_dropout_, pass, input_site_, stream);

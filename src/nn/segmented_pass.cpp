@@ -59,7 +59,7 @@ Tensor in_dtype(const Tensor& rows, DType dtype, const Stream& stream) {
   return cast;
 }
 
-/// The rows of `part` become rows from `first` on of `whole`, which has `all`.
+/// Copies `part` to the rows from `first` on of `whole`, which has `all` rows.
 void put(Tensor& whole, const Tensor& part, std::int64_t first, std::int64_t all,
          const Stream& stream) {
   if (!part) return;
@@ -74,8 +74,8 @@ Tensor some(const Tensor& whole, std::int64_t first, std::int64_t count) {
   return whole ? whole.rows(first, first + count) : Tensor{};
 }
 
-/// Tokens [begin, end) of each sequence of a batch, whose loss is divided as the whole's. Shares
-/// memory where there is one sequence.
+/// Returns tokens [begin, end) of each sequence of a batch, with the whole batch's loss divisor. A
+/// view if there is one sequence.
 Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const Stream& stream) {
   const std::int64_t sequences = batch.size(), time = batch.tokens_per_example();
   std::vector<NamedTensor> parts;
@@ -94,7 +94,7 @@ Batch segment_of(const Batch& batch, std::int64_t begin, std::int64_t end, const
   return segment;
 }
 
-/// Undefined if the batch has none.
+/// Returns the named tensor; undefined if the batch has none.
 Tensor tensor_of(const Batch& batch, const char* name) {
   const Tensor* const tensor = batch.find(name);
   return tensor == nullptr ? Tensor{} : *tensor;
@@ -179,7 +179,7 @@ Tensor SegmentedPass::forward(const Batch& batch, float gradient_scale, Activati
   const Pass whole = tape.pass();
   const std::int64_t count = segments(batch, whole);
   const bool waits = tape.keeps() && whole.loss_may_wait;
-  loss_ = of_rows_ = {};  // of a pass that ran out of memory
+  loss_ = of_rows_ = {};  // from a pass that ran out of memory
   carry_.end();
   gradient_scale_ = gradient_scale;
   const Tensor of_rows = losses_of(batch, stream);

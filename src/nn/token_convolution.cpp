@@ -64,7 +64,7 @@ Tensor TokenConvolution::decode(const Tensor& x, const DecodeTexts& texts, const
     const Tensor rows = states.rows(text, text + 1);
     if (!texts.each) fill_zero(rows, stream);
     Pass whole = pass;
-    whole.positions = {};  // all of them are of one document
+    whole.positions = {};  // they belong to one document
     Tensor y = forward(x, texts.each ? rows : Tensor{}, whole, stream);
     remember(rows, x, stream);
     return y;
@@ -82,7 +82,7 @@ void TokenConvolution::remember(const Tensor& state, const Tensor& x, const Stre
   const std::int64_t kept = spec_.taps - 1, time = x.size(1), fresh = std::min(kept, time);
   if (kept == 0) return;
   const Tensor rows = state.as_rows(), tokens = x.as_rows();
-  for (std::int64_t row = 0; row < kept - fresh; ++row)  // those before move up
+  for (std::int64_t row = 0; row < kept - fresh; ++row)  // shifts earlier rows
     copy(rows.rows(row, row + 1), rows.rows(row + fresh, row + fresh + 1), stream);
   kernels::copy_columns({rows.rows(kept - fresh, kept), 0},
                         {tokens.rows(time - fresh, time), spec_.first}, spec_.channels, stream);

@@ -10,7 +10,7 @@ namespace hybrid_trainer::graph {
 
 namespace {
 
-/// All dimensions but the last.
+/// Returns all dimensions but the last.
 Shape places_shape(const Shape& shape) {
   Shape places;
   for (int i = 0; i + 1 < shape.rank(); ++i) places.append(shape[i]);
@@ -19,7 +19,7 @@ Shape places_shape(const Shape& shape) {
 
 std::int64_t last_of(const Shape& shape) { return shape[shape.rank() - 1]; }
 
-/// The place of the largest of `count` numbers, the first of equals.
+/// Returns the index of the largest of `count` numbers, the first one if several are equal.
 std::int64_t largest(const float* numbers, std::int64_t count) {
   return std::max_element(numbers, numbers + count) - numbers;
 }
@@ -154,7 +154,7 @@ class DetectionLoss final : public Loss {
   Detection spec_;
 };
 
-/// An object is found where its logit is above 0. Box errors are the mean distance of a number.
+/// An object is found if its logit is above 0. A box error is the mean error of the box numbers.
 std::vector<Measure> DetectionLoss::measures(const std::string& name, const Tensor& x,
                                              std::span<const Tensor> targets,
                                              const Tensor& losses) const {

@@ -9,7 +9,7 @@ namespace {
 
 std::int64_t channels_of(const Shape& input) { return input[input.rank() - 1]; }
 
-/// Inputs that a module fits, by the number of their dimensions, the batch's among them.
+/// Numbers of dimensions, including the batch's, of the inputs that a module supports.
 struct Ranks {
   int least, most;
   const char* what;
@@ -17,7 +17,7 @@ struct Ranks {
 constexpr Ranks kPlaces{3, 5, "one to three dimensions of space and channels"},
     kTokens{3, 3, "tokens and channels"};
 
-/// Makes a module by make(name, input, stream). Throws ShapeMismatch of an input that it does not fit.
+/// Makes a module by make(name, input, stream). Throws ShapeMismatch for an unsupported input.
 template <class Make>
 ModuleMaker reading(const Ranks& ranks, Make make) {
   return [ranks, make = std::move(make)](const ModuleName& name, const Shape& input,
@@ -29,7 +29,7 @@ ModuleMaker reading(const Ranks& ranks, Make make) {
   };
 }
 
-/// A module without parameters over windows of places.
+/// Makes a module without parameters over spatial windows.
 template <class M, class... Arguments>
 ModuleMaker over_places(const Arguments&... arguments) {
   return reading(kPlaces, [=](const ModuleName&, const Shape&, const Stream&) {

@@ -41,13 +41,13 @@ Tensor ModuleSequence::forward(const Tensor& x, ActivationTape& tape, const Stre
   Tensor y = x;
   for (const auto& module : modules_) y = module->forward(y, tape, stream);
   if (!adds_input_) return y;
-  // Apart from what the last module made, which the tape may hold.
+  // Allocates the sum, since the tape may keep the last module's result.
   const Tensor sum = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   kernels::add(sum, x, y, stream);
   return sum;
 }
 
-/// Without `wants_gradient` the first module computes no gradient of x, and this returns nothing.
+/// Without `wants_gradient`, skips the gradient of x and returns an undefined tensor.
 Tensor ModuleSequence::backward(Tensor dy, bool wants_gradient, ActivationTape& tape,
                                 const Stream& stream) {
   for (std::size_t i = modules_.size(); i-- > 1;) dy = modules_[i]->backward(dy, tape, stream);
@@ -96,7 +96,7 @@ TokenFlops flops_of(Module& module, const Shape& output, bool wants_gradient) {
 
 namespace {
 
-/// All numbers of an example as a row.
+/// Reshapes each example to one row.
 Tensor example_rows(const Tensor& x) { return x.view({x.size(0), x.elements() / x.size(0)}); }
 
 }  // namespace

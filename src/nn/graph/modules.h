@@ -5,18 +5,18 @@
 
 namespace hybrid_trainer::graph {
 
-/// The shape with so many examples.
+/// Returns the shape with `count` examples.
 inline Shape with_examples(const Shape& example, std::int64_t count) {
   Shape shape{count};
   for (int i = 1; i < example.rank(); ++i) shape.append(example[i]);
   return shape;
 }
 
-/// Cuts videos (B, T, H, W, C) into fragments of `frames` frames, which its module sees as videos of their
-/// own. What that makes of them, (B·T/frames, …, D), becomes the tokens (B, N, D) of the video.
+/// Splits videos (B, T, H, W, C) into fragments of `frames` frames, which the module processes as
+/// separate videos. Its results (B·T/frames, …, D) become the tokens (B, N, D) of the video.
 class Fragments final : public Module {
  public:
-  /// `example`: what the module makes of all fragments of one video.
+  /// `example`: shape of the module's result for all fragments of one video.
   Fragments(std::int64_t frames, std::unique_ptr<Module> module, const Shape& example)
       : frames_(frames), module_(std::move(module)), example_(example) {}
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override;
@@ -41,7 +41,7 @@ class Fragments final : public Module {
   Shape example_;
 };
 
-/// Modules one after the other, "<name>.0", "<name>.1", … Where `adds_input`, y is their result plus x.
+/// Runs modules "<name>.0", "<name>.1", … in order; with `adds_input`, adds x to the result.
 class ModuleSequence final : public Module {
  public:
   ModuleSequence(const ModuleName& name, const std::vector<ModuleMaker>& makers, const Shape& input,
@@ -57,7 +57,7 @@ class ModuleSequence final : public Module {
   void visit_linears(const LinearVisitor& visit) override {
     for (const auto& module : modules_) module->visit_linears(visit);
   }
-  /// Of one example.
+  /// FLOPs per example.
   TokenFlops flops(bool wants_gradient);
   const Module& first() const { return *modules_.front(); }
 
@@ -65,17 +65,16 @@ class ModuleSequence final : public Module {
   Tensor backward(Tensor dy, bool wants_gradient, ActivationTape& tape, const Stream& stream);
   bool adds_input_;
   std::vector<std::unique_ptr<Module>> modules_;
-  std::vector<Shape> outputs_;  // of each, for one example
+  std::vector<Shape> outputs_;  // of each module, for one example
 };
 
-/// Whether x is i32, as that of a table; else it is activations.
+/// Whether x is i32, such as for a table; otherwise it is activations.
 bool reads_tokens(const Module& module);
 
-/// Of one example, from whose input the module makes `output`: two for each weight of a matrix and place,
-/// and as many for each gradient.
+/// FLOPs for one example with result `output`: two per matrix weight and position for each product.
 TokenFlops flops_of(Module& module, const Shape& output, bool wants_gradient);
 
-/// The same numbers of each example in another shape. Has no parameters.
+/// Reshapes each example. Has no parameters.
 class Reshape final : public Module {
  public:
   /// `example`: with a first dimension of 1.
@@ -94,7 +93,7 @@ class Reshape final : public Module {
   Shape example_;
 };
 
-/// One of the tokens (B, N, C), as (B, C).
+/// Selects one of the tokens (B, N, C), as (B, C).
 class OneToken final : public Module {
  public:
   explicit OneToken(std::int64_t index) : index_(index) {}
@@ -106,7 +105,7 @@ class OneToken final : public Module {
   std::int64_t index_;
 };
 
-/// (B, count + N, C) from (B, N, C): learnt tokens come first, "<name>.weight" (count, C).
+/// Prepends learned tokens, "<name>.weight" (count, C): (B, N, C) to (B, count + N, C).
 class ClassTokens final : public Module {
  public:
   ClassTokens(const ModuleName& name, std::int64_t count, std::int64_t width, const Stream& stream);
@@ -118,8 +117,7 @@ class ClassTokens final : public Module {
   Parameter tokens_;
 };
 
-/// (B, places, C) plus a row for each place, "<name>.weight" (places, C), which is learnt or a frozen one
-/// of sines and cosines.
+/// Adds a row of "<name>.weight" (places, C), learned or frozen sinusoids, to each position.
 class PositionTable final : public Module {
  public:
   enum class Rows { kLearnt, kSinusoids };
@@ -133,14 +131,13 @@ class PositionTable final : public Module {
   Parameter rows_;
 };
 
-/// (B, N, C) in the pass's dtype from tokens (B, N) i32, or (B, C) from (B): rows of "<name>.weight"
-/// (vocabulary, C).
+/// Looks up tokens (B, N) or (B) i32 in "<name>.weight" (vocabulary, C), in the pass's dtype.
 class TokenTable final : public Module {
  public:
   TokenTable(const ModuleName& name, std::int64_t vocabulary, std::int64_t width,
              const Stream& stream);
   Tensor forward(const Tensor& tokens, ActivationTape& tape, const Stream& stream) override;
-  /// Returns nothing: tokens have no gradient.
+  /// Returns an undefined tensor: tokens have no gradient.
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   void visit_parameters(const ParameterVisitor& visit) override { visit(table_); }
 

@@ -38,7 +38,7 @@ Shape output_shape(const ModuleMaker& make, const ModuleName& name, const Shape&
 
 namespace {
 
-/// One module.
+/// A part that consists of one module.
 class ModulePart final : public Part {
  public:
   explicit ModulePart(std::unique_ptr<Module> module) : module_(std::move(module)) {}
@@ -88,7 +88,7 @@ Node batch_tensor(const std::string& name, const Shape& example, DType dtype) {
   return {.name = name, .tensor = BatchTensor{name, of_one(example), dtype}};
 }
 
-/// Behind one another along one dimension.
+/// Concatenates tensors along one dimension.
 class Concatenation final : public Part {
  public:
   Concatenation(std::vector<std::int64_t> sizes, int dimension)
@@ -135,17 +135,17 @@ class Concatenation final : public Part {
     for (int i = 0; i < shape.rank(); ++i) other.append(i == dimension_ ? size : shape[i]);
     return other;
   }
-  /// A row for each place before the dimension.
+  /// Returns x as one row per position before the dimension.
   Tensor joined(const Tensor& x) const {
     std::int64_t rows = 1;
     for (int i = 0; i < dimension_; ++i) rows *= x.size(i);
     return x.view({rows, x.elements() / rows});
   }
-  std::vector<std::int64_t> sizes_;  // of the inputs along it
+  std::vector<std::int64_t> sizes_;  // sizes of the inputs along the dimension
   int dimension_;
 };
 
-/// Throws where two of the inputs differ in more than dimension `free`.
+/// Throws if two inputs differ in a dimension other than `free`.
 void want_alike(const ModuleName& name, std::span<const Shape> inputs, int free) {
   if (inputs.size() < 2)
     throw ShapeMismatch(concat(name.here, " joins one input, want two or more"));
@@ -170,7 +170,7 @@ class Sum final : public Part {
     for (const PartInput& input : inputs.subspan(2)) kernels::add(y, y, input.tensor, stream);
     return y;
   }
-  /// Copies of dy, and last dy itself.
+  /// Returns copies of dy, and dy itself as the last.
   std::vector<Tensor> backward(const Tensor& dy, PartInputs inputs, ActivationTape&,
                                const Stream& stream) override {
     std::vector<Tensor> gradients(inputs.size());

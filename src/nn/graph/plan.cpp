@@ -13,7 +13,7 @@ std::vector<double> PartShares::of_parts(double share) const {
   std::vector<double> wanted(groups_.size()), shares(parts_.size());
   for (const Sizes& part : parts_)
     wanted[part.group] += (part.group == 0 ? share : groups_[part.group]) * part.saved();
-  constexpr double kRoundingErrors = 1e-9;  // of the sums here
+  constexpr double kRoundingErrors = 1e-9;  // tolerance for sums
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const double saved = parts_[i].saved();
     double& left = wanted[parts_[i].group];
@@ -26,21 +26,21 @@ std::vector<double> PartShares::of_parts(double share) const {
 
 namespace {
 
-/// What a part reads, for one example.
+/// An input of a part, for one example.
 struct ProbeInput {
   Shape shape;
   DType dtype = DType::kF32;
   bool is_of_batch = false;
 };
 
-/// What a part makes of one example, and how many numbers it keeps for backward.
+/// A part's result for one example, and the amount of numbers that it saves for backward.
 struct Probed {
   Shape output;
   double kept = 0;
-  double least = 0;  // where it is computed again
+  double least = 0;  // if it is recomputed
 };
 
-/// Counts the numbers that it keeps, but for those of the batch, which are there anyway.
+/// Counts the saved numbers, except for tensors of the batch, which exist anyway.
 class CountingTape final : public PlainTape {
  public:
   CountingTape(const Pass& pass, const std::vector<Tensor>& batch)
@@ -57,7 +57,7 @@ class CountingTape final : public PlainTape {
   const std::vector<Tensor>& batch_;
 };
 
-/// Makes the part for a device that computes nothing, and goes forward through it.
+/// Makes the part on a simulated device and runs forward.
 Probed probe(const PartMaker& make, const ModuleName& name, const std::vector<ProbeInput>& inputs) {
   const Stream nowhere(make_device_pool({.simulated = true}));
   std::vector<Shape> shapes;
@@ -82,7 +82,7 @@ Probed probe(const PartMaker& make, const ModuleName& name, const std::vector<Pr
   return probed;
 }
 
-/// "video.*" is of "video" and of "video.cnn".
+/// Whether the pattern matches: "video.*" matches "video" and "video.cnn".
 bool matches(const std::string& name, const std::string& pattern) {
   return matches_pattern(name, pattern) || matches_pattern(name + ".", pattern);
 }
@@ -169,7 +169,7 @@ void Plan::add_loss(Entry entry, const Node& node) {
   shares_.add(0, 0, false);
 }
 
-/// A part that leads to no loss would never be trained.
+/// Rejects parts that lead to no loss, which would never be trained.
 void Plan::refuse_unread() const {
   bool has_loss = false;
   for (const Entry& entry : entries_) {

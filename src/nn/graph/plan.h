@@ -7,24 +7,24 @@
 
 namespace hybrid_trainer::graph {
 
-/// Which parts of a network backward computes again. Parts of one group go without so much that a
-/// share of what all of them would save is saved, from the first part on.
+/// Distributes recomputation over the parts of a network. In each group, the first parts are
+/// recomputed until the group's share of the possible savings is reached.
 class PartShares {
  public:
-  /// One more entry. `kept`: numbers that it keeps for backward; `least`: if it is computed again;
-  /// `divides`: it can be computed again in part. Zeros for what is no part.
+  /// Adds an entry. `kept`: numbers that it saves for backward; `least`: if it is recomputed;
+  /// `divides`: whether it can be recomputed partially. Zeros for entries other than parts.
   void add(double kept, double least, bool divides) { parts_.push_back({kept, least, divides}); }
-  /// So much of these parts, which are a group from now on.
+  /// Makes these parts a group with this share.
   void set_group(const std::vector<std::size_t>& parts, double share) {
     for (const std::size_t part : parts) parts_[part].group = groups_.size();
     groups_.push_back(share);
   }
-  /// All parts are of the run's group again.
+  /// Returns all parts to the run's group.
   void clear() {
     groups_.resize(1);
     for (Sizes& part : parts_) part.group = 0;
   }
-  /// By entry; `share`: of parts without a group.
+  /// Returns the share by entry; `share`: for parts without a group.
   std::vector<double> of_parts(double share) const;
 
  private:
@@ -35,10 +35,10 @@ class PartShares {
     double saved() const { return kept > least ? kept - least : 0; }
   };
   std::vector<Sizes> parts_;
-  std::vector<double> groups_{0};  // their shares; the first is the run's
+  std::vector<double> groups_{0};  // shares; the first is the run's
 };
 
-/// One entry of a network's list, made: exactly one of tensor, part and loss is there.
+/// One built entry of a network's list: exactly one of tensor, part and loss is set.
 struct Entry {
   ModuleName name;
   std::vector<std::size_t> reads{};
@@ -46,30 +46,30 @@ struct Entry {
   std::unique_ptr<Part> part{};
   std::unique_ptr<Loss> loss{};
   double weight = 1;             // of a loss
-  Shape shape{};                 // of what it gives, for one example
-  std::size_t readers = 0;       // how often others read that
-  std::optional<DType> dtype{};  // of a part that has one of its own
+  Shape shape{};                 // shape of its result, for one example
+  std::size_t readers = 0;       // number of reads of its result
+  std::optional<DType> dtype{};  // of a part with a separate dtype
 };
 
-/// A network's list, made: what it consists of, and what each part costs.
+/// A network's list, built: its entries and the cost of each part.
 class Plan {
  public:
   /// See ModuleGraph.
   Plan(std::vector<Node> nodes, std::uint64_t seed, const Stream& stream);
 
   const std::vector<Entry>& entries() const { return entries_; }
-  /// Throws ConfigError, with the nearest name, where there is no such part.
+  /// Throws ConfigError, suggesting the nearest name, if the part is unknown.
   std::size_t part_of(const std::string& name) const;
-  /// By entry: whether a gradient of what it gives is of use, as something before it is trained.
+  /// By entry: whether a gradient of its result is needed to train something before it.
   std::vector<bool> trained() const;
-  /// By entry: whether it is `last` or leads there.
+  /// By entry: whether `last` is the entry or depends on it.
   std::vector<bool> leading_to(std::size_t last) const;
-  /// By entry, the share that backward computes again; `share`: of parts that have none of their own.
+  /// By entry, the share that backward recomputes; `share`: for parts without a separate one.
   std::vector<double> recomputed(double share) const { return shares_.of_parts(share); }
   void set_parts(const std::vector<PartSettings>& settings);
-  /// The shapes that an entry reads, for one example.
+  /// Returns the shapes that an entry reads, for one example.
   std::vector<Shape> read_shapes(const Entry& entry) const;
-  /// Of forward and backward of one example.
+  /// FLOPs of forward and backward for one example.
   double flops() const;
   double recomputed_flops(double share) const;
 
@@ -83,32 +83,32 @@ class Plan {
   PartShares shares_;
 };
 
-/// The name and shape of an entry, for messages: "video.cnn (1, 4, 8)".
+/// Returns the name and shape of an entry for messages: "video.cnn (1, 4, 8)".
 std::string described(const Entry& entry);
 
-/// What passes over a batch have in common.
+/// Common base of passes over a batch.
 class Run {
  protected:
   Run(const Plan& plan, const Batch& batch, ActivationTape& tape, const Stream& stream);
-  /// The tape's pass is again what it was.
+  /// Restores the tape's pass.
   ~Run();
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  /// How an entry computes.
+  /// Dtype of an entry's computation.
   DType dtype_of(std::size_t entry) const {
     return plan_.entries()[entry].dtype.value_or(pass_.dtype);
   }
   Pass pass_of(std::size_t entry) const;
   /// Whether backward goes through the part.
   bool goes_back(std::size_t entry) const { return tape_.keeps() && trained_[entry]; }
-  /// Whether only what the part reads is kept of it.
+  /// Whether only the inputs of the part are saved.
   bool is_checkpointed(std::size_t entry) const {
     return shares_[entry] > 0 && !plan_.entries()[entry].part->recomputes_itself();
   }
-  /// x in the dtype, which tokens do not have.
+  /// Converts x to the dtype; leaves tokens unchanged.
   Tensor in(DType dtype, const Tensor& x) const;
-  /// The batch's tensors that an entry reads, and which gradients are of use.
+  /// Returns the batch's tensors that an entry reads, and whether their gradients are needed.
   std::vector<PartInput> inputs_of_batch(std::size_t entry) const;
 
   const Plan& plan_;
@@ -120,14 +120,14 @@ class Run {
   const std::vector<double> shares_;
 };
 
-/// Goes forward through the list.
+/// Runs forward through the list.
 class ForwardRun final : private Run {
  public:
   ForwardRun(const Plan& plan, const Batch& batch, ActivationTape& tape, const Stream& stream)
       : Run(plan, batch, tape, stream), results_(plan.entries().size()) {}
-  /// The sum of the losses times their weights, (1) f64.
+  /// Returns the weighted sum of the losses, (1) f64.
   Tensor loss(float gradient_scale);
-  /// What a part makes.
+  /// Returns the result of a part.
   Tensor result(std::size_t part);
   /// Calls visit(entry, its predictions in f32, the losses of its rows) for each loss.
   using LossVisitor = std::function<void(const Entry&, const Tensor&, const Tensor&)>;
@@ -135,17 +135,17 @@ class ForwardRun final : private Run {
 
  private:
   void compute_part(std::size_t entry);
-  /// Writes the losses of a loss's rows and returns what it held against the targets, f32.
+  /// Writes the losses of a loss's rows and returns its predictions in f32.
   Tensor compute_loss(std::size_t entry, const Tensor& losses, float gradient_scale);
   void release(const Entry& entry) {
     for (const std::size_t read : entry.reads)
       if (--readers_[read] == 0) results_[read] = {};
   }
-  std::vector<Tensor> results_;         // of entries that are still read
-  std::vector<std::size_t> readers_{};  // that come yet, by entry
+  std::vector<Tensor> results_;         // results that are still needed
+  std::vector<std::size_t> readers_{};  // remaining reads, by entry
 };
 
-/// Goes backward through it.
+/// Runs backward through the list.
 class BackwardRun final : private Run {
  public:
   BackwardRun(const Plan& plan, const Batch& batch, ActivationTape& tape, const Stream& stream)
@@ -154,12 +154,12 @@ class BackwardRun final : private Run {
 
  private:
   std::vector<Tensor> part_gradients(std::size_t entry, const Tensor& dy);
-  /// `gradient` is one of what the entry gave; its memory holds the sum if it is the first.
+  /// Adds a gradient of the entry's result; the first one's memory becomes the sum.
   void add(std::size_t entry, const Tensor& gradient);
   std::vector<Tensor> gradients_;
 };
 
-/// The tensors of the batch that a loss reads. Throws Error or ShapeMismatch where they are not so.
+/// Returns the batch's tensors that a loss reads. Throws Error or ShapeMismatch.
 std::vector<Tensor> targets_of(const Entry& loss, const Batch& batch);
 
 }  // namespace hybrid_trainer::graph

@@ -8,7 +8,7 @@ namespace hybrid_trainer::graph {
 
 namespace {
 
-/// The batch's tensor, which `reader` reads.
+/// Returns the batch's tensor, which `reader` reads, after checking it.
 const Tensor& checked(const BatchTensor& wanted, const Batch& batch, const std::string& reader) {
   const Tensor& tensor = batch.at(wanted.name);
   const Shape shape = with_examples(wanted.shape, batch.size());
@@ -18,7 +18,7 @@ const Tensor& checked(const BatchTensor& wanted, const Batch& batch, const std::
                              ", which reads it, wants ", shape.text(), " ", name_of(wanted.dtype)));
 }
 
-/// By which the sum of a loss's rows is divided.
+/// Divisor of the sum of a loss's rows.
 double divisor_of(const Loss& loss, const Batch& batch) {
   return loss.counts_targets() ? batch.loss_divisor()
                                : static_cast<double>(loss.rows() * batch.size());
@@ -44,7 +44,7 @@ Run::Run(const Plan& plan, const Batch& batch, ActivationTape& tape, const Strea
 
 Run::~Run() { tape_.set_pass(pass_); }
 
-/// The random numbers of a part's dropout are those that it has in the whole batch.
+/// Gives a part the same dropout as in the whole batch.
 Pass Run::pass_of(std::size_t place) const {
   const Entry& entry = plan_.entries()[place];
   Pass pass = pass_;
@@ -106,7 +106,7 @@ Tensor ForwardRun::compute_loss(std::size_t place, const Tensor& losses, float g
   const bool writes = goes_back(place) && gradient_scale != 0;
   Tensor x = in(DType::kF32, result);
   if (writes &&
-      x.raw() == result.raw()) {  // it becomes its gradient, and others may read the result
+      x.raw() == result.raw()) {  // x becomes its gradient, while others may read the result
     x = Tensor::empty_like(result, MemoryKind::kLogits, stream_);
     copy(x, result, stream_);
   }

@@ -10,7 +10,7 @@ namespace hybrid_trainer::graph {
 
 namespace {
 
-/// Which input is what; the tokens are the first one, and there is none where it is 0.
+/// Indices of the inputs; the tokens are input 0, so 0 means none for the others.
 struct StackReads {
   std::size_t source = 0, lengths = 0, positions = 0;
 };
@@ -21,19 +21,19 @@ BlockStack::Spec blocks_of(const ModuleName& name, const Stack& spec, const Laye
       .layers = spec.layers,
       .layer = [&spec, &inputs](std::int64_t) { return spec.layer(inputs); },
       .residual = spec.residual,
-      .first_site = hash_of_name(name.here) & 0xFFFFFFFFu};  // other parts' are elsewhere
+      .first_site = hash_of_name(name.here) & 0xFFFFFFFFu};  // different from other parts' sites
   blocks.residual.width = inputs.width;
   if (spec.final_norm) blocks.final_norm = name / *spec.final_norm;
   return blocks;
 }
 
-/// As GPT-2's at its width: what joins the residual stream has the same variance at any depth.
+/// Returns GPT-2's deviations for the width; the residual stream's variance is depth-independent.
 FirstDeviations by_width(std::int64_t width, std::int64_t layers) {
   const double matrix = 0.55 / std::sqrt(static_cast<double>(width));
   return {.matrix = matrix, .projection = matrix / std::sqrt(2.0 * static_cast<double>(layers))};
 }
 
-/// A stack of blocks that may attend to another part's result.
+/// A stack of blocks, which may attend to another part's result.
 class StackPart final : public Part {
  public:
   StackPart(const ModuleName& name, const Stack& spec, const LayerInputs& inputs,
@@ -119,7 +119,7 @@ void check_inputs(const ModuleName& name, std::span<const Shape> inputs, const S
     refuse(inputs[reads.positions], concat("position of each token, (batch, ", x[1], ")"));
 }
 
-/// Of attention, where it is told of one, cross attention, and a perceptron.
+/// Makes self-attention, cross attention if there is a source, and a perceptron.
 LayerSpec layer_of(const Transformer& spec, const LayerInputs& inputs) {
   const std::int64_t width = inputs.width, head_size = width / spec.heads;
   if (spec.heads < 1 || width % spec.heads != 0)

@@ -29,7 +29,7 @@ Tensor RecurrentMixer::rebuild(const Tensor& source, const Pass& pass, const Str
               {carried->first.scan, carried->last.scan}, pass, stream);
 }
 
-/// The rows of what the segment ends with, and memory for the state.
+/// Fills in the segment's last rows, and allocates its last state.
 void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
                                const Stream& stream) const {
   const std::int64_t sequences = product.size(0);
@@ -37,7 +37,7 @@ void RecurrentMixer::fill_last(SegmentCarry::Slot& slot, const Tensor& product,
       Tensor::empty(scan_state(sequences), DType::kF32, MemoryKind::kActivations, stream);
   slot.last.rows = Tensor::empty(convolution_.state_shape(sequences), product.dtype(),
                                  MemoryKind::kActivations, stream);
-  const bool keeps_some = product.size(1) < slot.last.rows.size(1);  // of those before
+  const bool keeps_some = product.size(1) < slot.last.rows.size(1);  // some earlier rows remain
   if (keeps_some && slot.first.rows) copy(slot.last.rows, slot.first.rows, stream);
   if (keeps_some && !slot.first.rows) fill_zero(slot.last.rows, stream);
   for (std::int64_t i = 0; i < sequences; ++i)
@@ -75,7 +75,7 @@ Tensor RecurrentMixer::backward(const Tensor& dy, ActivationTape& tape, const St
   return first_.backward(dproduct, tape, stream);
 }
 
-/// Writes the columns of dproduct that both read, and the gradients of what was carried.
+/// Writes the columns of dproduct for scan and convolution, and the gradients of the carried state.
 void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const Tensor& dscan,
                                                    const Tensor& product, const Pass& pass,
                                                    const Stream& stream) {
@@ -95,7 +95,7 @@ void RecurrentMixer::scan_and_convolution_backward(const Tensor& dproduct, const
   if (here.dlast.rows) convolution_.remember_backward(dproduct, here.dlast.rows, stream);
 }
 
-/// Many tokens of one text, in chunks: its first ones, whatever its state holds, or later ones.
+/// Decodes many tokens of one text in chunks: its first ones, ignoring its state, or later ones.
 Tensor RecurrentMixer::at_once(const Tensor& product, const DecodeTexts& texts, BranchState& state,
                                const Pass& pass, const Stream& stream) {
   const auto& recurrent = dynamic_cast<RecurrentState&>(state);
@@ -107,7 +107,7 @@ Tensor RecurrentMixer::at_once(const Tensor& product, const DecodeTexts& texts, 
   if (begins) {
     fill_zero(rows, stream);
   } else {
-    whole.positions = {};  // all of them are of one document
+    whole.positions = {};  // they belong to one document
   }
   const Tensor convolved = convolution_.forward(product, begins ? Tensor{} : rows, whole, stream);
   convolution_.remember(rows, product, stream);

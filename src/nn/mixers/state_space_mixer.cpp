@@ -196,7 +196,7 @@ Tensor HydraMixer::scan_step(const Tensor&, const Tensor&, const Tensor&, const 
   throw_looks_ahead();
 }
 
-/// "A_log" is 0: Hydra begins with one rate for all heads.
+/// Sets "A_log" to 0: Hydra starts with one rate for all heads.
 void HydraMixer::initialize(const FirstDeviations& deviations, std::uint64_t seed,
                             const Stream& stream) {
   StateSpaceMixer::initialize(deviations, seed, stream);
