@@ -11,20 +11,20 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// What transformers gives to a text that must not be chosen.
+/// Score that transformers gives to a text that must not be chosen.
 constexpr float kWorst = -1e9F;
 
 using Tokens = std::vector<std::int32_t>;
 
-/// A text of the search, with the sum of its tokens' log-likelihoods.
+/// A text of the search and the sum of its tokens' log-likelihoods.
 struct Beam {
   Tokens text;
   float score = kWorst;
-  std::int64_t parent = 0;  // the beam that it goes on from
+  std::int64_t parent = 0;  // index of the beam that it extends
   bool has_ended = false;
 };
 
-/// A text that has ended, or the place for one; its score has the length penalty.
+/// A finished text, or an empty slot; its score includes the length penalty.
 struct EndedBeam {
   Tokens text;
   float score = kWorst;
@@ -52,15 +52,15 @@ class Beams {
       : settings_(settings), begun_(std::ssize(beginning)) {
     const Tokens text(beginning.begin(), beginning.end());
     running_.assign(static_cast<std::size_t>(count), {.text = text});
-    running_.front().score = 0;  // the others, alike, would repeat what follows it
+    running_.front().score = 0;  // the others would duplicate it
     ended_.assign(static_cast<std::size_t>(count), {.text = text});
   }
 
   const std::vector<Beam>& running() const { return running_; }
   const Tokens& best() const { return ended_.front().text; }
 
-  /// Chooses among the tokens behind all beams by their scores, (beams · vocabulary) with those of the
-  /// beams before added. Returns whether the search goes on.
+  /// Selects the next tokens of all beams from their total scores, (beams · vocabulary), which
+  /// include the beams' previous scores. Returns whether the search continues.
   bool go_on(std::span<const float> scores) {
     const std::vector<Beam> candidates = best_of(scores);
     choose_running(candidates);
@@ -79,7 +79,7 @@ class Beams {
     return static_cast<float>(std::pow(static_cast<double>(tokens), settings_.length_penalty));
   }
 
-  /// So many that some are left to go on if the best all end.
+  /// Returns enough candidates to continue even if the best ones all end.
   std::vector<Beam> best_of(std::span<const float> scores) const {
     const std::size_t vocabulary = scores.size() / count();
     const std::size_t kept = std::min(
@@ -113,7 +113,7 @@ class Beams {
     running_ = std::move(next);
   }
 
-  /// Only what is among the best beams may end.
+  /// Ends only candidates that are among the best beams.
   void choose_ended(const std::vector<Beam>& candidates) {
     const bool is_full =
         settings_.end == SearchEnd::kEnough &&
@@ -131,7 +131,7 @@ class Beams {
     ended_ = std::move(all);
   }
 
-  /// Whether the best beam could still beat the worst text that has ended.
+  /// Whether the best beam could still beat the worst finished text.
   bool may_improve() const {
     const bool counts_to_end = settings_.end == SearchEnd::kCertain && settings_.length_penalty > 0;
     const std::int64_t tokens = (counts_to_end ? settings_.longest : length()) - begun_;

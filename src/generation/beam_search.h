@@ -7,42 +7,40 @@
 
 namespace hybrid_trainer {
 
-/// Changes the scores of the tokens that may follow a text, its beginning included; −∞ forbids one.
+/// Changes the scores of a text's next token; −∞ forbids one. The text includes its beginning.
 using ScoreRule = std::function<void(std::span<float> scores, std::span<const std::int32_t> text)>;
 
-/// When a search with ended texts enough goes on.
+/// Condition for continuing a search that has enough finished texts.
 enum class SearchEnd {
-  kGuess,    // while a text of now could still beat the worst of them if it ended here
+  kGuess,    // a running text would beat the worst of them if it ended now
   kEnough,   // never
-  kCertain,  // while one could beat it at the largest length
+  kCertain,  // a running text could beat it at the largest length
 };
 
 struct BeamSettings {
-  std::int64_t longest =
-      0;  // tokens of a text, its beginning included; at most the model's context
+  std::int64_t longest = 0;  // of a text with its beginning; at most the model's context
   std::vector<std::int32_t> end_tokens{};
-  double length_penalty =
-      1;  // a text of n tokens has its log-likelihood divided by n to this power
+  double length_penalty = 1;  // divides a text's log-likelihood by its length to this power
   SearchEnd end = SearchEnd::kGuess;
 };
 
-/// Writes the text that a model finds the likeliest, or nearly: of the texts that go on, it keeps so many
-/// beams. It decides as transformers' generate does, without sampling. With one beam it takes the likeliest
-/// token each time.
+/// Beam search for the most likely text. Equivalent to transformers' generate without sampling.
+/// With one beam, greedy decoding.
 class BeamSearch {
  public:
-  /// Memory for texts of `room.tokens` and one for each of `room.texts` beams. All of them follow the source
-  /// that the model has encoded when it writes. Model and stream must outlive this. Throws OutOfMemory.
+  /// Allocates memory for `room.texts` beams of `room.tokens` tokens. All follow the source encoded
+  /// in the model when write is called. Both arguments must outlive this. Throws OutOfMemory.
   BeamSearch(LanguageModel& model, TextRoom room, DType dtype, const Stream& stream);
   ~BeamSearch();
   BeamSearch(const BeamSearch&) = delete;
   BeamSearch& operator=(const BeamSearch&) = delete;
 
-  /// The tokens behind `beginning`, which is not empty; the last one may end the text. `rule` sees logits
-  /// with one beam, else log-likelihoods. Throws Error where the model's state cannot branch.
+  /// Returns the tokens after `beginning` (not empty); the last one may be an end token. `rule`
+  /// gets logits with one beam, else log-likelihoods. Throws Error if the model's state cannot
+  /// branch.
   std::vector<std::int32_t> write(std::span<const std::int32_t> beginning,
                                   const BeamSettings& settings, const ScoreRule& rule);
-  /// The logits behind `beginning`, for what is asked of a model beside its text.
+  /// Returns the logits after `beginning`, for questions other than the text.
   std::span<const float> logits(std::span<const std::int32_t> beginning) {
     decoder_.begin(0, beginning);
     return decoder_.logits(0);
@@ -55,25 +53,25 @@ class BeamSearch {
   BatchDecoder decoder_;
 };
 
-/// How an encoder-decoder writes.
+/// Generation settings of an encoder-decoder.
 struct SourceWriting {
-  std::int32_t start = 0;  // the token with which all that is written begins
+  std::int32_t start = 0;  // the first token of every text
   std::int64_t beams = 1;
   BeamSettings search{};
   WritingRules rules{};
 
-  /// Texts have at most so many tokens, their start included.
+  /// Sets the longest length of a text, including its start.
   void set_longest(std::int64_t tokens) { search.longest = rules.longest = tokens; }
 };
 
-/// Writes what a model makes of sources that are tokens.
+/// Generates texts from sources of tokens.
 class SourceWriter {
  public:
-  /// Takes memory for the beams. Model and stream must outlive this. Throws OutOfMemory.
+  /// Allocates memory for the beams. Model and stream must outlive this. Throws OutOfMemory.
   SourceWriter(LanguageModel& model, const SourceWriting& writing, DType dtype,
                const Stream& stream);
-  /// The tokens behind the start, with the one that ends them. The source is not empty, and no longer than
-  /// the encoder's context (else throws ShapeMismatch).
+  /// Returns the tokens after the start, including an end token. The source must not be empty.
+  /// Throws ShapeMismatch if it exceeds the encoder's context.
   std::vector<std::int32_t> write(std::span<const std::int32_t> source);
 
  private:

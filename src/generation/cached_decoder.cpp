@@ -33,7 +33,7 @@ Tensor host_f32(const Tensor& values, const Stream& host, const Stream& stream) 
 
 namespace {
 
-/// The first `pinned` tokens of a text and those behind the `dropped` ones that follow.
+/// Returns the first `pinned` tokens of a text and those after the next `dropped` ones.
 std::vector<std::int32_t> without(std::span<const std::int32_t> text, std::int64_t pinned,
                                   std::int64_t dropped) {
   const auto begin = text.begin();
@@ -42,10 +42,10 @@ std::vector<std::int32_t> without(std::span<const std::int32_t> text, std::int64
   return rest;
 }
 
-constexpr std::int64_t kLongPart = 16;  // tokens that are worth a copy of a state
+constexpr std::int64_t kLongPart = 16;  // shortest part that is worth a copy of the state
 
-/// Texts for which the system has memory, a quarter of which is left to all else: a processor's
-/// pool is promised more than there is. `make_one` makes a decoder of one text.
+/// Returns the number of texts that fit in three quarters of the system's memory, since a CPU pool
+/// can allocate more than exists. `make_one` makes a decoder for one text.
 template <class MakeOne>
 std::int64_t texts_in_system(const MakeOne& make_one, const Stream& stream) {
   const std::size_t available = machine_memory().available_bytes / 4 * 3;
@@ -108,7 +108,7 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   const ContextWindow visible(context(), parts.pinned);
   std::vector<std::int32_t> window = visible.of(text);
   reserve(std::ssize(window));
-  if (visible.dropped(std::ssize(text)) != dropped_) seen_.clear();  // what is left is seen anew
+  if (visible.dropped(std::ssize(text)) != dropped_) seen_.clear();  // reprocess the rest
   dropped_ = visible.dropped(std::ssize(text));
   const auto alike = std::ranges::mismatch(seen_, window).in1 - seen_.begin();
   const auto known = std::min<std::int64_t>(alike, std::ssize(window) - parts.drafted - 1);
@@ -125,8 +125,7 @@ void CachedDecoder::see(std::span<const std::int32_t> text, const Parts& parts) 
   if (parts.drafted == 0 && tokens.size(1) > kLongPart) keep();
 }
 
-/// Of a state that cannot go back to any token: behind drafts that are not taken, and where the next
-/// text has less in common with this one.
+/// Keeps states that cannot return to any token, for rejected drafts and shorter common prefixes.
 void CachedDecoder::keep() {
   const bool is_of_use = state_->can_keep() && !state_->can_rewind();
   if (is_of_use && state_->position() > 0) state_->keep(stream_);
@@ -178,7 +177,7 @@ void BatchDecoder::add(std::span<const Next> tokens) {
       following.push_back({row, token});
     }
   }
-  // Beyond kFewRows a processor's products have other bits.
+  // More than kFewRows rows give other bits on the CPU.
   const bool in_parts = stream_.device().type == DeviceType::kCpu;
   const auto most = in_parts ? static_cast<std::size_t>(kernels::kFewRows) : following.size();
   for (std::span<const Next> rest = following; !rest.empty();) {
@@ -203,7 +202,7 @@ void BatchDecoder::add_together(std::span<const Next> tokens) {
   see(rows, ids);
 }
 
-/// All of one text, or a token of each of some.
+/// Adds tokens to one row, or one token to each of several.
 void BatchDecoder::see(std::span<const std::int64_t> rows, std::span<const std::int32_t> tokens) {
   const std::int64_t count = std::ssize(rows);
   const Tensor ids = device_tokens(tokens, {count, std::ssize(tokens) / count}, stream_);

@@ -12,8 +12,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Losses of a batch, summed over its tokens; forward in `parts` of it, of which there become twice
-/// as many where memory does not hold one, and that is allowed.
+/// Returns the summed losses of a batch's tokens. Runs forward in `parts` parts; doubles their
+/// number if memory is short and `may_split`.
 double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pass,
                             std::int64_t& parts, bool may_split, const Stream& stream) {
   for (;;) {
@@ -37,13 +37,13 @@ double wait_for_summed_loss(LossModel& model, const Batch& batch, const Pass& pa
   }
 }
 
-/// Of one batch.
+/// Result of one batch.
 struct BatchLoss {
   double sum = 0, tokens = 0;
   PreferenceLoss::Measures preference{};
 };
 
-/// What each has of its batches, in the order of all.
+/// Merges the results of all ranks in the order of the batches.
 std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t batches,
                                 const EvaluationShare& share) {
   if (share.count == 1) return own;
@@ -76,7 +76,7 @@ EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType
     const std::int64_t mine = round * share.count + share.index;
     if (mine >= count && !share.in_step) break;
     const Batch batch = upload.to_device(batches.batch(std::min(mine, count - 1)), stream);
-    if (batch.size() % parts != 0) parts = batch.size();  // the last one may be smaller
+    if (batch.size() % parts != 0) parts = batch.size();  // the last batch may be smaller
     const Pass pass{.training = false,
                     .dtype = dtype,
                     .segment = model.segment_for(segment_length, batch.tokens_per_example())};
@@ -108,7 +108,7 @@ EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType
   return result;
 }
 
-/// Of a token after the text whose logits are in this row of the decoder's last pass.
+/// Returns the log-probability of a token after the text of this row of the decoder's last pass.
 double ContinuationScores::log_probability(std::int64_t row, std::int32_t token) const {
   const std::span<const float> logits = decoder_.logits(row);
   const float largest = *std::ranges::max_element(logits);
@@ -121,8 +121,7 @@ double ContinuationScores::log_probability(std::int64_t row, std::int32_t token)
   return value;
 }
 
-/// The logits behind the prompt are those of each first token. A continuation's last token is not
-/// seen: nothing follows it.
+/// The logits after the prompt serve all first tokens. The last tokens need no processing.
 std::vector<double> ContinuationScores::log_likelihoods(
     std::span<const std::int32_t> prompt,
     std::span<const std::vector<std::int32_t>> continuations) {

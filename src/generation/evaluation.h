@@ -12,45 +12,45 @@ namespace hybrid_trainer {
 struct EvaluationResult {
   double loss = 0;          // nats per token, mean over all tokens
   double perplexity = 0;    // e^loss
-  std::int64_t tokens = 0;  // that are targets, or pairs of answers
-  /// Of pairs of answers; absent of other batches.
+  std::int64_t tokens = 0;  // number of targets, or of pairs of answers
+  /// Measures of pairs of answers; absent for other batches.
   struct Preference {
     double reward_chosen = 0, reward_rejected = 0;  // means
-    double accuracy = 0;  // share of pairs whose chosen answer has the larger reward
+    double accuracy = 0;  // share of pairs whose chosen answer has the higher reward
     double margin() const { return reward_chosen - reward_rejected; }
   };
   std::optional<Preference> preference{};
 };
 
-/// Which batches one of several evaluates: each count-th from the index-th on. The result has the
-/// same bits whatever their number.
+/// The batches that one of several ranks evaluates: every count-th from the index-th on. The result
+/// has the same bits for any count.
 struct EvaluationShare {
   int index = 0, count = 1;
-  /// Gathers the text of each rank, by index. Called once, by all.
+  /// Gathers the text of each rank, by index. Collective; called once.
   std::function<std::vector<std::string>(std::string_view)> gather{};
-  /// A pass is made by all together: each makes as many, of whole batches.
+  /// Passes are collective: each rank makes the same number, of whole batches.
   bool in_step = false;
 };
 
-/// Loss over all targets of the batches, forward only and without dropout. Weights, moments and counters stay
-/// unchanged. `dtype` is that of activations and products. Batches go in parts where memory does
-/// not hold a whole one, and long sequences in segments (LossModel::segment_for); throws OutOfMemory where it does not hold one window. Throws Diverged if
-/// the loss is not finite.
+/// Computes the loss over all targets of the batches, without dropout. Does not change weights,
+/// moments or counters. `dtype`: of activations and products. If memory is short, splits batches
+/// into parts, and long sequences into segments (LossModel::segment_for); throws OutOfMemory if a
+/// single window does not fit. Throws Diverged if the loss is not finite.
 EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType dtype,
                           const Stream& stream, const EvaluationShare& share = {},
                           std::int64_t segment_length = 0);
 
-/// Computes how likely a model finds texts that follow a common beginning.
+/// Scores continuations of a common prompt by their likelihood.
 class ContinuationScores {
  public:
   /// `dtype`: of activations, products and caches. Model and stream must outlive this.
   ContinuationScores(LanguageModel& model, DType dtype, const Stream& stream)
       : decoder_(model, dtype, stream) {}
 
-  /// Of each continuation the log-likelihood behind `prompt`: the sum of its tokens' log-probabilities,
-  /// in nats. Prompt and continuations hold at least one token. The prompt is computed once, and so is
-  /// what it has in common with the one before. Throws Error where one does not fit the context,
-  /// OutOfMemory, Diverged where a logit is not finite.
+  /// Returns the log-likelihood of each continuation of `prompt`: the sum of its tokens'
+  /// log-probabilities, in nats. Prompt and continuations must not be empty. Computes the prompt
+  /// once, reusing the prefix that it shares with the previous one. Throws Error if one does not
+  /// fit the context, OutOfMemory, and Diverged if a logit is not finite.
   std::vector<double> log_likelihoods(std::span<const std::int32_t> prompt,
                                       std::span<const std::vector<std::int32_t>> continuations);
 

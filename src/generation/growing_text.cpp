@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Bytes at the end of `text` that begin `string`.
+/// Returns the number of bytes at the end of `text` that may begin `string`.
 std::size_t begun_at_end(std::string_view text, std::string_view string) {
   for (std::size_t bytes = std::min(text.size(), string.size() - 1); bytes > 0; --bytes)
     if (text.ends_with(string.substr(0, bytes))) return bytes;

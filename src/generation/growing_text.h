@@ -6,17 +6,16 @@
 
 namespace hybrid_trainer {
 
-/// Ends a text that comes in pieces before the first of some strings. What may be the beginning of one
-/// is held back until it is known.
+/// Ends a stream of text before the first of some strings. Holds back a possible beginning of one.
 class StopStrings {
  public:
-  /// Throws UsageError of an empty one.
+  /// Throws UsageError if one is empty.
   explicit StopStrings(std::vector<std::string> strings);
-  /// The text that surely comes before any of them.
+  /// Returns the text that precedes any stop string for certain.
   std::string add(std::string_view piece);
-  /// Whether one of them came: nothing follows.
+  /// Whether a stop string was found; no text follows.
   bool reached() const { return reached_; }
-  /// The text that was held back, if the text ends without a stop.
+  /// Returns the text held back, for a text that ends without a stop.
   std::string rest() { return std::exchange(held_, {}); }
 
  private:
@@ -25,24 +24,24 @@ class StopStrings {
   bool reached_ = false;
 };
 
-/// A text that grows by tokens drawn from logits, until it ends.
+/// A text that grows by sampled tokens until it ends.
 class GrowingText {
  public:
-  /// `text`: as check_text wants it. The tokenizer must outlive this.
+  /// `text` must satisfy check_text. The tokenizer must outlive this.
   GrowingText(const Tokenizer& tokenizer, std::int64_t vocabulary, std::vector<std::int32_t> text,
               const GenerationSettings& settings, std::function<void(std::string_view)> write);
-  /// The next token by the logits (vocabulary) after the text. Of several texts at the same time.
+  /// Draws the next token from the logits (vocabulary). Different texts may draw concurrently.
   std::int32_t draw(std::span<const float> logits) const;
-  /// Adds the token, and passes on what it surely adds to the text. False where the text has ended;
-  /// the bytes of an unfinished character are then U+FFFD.
+  /// Adds the token and passes on the new text. Returns false if the text has ended; the bytes of
+  /// an incomplete character then become U+FFFD.
   bool add(std::int32_t token);
 
   const std::vector<std::int32_t>& text() const { return text_; }
   const SamplingSettings& sampling() const { return sampling_; }
-  std::int64_t tokens() const { return tokens_; }  // made so far
-  /// Tokens that may still be made.
+  std::int64_t tokens() const { return tokens_; }  // generated tokens
+  /// Number of tokens that may still be generated.
   std::int64_t left() const { return rules_.longest - std::ssize(text_); }
-  /// Of the model, those that the tokenizer has, too.
+  /// Number of tokens that both model and tokenizer have.
   std::size_t words() const { return words_; }
 
  private:

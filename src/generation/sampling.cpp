@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 namespace {
 
 struct Candidate {
-  double weight;  // probability times a constant
+  double weight;  // unnormalized probability
   std::int32_t id;
 };
 
@@ -31,8 +31,8 @@ double sum_of_weights(const std::vector<Candidate>& candidates) {
   return sum;
 }
 
-/// The likeliest candidates in descending order, until there are `count` of them or their weights
-/// reach `weight`.
+/// Returns the most likely candidates in descending order, until there are `count` of them or their
+/// weights reach `weight`.
 std::vector<Candidate> take_likeliest(std::vector<Candidate> heap, std::size_t count,
                                       double weight) {
   std::make_heap(heap.begin(), heap.end(), less_likely);
@@ -46,7 +46,7 @@ std::vector<Candidate> take_likeliest(std::vector<Candidate> heap, std::size_t c
   return taken;
 }
 
-/// Each token once, however often it is there.
+/// Penalizes each token once, however often it occurs.
 std::vector<float> penalized(std::span<const float> logits, std::span<const std::int32_t> text,
                              double penalty) {
   std::vector<float> result(logits.begin(), logits.end());
@@ -58,7 +58,7 @@ std::vector<float> penalized(std::span<const float> logits, std::span<const std:
   return result;
 }
 
-/// Standard exponential numbers of a position, one for each token.
+/// Standard exponential random numbers of a position, one per token.
 class Exponentials {
  public:
   Exponentials(std::uint64_t seed, std::uint64_t position)
@@ -76,8 +76,8 @@ class Exponentials {
   std::array<std::uint32_t, 4> words_;
 };
 
-/// The candidate that comes first where each comes after a time that is exponential with its weight
-/// as the rate: each with its probability.
+/// Returns the candidate with the smallest exponential time, its weight being the rate; each is
+/// chosen with its probability.
 std::int32_t first_to_come(const std::vector<Candidate>& candidates, Exponentials times) {
   Candidate first{-1, 0};
   for (const Candidate& candidate : candidates) {
@@ -107,7 +107,7 @@ void penalize(std::span<float> scores, std::span<const std::int32_t> text, doubl
   }
 }
 
-/// Forbids what would complete `count` tokens in a row that the text has already.
+/// Forbids tokens that would repeat an n-gram of `count` tokens of the text.
 void forbid_repetitions(std::span<float> scores, std::span<const std::int32_t> text,
                         std::int64_t count) {
   const std::int64_t length = std::ssize(text), before = count - 1;

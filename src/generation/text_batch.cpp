@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// What is written, passed on in the order of the texts.
+/// Passes written texts on in their original order.
 class TextsInOrder {
  public:
   TextsInOrder(std::size_t count, const TextDone& done) : texts_(count), done_(done) {}
@@ -23,12 +23,12 @@ class TextsInOrder {
   }
 
  private:
-  std::vector<std::optional<WrittenText>> texts_;  // that wait for earlier ones
+  std::vector<std::optional<WrittenText>> texts_;  // waiting for earlier ones
   std::size_t next_ = 0;
   const TextDone& done_;
 };
 
-/// A text that is written in a row of the decoder.
+/// A text in a row of the decoder.
 struct TextInRow {
   TextInRow(std::size_t index_, const Tokenizer& tokenizer, std::int64_t vocabulary,
             std::vector<std::int32_t> prompt, const GenerationSettings& settings)
@@ -44,7 +44,7 @@ struct TextInRow {
   GrowingText growing;
 };
 
-/// The rows of a decoder, each with a text or free.
+/// The rows of a decoder, each empty or with a text.
 class TextRows {
  public:
   TextRows(BatchDecoder& decoder, const ContextWindow& window, ContextOverflow overflow)
@@ -56,7 +56,7 @@ class TextRows {
   bool have_text() const {
     return std::ranges::any_of(rows_, [](const auto& row) { return row != nullptr; });
   }
-  /// Calls next() for a text, which may be null, for each free row.
+  /// Calls next() for each free row; it returns a text or null.
   template <class NextText>
   void fill(const NextText& next) {
     for (std::size_t row = 0; row < rows_.size(); ++row) {
@@ -64,7 +64,7 @@ class TextRows {
       decoder_.begin(static_cast<std::int64_t>(row), rows_[row]->growing.text(), window_.pinned());
     }
   }
-  /// A token for each text; those that end go to `order`.
+  /// Adds a token to each text; moves finished ones to `order`.
   void grow(TextsInOrder& order) {
     run_tasks(std::ssize(rows_), [&](std::int64_t, std::int64_t row) {
       const auto& text = rows_[static_cast<std::size_t>(row)];
@@ -94,7 +94,7 @@ class TextRows {
   std::vector<std::unique_ptr<TextInRow>> rows_;
 };
 
-/// The most that one of the texts comes to with `more` behind it.
+/// Returns the longest length of the texts with `more` tokens.
 std::int64_t tokens_of(std::span<const std::vector<std::int32_t>> texts, std::int64_t more,
                        std::int64_t context) {
   std::int64_t longest = 0;
@@ -166,7 +166,7 @@ std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, con
     model.round_inputs(true);
     for (const auto& [weight, of_weight] : before) weight->compute_in(dtype, stream);
     texts = write();
-  } catch (const OutOfMemory&) {  // training itself needs less, or says so
+  } catch (const OutOfMemory&) {  // training itself needs less, or reports it
     texts.clear();
   } catch (...) {
     compute_as_before();

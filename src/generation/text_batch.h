@@ -9,39 +9,39 @@
 namespace hybrid_trainer {
 
 struct WrittenText {
-  std::string text;            // behind the prompt
-  std::int64_t tokens = 0;     // made
-  std::int64_t forgotten = 0;  // that were seen, but no longer when the last one was made
+  std::string text;            // after the prompt
+  std::int64_t tokens = 0;     // generated tokens
+  std::int64_t forgotten = 0;  // processed tokens dropped before the end
 };
 
 using TextDone = std::function<void(std::size_t i, const WrittenText&)>;
 
-/// Continues texts, none empty, as many at a time as the decoder has rows; one that ends makes
-/// place for the next. What is written of the i-th, from 0 on, is on a processor what continue_text
-/// with the seed settings.sampling.seed + i writes of it alone, whatever is beside it. `done` gets
-/// each, in their order. The decoder's rows want room for each text and settings.tokens more, or
-/// the model's context. Throws, before any is written, UsageError (settings) and as check_text.
+/// Continues texts, none empty, in the decoder's rows; a finished text frees its row for the next
+/// one. On the CPU, text i (from 0) equals the result of continue_text with seed
+/// settings.sampling.seed + i. Calls `done` for each, in order. The decoder's rows need room for
+/// each text and settings.tokens more, or the model's context. Throws UsageError (settings), or as
+/// check_text, before writing any.
 void continue_texts(BatchDecoder& decoder, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
                     const GenerationSettings& settings, const TextDone& done);
 
-/// The rows of a decoder that is made for the texts. Model and stream must outlive this.
+/// Settings of a decoder whose number of rows fits in memory. Model and stream must outlive this.
 struct FittingRows {
   LanguageModel& model;
-  std::int64_t most;  // wanted, 1 or more
+  std::int64_t most;  // wanted rows, 1 or more
   DType dtype;
   const Stream& stream;
-  std::function<void(std::int64_t rows)> fewer;  // is told how many it will be instead
+  std::function<void(std::int64_t rows)> fewer;  // called with the reduced number
 };
 
-/// Continues texts in as many rows as there is memory for. If memory runs out, goes on from the
-/// first text that is not done with half as many rows. Throws OutOfMemory if one row is too many.
+/// Continues texts in as many rows as fit in memory. If memory runs out, restarts at the first
+/// unfinished text with half the rows. Throws OutOfMemory if one row does not fit.
 void continue_texts(const FittingRows& rows, const Tokenizer& tokenizer,
                     std::span<const std::vector<std::int32_t>> texts,
                     const GenerationSettings& settings, const TextDone& done);
 
-/// What `write` makes with the model, which computes in `dtype` meanwhile, its inputs rounded where that is
-/// faster, and then as it did before. Empty where memory is short.
+/// Returns the texts that `write` generates while the model computes in `dtype`, with rounded
+/// inputs if that is faster; then restores the model's settings. Returns none if memory is short.
 std::vector<std::string> texts_written_in(LanguageModel& model, DType dtype, const Stream& stream,
                                           const std::function<std::vector<std::string>()>& write);
 

@@ -12,18 +12,18 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::int64_t kLeastPatience = 8, kMostPatience = 1024, kFirst = 2, kMeasured = 5;
-constexpr double kNew = 0.1;      // what new seconds count beside those before
-constexpr double kSlowest = 3;    // beyond this, of those before, they tell of the machine
-constexpr double kKept = 0.97;    // what earlier tokens count beside a new one
-constexpr double kTokens = 8;     // most credit, in tokens without a draft
-constexpr double kEarned = 0.02;  // of the time without drafts
+constexpr double kNew = 0.1;      // weight of new times in the moving averages
+constexpr double kSlowest = 3;    // times slower than this multiple are ignored as noise
+constexpr double kKept = 0.97;    // decay of earlier token counts per new token
+constexpr double kTokens = 8;     // largest credit, in tokens without a draft
+constexpr double kEarned = 0.02;  // credit earned, as a share of the time without drafts
 
 void remember(double& lately, double seconds) {
   lately = lately == 0 ? seconds : lately + kNew * (std::min(seconds, kSlowest * lately) - lately);
 }
 
-/// Tokens that a round with k drafts makes on average, where each is taken with this probability if
-/// those before it are.
+/// Returns the expected number of tokens of a round with k drafts, each accepted with this
+/// probability if those before it are.
 double tokens_made(std::int64_t k, double share_taken) {
   double sum = 1, product = 1;
   for (std::int64_t i = 0; i < k; ++i) sum += product *= share_taken;
@@ -32,13 +32,13 @@ double tokens_made(std::int64_t k, double share_taken) {
 
 constexpr const char* kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-/// Tokens that are seen together.
+/// Tokens processed together.
 struct Round {
   std::vector<std::int32_t> drafts{};
   std::int64_t taken = 0;
   double seconds = 0;
 
-  /// Whether the token is the next draft, so that the logits after it are there.
+  /// Whether the token is the next draft, so that its logits exist already.
   bool takes(std::int32_t token) {
     const auto at = static_cast<std::size_t>(taken);
     if (at >= drafts.size() || drafts[at] != token) return false;
@@ -110,7 +110,7 @@ void DraftLength::learn(std::int64_t drafted, std::int64_t taken, double seconds
     return;
   }
   remember(extra_, std::max(seconds - plain_, 1e-3 * plain_) / static_cast<double>(drafted));
-  if (taken == drafted) patience_ = 1;  // a try that succeeds is soon followed by another
+  if (taken == drafted) patience_ = 1;  // retry soon after a successful try
   credit_ = std::min(kTokens * plain_, credit_ + static_cast<double>(taken + 1) * plain_ - seconds);
 }
 
@@ -155,7 +155,7 @@ std::string Utf8Assembler::add(std::string_view bytes) {
   std::size_t at = 0;
   while (at < held_.size()) {
     const auto [bytes, length] = utf8_prefix(held_, at);
-    if (bytes < length && at + bytes == held_.size()) break;  // the rest is still to come
+    if (bytes < length && at + bytes == held_.size()) break;  // incomplete
     whole += bytes == length ? held_.substr(at, length) : kReplacement;
     at += bytes;
   }
@@ -178,7 +178,7 @@ std::vector<std::int32_t> prompt_tokens(const Tokenizer& tokenizer, const std::s
   if (tokenizer.end_of_text()) return {*tokenizer.end_of_text()};
   try {
     return tokenizer.encode("\n");
-  } catch (const DataError&) {  // a characters vocabulary without a newline
+  } catch (const DataError&) {  // a character vocabulary without a newline
     return {0};
   }
 }
