@@ -43,7 +43,7 @@ std::int64_t less(std::size_t without, std::size_t with) {
 
 std::string first_word(const std::string& name) { return name.substr(0, name.find('.')); }
 
-/// Adds up a pool's blocks by the part that their label names.
+/// Sums the blocks of a pool by the part in their label.
 class BytesOfParts final : public MemoryListener {
  public:
   explicit BytesOfParts(std::set<std::string> known) : known_(std::move(known)) {}
@@ -87,7 +87,7 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
                                            const ModelRegistry& registry,
                                            const SimulatedRank& rank) {
   HybridTrainerConfig as_is = config;
-  as_is.memory.host_budget = {};  // as large as the simulation wants it
+  as_is.memory.host_budget = {};  // unlimited in the simulation
   const MemoryNeed with = simulate_memory(as_is, device, SimulatedPhases::kAll, registry, rank);
   std::vector<MemorySaving> savings;
   const auto add = [&](const char* key, const HybridTrainerConfig& changed) {
@@ -103,16 +103,16 @@ std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, De
       saving.by_phase[i] = less(without.phases[i].peak_bytes, with.phases[i].peak_bytes);
   };
   for (const auto& [key, off] : kMemoryOptions) {
-    if (key == kMethod && config.phases.traits().runs_ahead_of_ranks) continue;  // for speed
+    if (key == kMethod && config.phases.traits().runs_ahead_of_ranks) continue;  // chosen for speed
     const bool predicts = config.phases.max_predict_steps > 0;
     if (key == kPredictsOffload && (!predicts || config.optimizer_state_home() != "device"))
       continue;
     HybridTrainerConfig changed = as_is;
     set_field(changed, key, off);
-    if (key == kMethod) changed.memory.gradient_bits = 32;  // 16 are for delayed updates
+    if (key == kMethod) changed.memory.gradient_bits = 32;  // 16 requires delayed updates
     add(key, changed);
   }
-  if (rank.ranks > 1) return savings;  // each has a micro-batch at least
+  if (rank.ranks > 1) return savings;  // each rank needs a micro-batch
   HybridTrainerConfig whole = as_is;
   whole.data.batch_size *= whole.gradient_accumulation.micro_batches;
   whole.gradient_accumulation.micro_batches = 1;

@@ -10,23 +10,22 @@
 
 namespace hybrid_trainer {
 
-/// Bytes that each option of the config keeps out of the device's memory: the simulated peaks of
-/// the run without that option alone, less those of the run. Options that do the same share it:
-/// each of them saves little where the other stays. `rank`: whose memory.
+/// Returns the device memory that each option of the config saves: the simulated peaks without only
+/// that option, less those of the run. Options with the same effect each appear to save little,
+/// since the other remains. `rank`: the rank to simulate.
 std::vector<MemorySaving> simulate_savings(const HybridTrainerConfig& config, Device device,
                                            const ModelRegistry& registry = model_families(),
                                            const SimulatedRank& rank = {});
 
-/// Device memory that one part of a model takes in updates: of each kind the highest, not all at the
-/// same moment.
+/// Device memory of one part of a model during updates: each kind's peak, at different moments.
 struct PartMemory {
-  std::string part;  // the first word of its weights' names, as "video"; "" of what belongs to none
+  std::string part;  // first word of its weights' names, such as "video"; "" for the rest
   std::array<std::size_t, kMemoryKinds> by_kind{};
   std::size_t of(MemoryKind kind) const { return by_kind[static_cast<std::size_t>(kind)]; }
 };
 
-/// Of each part of the config's model, in the order in which they take memory first. What is allocated
-/// under no label, or another one than a part's, belongs to none.
+/// Returns the memory of each part of the config's model, in order of their first allocation.
+/// Allocations without a part's label are counted under "".
 std::vector<PartMemory> simulate_part_memory(const HybridTrainerConfig& config, Device device,
                                              const ModelRegistry& registry = model_families());
 

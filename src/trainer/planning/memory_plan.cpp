@@ -17,8 +17,8 @@ namespace {
 using Simulate =
     std::function<MemoryNeed(const HybridTrainerConfig& config, SimulatedPhases phases)>;
 
-/// The largest data.batch_size that fits in the device's budget. `need` is that of the batch as it is.
-/// Bytes grow by as much with each example, but for the rounding of blocks.
+/// Returns the largest data.batch_size that fits the device's budget. `need`: at the current batch
+/// size. Bytes are linear in the number of examples, except for rounding of blocks.
 std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
                            const MemoryBudgets& budgets, const Simulate& simulate) {
   const auto fits = [&](std::int64_t size) {
@@ -35,7 +35,7 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
   std::int64_t largest = given;
   constexpr double kMost = 1 << 20;
   if (slope > 0) largest += static_cast<std::int64_t>(std::clamp(room / slope, 0.0, kMost));
-  // Larger ones than this take long to simulate: there the line is trusted but for a hundredth.
+  // Larger batches take long to simulate; the linear estimate is used with a margin of 1 %.
   constexpr std::int64_t kMostTokens = 1 << 20;
   if (largest * config.data.sequence_length > kMostTokens)
     return std::max(given, largest - largest / 100);
@@ -43,13 +43,13 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
   return largest;
 }
 
-/// One thing that a plan may choose, with its values from the fastest to the one that takes least.
+/// One setting that a plan may choose, with its values from the fastest to the smallest.
 struct Dimension {
   std::vector<std::string> values;
   std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
-  /// Position of the config's own value or, for one in between, of the next that takes less.
+  /// Index of the config's own value or, if it is between two, of the smaller one.
   std::size_t first = 0;
-  /// Whether each value takes less of the device than the one before, whatever the others are.
+  /// Whether each value takes less device memory than the previous one, for any other settings.
   bool saves_always = true;
 };
 
@@ -57,20 +57,20 @@ std::size_t position_of(const std::vector<std::string>& values, const std::strin
   return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
 }
 
-/// Batches that are halved and accumulated: the same examples a step.
+/// Halves batches and accumulates, with the same examples per step.
 Dimension micro_batches(const HybridTrainerConfig& config) {
   Dimension dimension{{}, [](HybridTrainerConfig& changed, const std::string& value) {
                         const std::int64_t factor = std::stoll(value);
                         changed.data.batch_size /= factor;
                         changed.gradient_accumulation.micro_batches *= factor;
                       }};
-  dimension.saves_always = false;  // each takes a sum of gradients
+  dimension.saves_always = false;  // each adds a gradient sum
   for (std::int64_t factor = 1; config.data.batch_size % factor == 0; factor *= 2)
     dimension.values.push_back(std::to_string(factor));
   return dimension;
 }
 
-/// A key of the memory group that holds a name.
+/// A key of the memory group whose value is a name.
 Dimension of_names(std::string MemoryConfig::*key, const std::vector<std::string>& names,
                    const MemoryConfig& given) {
   return {names,
@@ -86,12 +86,12 @@ Dimension recomputed_share(const MemoryConfig& given) {
                         changed.memory.recompute =
                             std::max(changed.memory.recompute, std::stod(value));
                       }};
-  dimension.saves_always = false;  // of what is computed again, some is there once more
+  dimension.saves_always = false;  // recomputation may hold some activations twice
   while (std::stod(dimension.values[dimension.first]) < given.recompute) ++dimension.first;
   return dimension;
 }
 
-/// A key that holds a number of bits, which may be one of `fewer`; that changes a run's bits.
+/// A key with a number of bits, which `fewer` may replace; this changes the run's bits.
 Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> fewer,
                      std::int64_t& (*key)(HybridTrainerConfig& config)) {
   Dimension dimension{{std::to_string(given)},
@@ -104,7 +104,7 @@ Dimension fewer_bits(std::int64_t given, std::initializer_list<std::int64_t> few
   return dimension;
 }
 
-/// Where late updates leave masters and state, in place of weights, gradients and state.
+/// Location of masters and state under delayed updates, in place of the usual locations.
 Dimension exact_state(const HybridTrainerConfig& given) {
   return {exact_state_names(),
           [](HybridTrainerConfig& changed, const std::string& value) {
@@ -156,7 +156,7 @@ std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool wi
   } else if (config.predict_aware_memory.offload_strategy != "drop_and_reinitialize") {
     add(&MemoryConfig::optimizer_state);
   }
-  if (config.training.cuda_graphs) return dimensions;  // which can record nothing of what follows
+  if (config.training.cuda_graphs) return dimensions;  // cannot record the following options
   add(&MemoryConfig::activations);
   if (is_late) return dimensions;
   add(&MemoryConfig::weights);
@@ -164,8 +164,8 @@ std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool wi
   return dimensions;
 }
 
-/// What a plan may choose; `with_files`: files are places too. Values that the configuration cannot have,
-/// such as fewer bits of an optimizer that has no form in them, are left out.
+/// Returns the settings that a plan may choose; `with_files`: files are allowed locations. Omits
+/// unsupported values, such as fewer bits for an optimizer without them.
 std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool with_files,
                                      const ModelRegistry& registry) {
   std::vector<Dimension> dimensions = all_dimensions(config, with_files);
@@ -173,7 +173,7 @@ std::vector<Dimension> dimensions_of(const HybridTrainerConfig& config, bool wit
   return dimensions;
 }
 
-/// The keys in which two configs differ that a plan may set.
+/// Returns the plannable keys in which two configs differ.
 std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
                                            const HybridTrainerConfig& to) {
   std::vector<PlannedOption> options;
@@ -196,10 +196,10 @@ std::vector<PlannedOption> changed_options(const HybridTrainerConfig& from,
   return options;
 }
 
-/// The position of a value in each dimension.
+/// The index of a value in each dimension.
 using Choice = std::vector<std::size_t>;
 
-/// All of them from the dimensions' first values on.
+/// Returns all choices, starting with the dimensions' first values.
 std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
   std::vector<Choice> all{{}};
   for (const Dimension& dimension : dimensions) {
@@ -215,14 +215,14 @@ std::vector<Choice> all_choices(const std::vector<Dimension>& dimensions) {
   return all;
 }
 
-/// Which of a list of choices still need a trial.
+/// The choices of a list that still need a trial.
 class PlanTrials {
  public:
   /// Both must outlive it.
   PlanTrials(const std::vector<Choice>& choices, const std::vector<Dimension>& dimensions)
       : choices_(choices), dimensions_(dimensions), is_out_(choices.size()) {}
 
-  /// Positions in the list, below `end`.
+  /// Returns the remaining indices below `end`.
   std::vector<std::size_t> left(std::size_t end) const {
     std::vector<std::size_t> left;
     for (std::size_t i = 0; i < end; ++i)
@@ -230,12 +230,12 @@ class PlanTrials {
     return left;
   }
   void leave_out(std::size_t tried) { is_out_[tried] = true; }
-  /// Too large for the device: so are those that save no more.
+  /// Excludes a choice that is too large for the device, and those that save no more.
   void exceeds_device(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
       if (saves_no_more(choices_[i], choices_[tried])) is_out_[i] = true;
   }
-  /// Small enough for the device, and too large for the rest: so are those that only move more from
+  /// Excludes a choice that fits the device but not the rest, and those that only move more from
   /// the device to the host.
   void exceeds_others(std::size_t tried) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
@@ -266,7 +266,7 @@ std::size_t over(std::size_t bytes, const std::optional<std::size_t>& budget) {
   return budget && bytes > *budget ? bytes - *budget : 0;
 }
 
-/// Whether a run does the same with both, as long as no limit stops it.
+/// Whether a run behaves the same with both, unless it hits a limit.
 bool is_same_but_for_limits(MemoryConfig one, const MemoryConfig& other) {
   one.device_budget = other.device_budget;
   one.host_budget = other.host_budget;
@@ -292,11 +292,11 @@ class Planner {
  private:
   HybridTrainerConfig with(const Choice& choice) const;
   MemoryNeed simulate(HybridTrainerConfig config, SimulatedPhases phases) const;
-  /// Whether kUpdates leaves something out.
+  /// Whether SimulatedPhases::kUpdates would omit predictions.
   bool predicts() const { return config_.phases.max_predict_steps > 0; }
   bool is_hopeless();
   std::size_t missing(const MemoryNeed& need) const { return missing_bytes(need, budgets_); }
-  /// With everything as far away as it goes.
+  /// Returns the choice that moves everything as far away as possible.
   Choice farthest() const {
     Choice last;
     for (const Dimension& dimension : dimensions_) last.push_back(dimension.values.size() - 1);
@@ -304,7 +304,7 @@ class Planner {
   }
   const Choice& smallest_on_device();
   std::vector<Choice> by_cost(const StepCost& cost) const;
-  /// Of the choices in order of their cost, the first that fits.
+  /// Returns the first choice, by cost, that fits.
   std::optional<MemoryNeed> first_fitting(const std::vector<Choice>& choices, Choice& chosen) const;
 
   HybridTrainerConfig config_;
@@ -313,7 +313,7 @@ class Planner {
   const ModelRegistry& registry_;
   bool with_files_;
   std::vector<Dimension> dimensions_;
-  std::optional<Choice> smallest_;  // once it was searched for
+  std::optional<Choice> smallest_;  // set after the search
 };
 
 MemoryNeed Planner::simulate(HybridTrainerConfig config, SimulatedPhases phases) const {
@@ -333,12 +333,12 @@ HybridTrainerConfig Planner::with(const Choice& choice) const {
   return config;
 }
 
-/// A trial that fails rules out all that save no more, and one that may fit all that cost more. So
-/// the next one is twice as far down the list as the one before, until one may fit.
+/// A failed trial excludes all choices that save no more; one that may fit excludes all that cost
+/// more. Therefore each trial doubles the distance in the list until one may fit.
 std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choices,
                                                  Choice& chosen) const {
   PlanTrials trials(choices, dimensions_);
-  std::vector<std::size_t> may_fit;  // the cheapest last
+  std::vector<std::size_t> may_fit;  // cheapest last
   const auto fails = [&](std::size_t i, const MemoryNeed& need) {
     const bool exceeds_device = over(need.device_bytes, budgets_.device) > 0;
     if (exceeds_device) trials.exceeds_device(i);
@@ -370,8 +370,7 @@ std::optional<MemoryNeed> Planner::first_fitting(const std::vector<Choice>& choi
   }
 }
 
-/// As farthest(), with the micro-batches and the recomputed share that take least: either may also
-/// take a little.
+/// Returns farthest(), with the smallest micro-batches and recomputed share: either may add some.
 const Choice& Planner::smallest_on_device() {
   if (smallest_) return *smallest_;
   const Choice last = farthest();
@@ -391,7 +390,7 @@ const Choice& Planner::smallest_on_device() {
   return best;
 }
 
-/// All valid choices, the cheapest first; of equally cheap ones those of fewer options.
+/// Returns all valid choices by cost, and by the number of options if equal.
 std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
   struct Priced {
     double seconds;
@@ -413,7 +412,7 @@ std::vector<Choice> Planner::by_cost(const StepCost& cost) const {
   return sorted;
 }
 
-/// Weights and optimizer state, wherever they are.
+/// Returns the bytes of weights and optimizer state in all locations.
 std::size_t resting_bytes(const MemoryNeed& need) {
   std::size_t bytes = 0;
   for (const MemoryKind kind :
@@ -424,7 +423,7 @@ std::size_t resting_bytes(const MemoryNeed& need) {
   return bytes;
 }
 
-/// Whether no choice fits, as far as can be told without trying them all.
+/// Whether no choice fits, as far as can be determined without trying all of them.
 bool Planner::is_hopeless() {
   const auto is_too_large = [&](const MemoryNeed& need) {
     return over(need.device_bytes, budgets_.device) > 0 ||
@@ -439,13 +438,13 @@ bool Planner::is_hopeless() {
          is_too_large(simulate(with(smallest_on_device()), SimulatedPhases::kUpdates));
 }
 
-/// Of a part without settings, which the configuration would refuse.
+/// Whether a part has no settings, which the configuration would reject.
 bool says_nothing(const PartConfig& part) {
   return !part.computes() && !part.lora && !part.base && !part.place && !part.has_optimizer();
 }
 
-/// The config with nothing of the `memory` group that trades time for memory, no parts that are computed
-/// again, and no budgets.
+/// Returns the config without recomputed parts, budgets, and other `memory` options that save
+/// memory.
 HybridTrainerConfig with_all_resident(HybridTrainerConfig config) {
   const std::string folder = config.memory.folder;
   config.memory = {};
@@ -499,7 +498,7 @@ std::string map_of(const std::vector<std::string>& parts, std::int64_t on_device
   return text + (to_file ? "*=file" : "*=host");
 }
 
-/// The largest number up to `most` that fits, where fewer fit if more do; 0 if none does.
+/// Returns the largest number up to `most` that fits, or 0. `fits` must be monotonic.
 template <class Fits>
 std::int64_t largest(std::int64_t most, const Fits& fits) {
   std::int64_t least = 0;
@@ -520,7 +519,7 @@ std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Dev
   const bool says_all = config.device_budget() && config.memory.host_budget.limit();
   const std::size_t available = machine_memory().available_bytes;
   if (device.type != DeviceType::kCpu || says_all || available == 0) return {};
-  return available / 10 * 9;  // the program, its libraries and its checkpoints take the rest
+  return available / 10 * 9;  // leaves the rest to the program, its libraries and checkpoints
 }
 
 std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets) {
@@ -572,7 +571,7 @@ HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device de
   const std::int64_t on_host = largest(all - on_device, [&](std::int64_t count) {
     return !budgets.host || need(on_device, count).host_bytes <= *budgets.host;
   });
-  // What a file is read ahead into takes of the device too.
+  // Read-ahead buffers of files take device memory too.
   while (on_device > 0 && budgets.device && need(on_device, on_host).device_bytes > *budgets.device)
     --on_device;
   chosen.memory.device_map = map_of(parts, on_device, on_host);

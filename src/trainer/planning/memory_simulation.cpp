@@ -15,17 +15,17 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// More than any device has, in one piece, so that the extent is what one slab would need.
+/// Larger than any device, in one piece, so that the extent is the size of the slab needed.
 constexpr std::size_t kEndless = std::size_t{1} << 46;
 
-/// In steps.
+/// Returns the longest prediction in steps.
 std::int64_t longest_prediction(const HybridTrainerConfig& config) {
   const std::int64_t before =
       config.phases.warmup_steps + std::max<std::int64_t>(4, config.phases.full_steps);
   return std::min(config.phases.max_predict_steps, config.training.steps - before - 1);
 }
 
-/// The same phases in as few steps as show what they take, but for the batches of a long prediction.
+/// Shortens the phases to the fewest steps with the same peaks, except for batches of predictions.
 PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases phases) {
   PhaseConfig short_phases = config.phases;
   short_phases.warmup_steps = std::min<std::int64_t>(2, config.phases.warmup_steps);
@@ -36,10 +36,10 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   short_phases.max_predict_steps = predicts ? longest : 0;
   SkipBackwardConfig& predictions = short_phases.skip_backward;
   predictions.trial_steps = std::max<std::int64_t>(1, short_phases.max_predict_steps);
-  predictions.horizon = "measured";  // one that is dreamt may be shorter
+  predictions.horizon = "measured";  // a model-based horizon may be shorter
   predictions.slow_steps = std::min(predictions.slow_steps, predictions.history_interval);
   LearningRateFinderConfig finder = config.learning_rate_finder;
-  finder.interval = 1;  // so that the second step probes
+  finder.interval = 1;  // probes in the second step
   for (PredictionArm& arm : predictions.arms) arm.steps = predictions.trial_steps;
   std::stable_partition(predictions.arms.begin(), predictions.arms.end(),
                         [](const PredictionArm& arm) { return arm.predictor != "zero"; });
@@ -50,15 +50,16 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
           .learning_rate_finder = finder};
 }
 
-/// Stretches take no more than the rest of the run. From the second micro-batch on, each takes what
-/// the one before took; the loader's batches grow, and sums of micro-batches, which are added. So it is
-/// with local steps, of which so many stay that as few exchanges are under way at once.
+/// Shortens repetitions. Schedule stages take no more than the rest of the run. From the second
+/// micro-batch on, each takes the same memory, except for the loader's batches and the sums of
+/// micro-batches, which are added separately. Local steps are reduced likewise, leaving enough for
+/// the same number of pending exchanges.
 HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMost = 3;
   config.stretches.clear();
   LocalSgdConfig& local = config.phases.local_sgd;
   local.steps = std::min(local.steps, (local.delay + 1) * local.fragments);
-  if (rank.ranks > 1) return config;  // of which each has few
+  if (rank.ranks > 1) return config;  // each has few
   config.gradient_accumulation.micro_batches =
       std::min(config.gradient_accumulation.micro_batches, kMost);
   return config;
@@ -70,7 +71,7 @@ void include_larger(BytesByKind& most, const BytesByKind& other) {
   std::ranges::transform(most, other, most.begin(), std::ranges::max);
 }
 
-/// What is live; of a kind that is not, the most.
+/// Returns the live bytes, or the peak of kinds that are not live.
 BytesByKind lying(const MemoryUse& use, const BytesByKind& most) {
   BytesByKind bytes = use.live;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind)
@@ -83,7 +84,7 @@ void include_larger(PhaseMemory& taken, const PhaseMemory& other) {
   include_larger(taken.by_kind, other.by_kind);
 }
 
-/// The peaks of whichever takes more.
+/// Takes the larger peaks.
 void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   need.device_bytes = std::max(need.device_bytes, other.device_bytes);
   need.host_bytes = std::max(need.host_bytes, other.host_bytes);
@@ -97,7 +98,7 @@ void include_larger(MemoryNeed& need, const MemoryNeed& other) {
   include_larger(need.disk_by_kind, other.disk_by_kind);
 }
 
-/// A run without its data and its files.
+/// Simulates a run without its data and files.
 class SimulatedRun {
  public:
   SimulatedRun(const HybridTrainerConfig& config, Device device, const ModelRegistry& registry,
@@ -131,7 +132,7 @@ class SimulatedRun {
       for (const Phase phase : {Phase::kWarmup, Phase::kFull, Phase::kCorrect}) {
         if (phase == Phase::kCorrect && config_.phases.max_predict_steps == 0) continue;
         trainable_.enter_phase(phase);
-        // The second one reads ahead what the first one used; weights that a phase has rounded too.
+        // The second update reads ahead the first one's tensors, and weights rounded by a phase.
         const bool twice = phase == Phase::kWarmup || DeviceMap(config_.memory).uses("file") ||
                            config_.distributed.zero == 3;
         const int updates = twice ? 2 : 1;
@@ -161,7 +162,7 @@ class SimulatedRun {
     return pool;
   }
 
-  /// As the loader and the evaluation hold them; on CUDA one uploaded batch of each.
+  /// Allocates the batches of loader and evaluation; on CUDA, one uploaded batch of each.
   void allocate_data(std::int64_t micro_batches) {
     const bool on_host = stream_.device().type == DeviceType::kCuda;
     const std::int64_t loaded = config_.data.batch_size * micro_batches;
@@ -182,7 +183,7 @@ class SimulatedRun {
     scripted_.compute_with(config_.gradient_accumulation.micro_batches, config_.data.batch_size);
   }
 
-  /// Of a step's micro-batches those that are simulated leave fewer sums of earlier ones.
+  /// Allocates the sums of micro-batches that the simulated ones do not leave.
   void hold_partial_sums(std::int64_t micro_batches) {
     if (stream_.device().type != DeviceType::kCpu || config_.memory.gradient_bits != 32) return;
     std::int64_t elements = 0;
@@ -202,7 +203,7 @@ class SimulatedRun {
     account(phase);
   }
 
-  /// Ends a step: what it took belongs to its phase, and what entering that took to the one left.
+  /// Ends a step: counts its memory for its phase, and a phase transition for the phase before.
   void account(Phase phase) {
     if (const auto border = trainable_.take_border()) add(*border, last_phase_);
     add(stream_.pool()->use(), phase);
@@ -222,13 +223,13 @@ class SimulatedRun {
     need_.device_bytes = std::max(need_.device_bytes, use.peak_total);
   }
 
-  /// What the last one changed gets under way first, as in a run.
+  /// First sends the weights of the last step, as a run does.
   PhaseOutcome step(PhaseMachine& machine) {
     trainable_.send_weights();
     return machine.step(whole_);
   }
 
-  /// One cycle of the phases, from Warmup to the first step of Correct.
+  /// Runs one cycle of the phases, from Warmup to the first step of Correct.
   void predict(const PhaseMachine::Setup& setup, bool keeps) {
     scripted_.decide(keeps);
     if (config_.phases.traits().skips_backward)
@@ -248,13 +249,13 @@ class SimulatedRun {
     for (int i = 0; i < 2; ++i) account(step(machine).phase);
   }
 
-  /// What forward passes over pairs of answers take before the trainer takes anything, a sequence at a
-  /// time; nothing where the objective needs no reference.
+  /// Simulates the reference's forward passes over pairs of answers, one sequence at a time, before
+  /// the trainer allocates; empty if the objective needs no reference.
   PhaseMemory reference_phase() {
     if (config_.objective != "dpo") return {};
     const PhasePrecision precision(config_.mixed_precision, config_.model.width, stream_.device());
     for (const DType dtype :
-         {precision.of(Phase::kFull).dtype, DType::kF32}) {  // to train, to validate
+         {precision.of(Phase::kFull).dtype, DType::kF32}) {  // training, validation
       model_->visit_parameters([&](Parameter& weight) { weight.compute_in(dtype, stream_); });
       const Batch pairs = model_->empty_batch(batch_form(config_, 1), stream_);
       ForwardOnlyTape tape(Pass{.training = false, .dtype = dtype});
@@ -265,7 +266,7 @@ class SimulatedRun {
     return {.peak_bytes = use.peak_total, .by_kind = use.peak};
   }
 
-  /// In parts of one window: smaller ones there are not.
+  /// Evaluates one window, the smallest part.
   void evaluate() {
     {
       const Batch window = windows_.examples(0, 1);
@@ -291,7 +292,7 @@ class SimulatedRun {
   SimulatedTrainable scripted_;
   std::vector<Batch> data_;
   Batch windows_;
-  Batch whole_;  // of a step, of which a part is computed with
+  Batch whole_;  // a step's batch, of which a part is computed
   Phase last_phase_ = Phase::kWarmup;
 };
 

@@ -15,7 +15,7 @@ constexpr double kLoss = 1e6;
 
 }  // namespace
 
-/// Keeps as many batches as a longer prediction does.
+/// Keeps the batches of a longer prediction than the simulated one.
 class SimulatedTrainable::Kept final : public Rollback {
  public:
   explicit Kept(Rollback& real) : real_(real) {}
@@ -30,7 +30,7 @@ class SimulatedTrainable::Kept final : public Rollback {
     others_.clear();
     kept_ = 0;
   }
-  /// With as many of the steps that are not simulated as fall to this one.
+  /// Also keeps this step's share of the batches of steps that are not simulated.
   Batch keep_batch(const Batch& batch) override {
     const std::int64_t before = predicted_ * kept_ / simulated_,
                        now = predicted_ * ++kept_ / simulated_;
@@ -43,10 +43,10 @@ class SimulatedTrainable::Kept final : public Rollback {
  private:
   Rollback& real_;
   std::int64_t predicted_ = 1, simulated_ = 1, kept_ = 0;
-  std::vector<Batch> others_;  // kept of steps that are not simulated
+  std::vector<Batch> others_;  // of steps that are not simulated
 };
 
-/// Updates arrive, and no prediction of them was off.
+/// Updates that arrive without any prediction error.
 class SimulatedTrainable::Optimizer final : public PendingWork, public DelayedOptimizer {
  public:
   explicit Optimizer(DelayedOptimizer& real) : real_(real) {}
@@ -120,7 +120,8 @@ std::vector<Tensor> SimulatedTrainable::other_losses(const Batch& batch) const {
   return losses;
 }
 
-/// Correct measures the predicted point first. Of a part of a batch, the finder wants it to fall.
+/// Correct measures the predicted point first. On a part of a batch, the learning rate finder
+/// expects the loss to fall.
 double SimulatedTrainable::wait_for_loss(const Batch& batch, std::int64_t examples) {
   const bool is_whole = examples == batch.size();
   const std::vector<Tensor> losses = is_whole ? other_losses(batch) : std::vector<Tensor>();

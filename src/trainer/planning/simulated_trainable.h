@@ -6,26 +6,26 @@
 
 namespace hybrid_trainer {
 
-/// A trainable that answers for a device that computes nothing, so that the phase machine predicts
-/// and then decides as it is told.
+/// A trainable with scripted losses for a simulated device, which makes the phase machine predict
+/// and then keep or reject.
 class SimulatedTrainable final : public Trainable {
  public:
-  /// `model`, whose device is simulated, must outlive it.
+  /// `model` must outlive it, on a simulated device.
   explicit SimulatedTrainable(ModelTrainable& model);
   ~SimulatedTrainable() override;
-  /// Of each batch so many micro-batches are computed with; of the others the losses are held.
+  /// Computes with only this number of micro-batches; the losses of the others are allocated.
   void compute_with(std::int64_t micro_batches, std::int64_t size) {
     micro_batch_ = size;
     examples_ = micro_batches * size;
   }
-  /// A prediction of `predicted` steps is simulated in `simulated` ones, whose batches are all kept.
+  /// Simulates a prediction of `predicted` steps in `simulated` steps, keeping all of its batches.
   void keep_batches_of(std::int64_t predicted, std::int64_t simulated);
-  /// While a gradient is computed there are `count` more sums of earlier micro-batches than those
-  /// that are simulated leave, of so many elements each, in the memory of `home`.
+  /// During a gradient, allocates `count` sums of micro-batches of `elements` each in the memory of
+  /// `home`, in addition to the simulated ones.
   void hold_partial_sums(int count, std::int64_t elements, const Stream& home) {
     partials_ = {count, elements, &home};
   }
-  /// Whether predictions are kept.
+  /// Sets whether predictions are kept.
   void decide(bool keeps) { keeps_ = keeps; }
 
   void enter_phase(Phase phase) override { model_.enter_phase(phase); }

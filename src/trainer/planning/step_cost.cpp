@@ -19,19 +19,19 @@ double live(const MemoryNeed& need, MemoryKind kind) {
   return static_cast<double>(need.phase(Phase::kFull).by_kind[static_cast<std::size_t>(kind)]);
 }
 
-/// Bytes that an update reads and writes of each f32 weight: itself, its gradient and its state.
+/// Bytes per f32 weight that an update reads and writes: the weight, its gradient and its state.
 constexpr double kUpdateBytes = 12;
 
-/// Seconds of an 8-bit update over those of a 32-bit one, on a processor.
+/// Time of an 8-bit update relative to a 32-bit one on the CPU.
 double eight_bit_update() { return instruction_set() == InstructionSet::kAvx512 ? 1.6 : 2.6; }
 
-/// Seconds of rounding activations to 8 bits and back, over those of copying them.
+/// Time of rounding activations to 8 bits and back, relative to copying them.
 constexpr double kRounding = 1.5;
 
-/// Share of a block's activations that element by element operations give.
+/// Share of a block's activations that are results of element-wise operations.
 constexpr double kRebuiltElementwise = 0.4;
 
-/// Backward has two products for each of forward.
+/// Share of forward in a step: backward has two products for each of forward.
 constexpr double kForwardShare = 1.0 / 3;
 
 double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::size_t last) {
@@ -41,7 +41,7 @@ double bytes_of(const std::vector<Parameter*>& weights, std::size_t first, std::
   return elements * static_cast<double>(size_of(DType::kF32));
 }
 
-/// Of one after the other, what the link needs beyond the time that there is.
+/// Returns the time that transfers exceed the available time by.
 double beyond(double sending, double time) { return std::max(0.0, sending - time); }
 
 }  // namespace
@@ -52,7 +52,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
       nowhere_(make_device_pool({device.type, device.index, true})),
       model_(make_run_model(config, {}, nowhere_, registry)),
       registry_(registry) {
-  weight_bytes_ = live(as_given, MemoryKind::kGradients);  // as many, f32
+  weight_bytes_ = live(as_given, MemoryKind::kGradients);  // same size, f32
   compute_bytes_ = live(as_given, MemoryKind::kParameters);
   state_bytes_ = live(as_given, MemoryKind::kOptimizerState);
   activation_bits_ = config.memory.activation_bits;
@@ -62,7 +62,7 @@ StepCost::StepCost(const HybridTrainerConfig& config, Device device, const Memor
     if (parameter.role() != Role::kVector)
       weights_.emplace_back(parameter.name(), static_cast<double>(parameter.elements()));
   });
-  if (config.phases.traits().delays_updates) return;  // late updates are made beside the step
+  if (config.phases.traits().delays_updates) return;  // delayed updates overlap with the step
   const PhasePrecision precision(config.mixed_precision, config.model.width, device);
   const std::vector<Parameter*> parameters = trainable_parameters(*model_);
   for (Parameter* parameter : parameters)
@@ -83,7 +83,7 @@ double StepCost::weight_transfers(const MemoryConfig& memory, double passes) con
   return seconds;
 }
 
-/// The share of sequences of `time` tokens that go forward twice, in segments.
+/// Returns the share of sequences of `time` tokens whose forward is repeated, in segments.
 double StepCost::computed_again(const MemoryConfig& memory, std::int64_t time) const {
   const std::int64_t segment = model_->segment_for(memory.segment_length, time);
   if (segment == 0) return 0;

@@ -22,7 +22,7 @@ HybridTrainerConfig gradient_alone(HybridTrainerConfig config) {
   config.gradient_accumulation.micro_batches = 1;
   config.optimizer = {};
   config.predict_aware_memory.offload_strategy = "none";
-  config.phases = {};  // whose updates, where they are late, are of other optimizers
+  config.phases = {};  // delayed updates use other optimizers
   config.stretches = {};
   return config;
 }
@@ -51,15 +51,15 @@ double measure_gradient(Network& network, const HybridTrainerConfig& config, con
 
 namespace {
 
-constexpr std::int64_t kWidestBlock = 512;  // wider ones hardly multiply faster
-constexpr double kMeasuredFlops = 3e9;      // of a step, if an example has fewer
+constexpr std::int64_t kWidestBlock = 512;  // wider ones are hardly faster
+constexpr double kMeasuredFlops = 3e9;      // per step, if an example has fewer
 
-/// Of a step, or a part of it.
+/// Measured work of a step or a part of it.
 struct Timed {
   double flops = 0, seconds = 0;
   double rate() const { return flops / seconds; }
   Timed less(const Timed& other) const { return {flops - other.flops, seconds - other.seconds}; }
-  /// Whether it is near enough to the rate of all to be more than another program's disturbance.
+  /// Whether its rate is close enough to the total rate; otherwise another program disturbed it.
   bool is_likely_beside(const Timed& all) const {
     constexpr double kMost = 4;
     return flops > 0 && seconds > 0 && rate() < kMost * all.rate() && kMost * rate() > all.rate();
@@ -72,7 +72,7 @@ double flops_of(const ModelConfig& model, const ModelRegistry& registry) {
   return network->step_flops(network->empty_batch({.examples = 1}, nowhere));
 }
 
-/// A smaller network whose parts work as fast.
+/// Returns a smaller network with equally fast parts.
 ModelConfig narrowed(ModelConfig model, const ModelFamily& family) {
   if (family.shortened) model = family.shortened(model);
   if (model.width <= kWidestBlock) return model;
@@ -96,10 +96,10 @@ Timed measure(const HybridTrainerConfig& config, const ModelConfig& model, std::
   return {network->step_flops(batch), measure_gradient(*network, sample, batch, stream)};
 }
 
-/// Operations a second, forward and backward, of a network of several parts that is no language model. It
-/// is measured on few examples with stacks of one block and of two: the difference is a block's, the rest
-/// that of convolutions and all else. Both count by their share of the network's operations. Wide or
-/// long networks are measured narrower and shorter.
+/// Measures the FLOPs per second of forward and backward for a network of several parts that is not
+/// a language model. Runs few examples with stacks of one and of two blocks: the difference is one
+/// block's time, the rest is for convolutions and all else. Combines both by their shares of the
+/// network's FLOPs. Wide or long networks are measured narrower and shorter.
 double measure_network_flops(const HybridTrainerConfig& config, const Stream& stream,
                              const ModelRegistry& registry) {
   const ModelFamily& family = find_family(config.model.family, registry);
@@ -119,20 +119,19 @@ double measure_network_flops(const HybridTrainerConfig& config, const Stream& st
   return all / (beside_blocks / rest.rate() + (all - beside_blocks) / block.rate());
 }
 
-/// Of an array that is copied: little beside any budget, so that what a planned run measures first
-/// takes no more than it does itself.
+/// Size of the copied array: smaller than any budget, so that measuring fits in the run's memory.
 constexpr std::size_t kCopiedBytes = std::size_t{24} << 20;
 
-/// The widest block that is measured: wider ones hardly multiply faster.
+/// Widest measured block: wider ones are hardly faster.
 constexpr std::int64_t kWidest = 768, kTokens = 1024;
 
-/// One block of the model, or of a narrower one, and of its encoder, on few tokens.
+/// Returns one block of the model (narrowed if wide) and of its encoder, on few tokens.
 HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegistry& registry) {
   HybridTrainerConfig sample = config;
   ModelConfig& model = sample.model;
   model.encoder = resolved_model_config(config.model, registry).encoder;
   if (model.width > kWidest) {
-    constexpr std::int64_t kHeads = kWidest / 64;  // shared by as many queries as the model's
+    constexpr std::int64_t kHeads = kWidest / 64;  // with as many queries per head as the model
     if (model.key_heads > 0)
       model.key_heads = std::max<std::int64_t>(1, model.key_heads * kHeads / model.heads);
     model.heads = kHeads;
@@ -147,7 +146,7 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
     model.experts.shared_width = model.experts.shared_width * kWidest / model.width;
     model.width = kWidest;
   }
-  if (model.experts.count > 0) {  // as many rows to an expert as the model's layers give
+  if (model.experts.count > 0) {  // with as many rows per expert as the model's layers
     constexpr std::int64_t kExperts = 8;
     const std::int64_t count = std::min(kExperts, model.experts.count);
     model.experts.chosen =
@@ -165,12 +164,12 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
   if (model.encoder.layers > 0) {
     model.encoder.layers = 1;
     model.encoder.context = std::min(model.encoder.context, kTokens);
-    sample.data.batch_size = 1;  // each example has a source beside its tokens
+    sample.data.batch_size = 1;  // each example also has a source
   }
   return gradient_alone(std::move(sample));
 }
 
-/// Of a network whose stacks are not known, a decoder's block of its width.
+/// Returns a decoder block of the network's width, for networks with unknown stacks.
 HybridTrainerConfig decoder_beside(HybridTrainerConfig config) {
   constexpr std::int64_t kHeadSize = 64;
   const std::int64_t heads =
@@ -182,7 +181,7 @@ HybridTrainerConfig decoder_beside(HybridTrainerConfig config) {
   return sample_of(config, model_families());
 }
 
-/// Each token in turn, so that routers have a choice.
+/// Returns different tokens, so that routers have a choice.
 Tensor different_tokens(const Shape& shape, std::int64_t vocabulary, const Stream& stream) {
   const Stream host(MemoryPool::create("host"));
   const Tensor tokens = Tensor::empty(shape, DType::kI32, MemoryKind::kData, host);
@@ -205,7 +204,7 @@ double measure_flops(const HybridTrainerConfig& config, const Stream& stream,
   return model->flops_of(shape) / measure_gradient(*model, sample, batch, stream);
 }
 
-/// As tensors move that lie there.
+/// Measures file transfers in the form that tensors use.
 void measure_files(StepRates& rates, const std::string& folder) {
   constexpr auto kBytes = static_cast<std::int64_t>(kCopiedBytes);
   const Stream host(make_device_pool()), file(make_file_pool({}, folder, "memory.folder"));
