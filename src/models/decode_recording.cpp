@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A number that changes with the places of the weights and `last`; 0 where a weight has none.
+/// Hashes the addresses of the weights and `last`; 0 if a weight has no fixed address.
 std::size_t dependencies_of(LossModel& model, std::int64_t last) {
   constexpr std::size_t kFactor = 0x9E3779B97F4A7C15u;  // 2^64 over the golden ratio: Knuth's hash
   std::size_t all = static_cast<std::size_t>(last);
@@ -30,7 +30,7 @@ Tensor DecodeRecording::run(LossModel& model, std::int64_t last, const Batch& ba
   if (now != recorded_) recording_.drop();
   recorded_ = now;
   if (now == 0) return enqueue(batch, stream);
-  bool is_computed = false;  // in part: states may have gone on, so it cannot be tried again
+  bool is_computed = false;  // states may have changed in part, so it cannot be retried
   try {
     return recording_.run(
         batch,

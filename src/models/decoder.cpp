@@ -82,7 +82,7 @@ BlockStack::Spec decoder_blocks(const DecoderSpec& spec, std::int64_t layers) {
   return blocks;
 }
 
-/// Whether the branches that keep anything can do what `can` asks for.
+/// Whether all branches with state have the capability `can`.
 bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState::*can)() const) {
   return std::ranges::all_of(blocks, [&](const ResidualBlock::State& block) {
     return std::ranges::all_of(
@@ -90,7 +90,7 @@ bool all_can(const std::vector<ResidualBlock::State>& blocks, bool (BranchState:
   });
 }
 
-/// Calls visit(state) for each branch that keeps anything.
+/// Calls visit(state) for each branch that has state.
 template <class Visit>
 void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visit) {
   for (ResidualBlock::State& block : blocks)
@@ -98,7 +98,7 @@ void for_each_state(std::vector<ResidualBlock::State>& blocks, const Visit& visi
       if (state) visit(*state);
 }
 
-/// Texts and positions of tokens that follow, (2, B·T) i32: `time` of one text, or one of each.
+/// Returns the next tokens' texts and positions, (2, B·T) i32: `time` of one text, or one of each.
 Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const DecodeState& state,
                  const Stream& stream) {
   const std::int64_t rows = std::ssize(texts) * time;
@@ -116,12 +116,12 @@ Tensor places_of(std::span<const std::int64_t> texts, std::int64_t time, const D
   return wait_for_device(places, stream);
 }
 
-/// A tape whose pass is of a batch's sources, while this lives.
+/// Sets the tape's pass to a batch's sources during its lifetime.
 class SourceTape {
  public:
   SourceTape(ActivationTape& tape, const Batch& batch, std::int64_t places)
       : tape_(tape), first_token_(tape.pass().first_token) {
-    tape_.set_positions(Tensor());  // those of the batch are of its texts
+    tape_.set_positions(Tensor());  // the pass has the texts' positions
     tape_.set_segment(tape.pass().carry, first_token_ / batch.tokens_per_example() * places);
   }
   ~SourceTape() { tape_.set_segment(tape_.pass().carry, first_token_); }
@@ -135,7 +135,7 @@ class SourceTape {
 
 }  // namespace
 
-/// What each branch of the blocks keeps of texts.
+/// Decode states of all branches.
 class Decoder::States final : public DecodeState {
  public:
   using DecodeState::DecodeState;
@@ -256,7 +256,7 @@ Tensor Decoder::hidden_of(const Tensor& tokens, ActivationTape& tape, const Stre
                                " tokens, the context is ", config_.context));
   }
   read_documents(tape.pass(), stream);
-  const MemoryLabel label("embedding");  // blocks name what they allocate themselves
+  const MemoryLabel label("embedding");  // blocks label their own allocations
   Tensor x = embedding_.forward(tokens, tape.pass(), stream);
   if (embedding_norm_) x = embedding_norm_->forward(x, tape, stream);
   return blocks_.forward(std::move(x), tape, stream);
@@ -268,7 +268,7 @@ std::int64_t Decoder::segments(std::int64_t time, std::int64_t length) const {
 }
 
 bool Decoder::goes_by_segments(const Batch& batch, const Pass& pass) const {
-  if (batch.find("halves") != nullptr) return false;  // a loss is of whole answers
+  if (batch.find("halves") != nullptr) return false;  // the loss needs whole answers
   return pass.states != nullptr || segments(batch.tokens_per_example(), pass.segment) > 1;
 }
 
@@ -318,7 +318,7 @@ Tensor Decoder::hidden(const Batch& batch, ActivationTape& tape, const Stream& s
   return hidden_of(batch.at("tokens"), tape, stream);
 }
 
-/// The losses of all tokens, (B·T) f32, undivided, from the last norm's result.
+/// Computes the undivided losses of all tokens, (B·T) f32, from the last norm's result.
 void Decoder::losses(const Tensor& of_rows, const Tensor& x, const Batch& batch,
                      float gradient_scale, ActivationTape& tape, const Stream& stream) {
   const MemoryLabel label("head");
@@ -423,7 +423,7 @@ Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> 
   if (batch == 1 && states.position(texts.front()) == 0) {
     logits = decode(tokens, {.begun = texts.front()}, states, last, pass, stream);
   } else {
-    // Positions and texts are on the device, so that it can be recorded.
+    // Positions and texts are on the device, so that decoding can be recorded.
     const Tensor places = places_of(texts, time, states, stream);
     const Batch following({{"tokens", tokens},
                            {"texts", places.rows(0, 1).view(tokens.shape())},
@@ -445,7 +445,7 @@ Tensor Decoder::next_logits(const Tensor& tokens, std::span<const std::int64_t> 
   return logits;
 }
 
-/// Lets tokens go through the layers behind the texts that the states keep.
+/// Runs the layers on tokens that continue the texts in the states.
 Tensor Decoder::decode(const Tensor& tokens, const DecodeTexts& texts, const States& states,
                        std::int64_t last, const Pass& pass, const Stream& stream) {
   const std::int64_t batch = tokens.size(0), rows = tokens.elements();

@@ -14,7 +14,7 @@ double product(const Column& x, const Column& y) {
   return std::inner_product(x.begin(), x.end(), y.begin(), 0.0);
 }
 
-/// (x, y) becomes (c·x − s·y, s·x + c·y).
+/// Rotates (x, y) to (c·x − s·y, s·x + c·y).
 void turn(Column& x, Column& y, double c, double s) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double before = x[i];
@@ -23,7 +23,7 @@ void turn(Column& x, Column& y, double c, double s) {
   }
 }
 
-/// The columns of U and V of one head.
+/// Columns of one head's U and V.
 struct FactorColumns {
   std::vector<Column> u, v;
   void orthonormalize();
@@ -31,7 +31,7 @@ struct FactorColumns {
   void keep(std::size_t rank);
 };
 
-/// V = Q·R by Gram and Schmidt, twice. V becomes Q, and U becomes U·Rᵀ, which keeps U·Vᵀ.
+/// Factors V = Q·R by Gram-Schmidt, twice. V becomes Q, and U becomes U·Rᵀ: same U·Vᵀ.
 void FactorColumns::orthonormalize() {
   for (std::size_t k = 0; k < v.size(); ++k) {
     for (int pass = 0; pass < 2; ++pass) {
@@ -49,7 +49,7 @@ void FactorColumns::orthonormalize() {
   }
 }
 
-/// Turns pairs of columns until those of U are orthogonal, as those of V are. Source: Hestenes 1958.
+/// Rotates column pairs until U's columns are orthogonal, as V's are. Source: Hestenes 1958.
 void FactorColumns::diagonalize() {
   constexpr int kMostSweeps = 60;
   bool turned = true;
@@ -71,7 +71,7 @@ void FactorColumns::diagonalize() {
   }
 }
 
-/// Sorts the columns, halves each singular value between both factors, and clears those behind `rank`.
+/// Sorts the columns, splits singular values between both factors, and clears the rest.
 void FactorColumns::keep(std::size_t rank) {
   std::vector<std::size_t> order(u.size());
   std::iota(order.begin(), order.end(), 0u);

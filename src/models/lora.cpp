@@ -12,15 +12,15 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// What a module's matrix is called in it; a matrix of all experts may be no module's.
+/// Suffix of a module's matrix; a matrix of all experts may have no module.
 constexpr std::string_view kWeight = ".weight";
 
-/// As PEFT matches a list: the whole name, or its end after a dot.
+/// Matches names as PEFT does: the whole name, or its end after a dot.
 bool names(const std::string& target, const std::string& module) {
   return target == module || module.ends_with("." + target);
 }
 
-/// The number of the layer that a module is of; empty where it is of none.
+/// Returns the layer number in a module's name; empty if there is none.
 std::string layer_of(const std::string& module) {
   for (std::size_t dot = module.find('.'); dot != std::string::npos;
        dot = module.find('.', dot + 1)) {
@@ -31,7 +31,7 @@ std::string layer_of(const std::string& module) {
   return "";
 }
 
-/// Which modules get adapters; remembers which targets named one.
+/// Selects the modules that get adapters, and remembers the targets that matched.
 class TargetModules {
  public:
   explicit TargetModules(const LoraConfig& config)
@@ -50,7 +50,7 @@ class TargetModules {
     return included;
   }
 
-  /// Tells of each target that names something in some of the layers alone.
+  /// Reports each target that matches only in some of the layers.
   void tell_of_parts(std::int64_t layers) const {
     for (const auto& [target, found] : layers_) {
       if (found.contains("") || std::ssize(found) >= layers || found.size() == 1) continue;
@@ -79,7 +79,7 @@ class TargetModules {
   bool all_;
   std::vector<std::string> targets_;
   std::set<std::string> known_;
-  std::map<std::string, std::set<std::string>> layers_;  // with modules that a target names
+  std::map<std::string, std::set<std::string>> layers_;  // by target, layers with a matching module
 };
 
 [[noreturn]] void refuse_decomposed_experts(const LoraConfig& config) {

@@ -20,7 +20,7 @@ Batch LanguageModel::empty_batch(const BatchForm& form, const Stream& stream) co
 
 namespace {
 
-/// The positions of the first training are the folder's, unless it knows of fewer.
+/// Copies context and rope_scaling if `keys` set them; the original context is the folder's.
 void take_positions(ModelConfig& model, const ModelConfig& asked,
                     const std::vector<std::string>& keys) {
   const auto is_set = [&](const std::string& key) {
@@ -87,7 +87,8 @@ KeyOwner ModelConfig::owner_of(std::string_view key) const {
 
 ModelConfig with_training_of(ModelConfig model, const ModelConfig& asked,
                              const std::vector<std::string>& keys) {
-  const bool is_of_same = asked.family == model.family;  // else its zeros say nothing
+  // Zeros of another family mean other defaults
+  const bool is_of_same = asked.family == model.family;
   const auto take = [&](double& here, double there) {
     if (is_of_same || there > 0) here = there;
   };

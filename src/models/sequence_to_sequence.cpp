@@ -14,7 +14,7 @@ BlockStack::Spec encoder_blocks(const SourceEncoder::Spec& spec) {
           .layers = spec.sizes.layers,
           .layer = [&spec](std::int64_t) { return spec.layer; },
           .residual = spec.residual,
-          .first_site = std::uint64_t{1} << 20,  // a decoder's are below
+          .first_site = std::uint64_t{1} << 20,  // above the sites of a decoder
           .drops_input = true,
           .final_norm = spec.final_norm};
 }

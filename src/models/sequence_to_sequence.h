@@ -13,8 +13,8 @@
 
 namespace hybrid_trainer {
 
-/// The encoder of a sequence-to-sequence model: equal residual blocks, "encoder.h.0" and so on. Derived
-/// classes make the blocks' input from a source.
+/// Encoder of a sequence-to-sequence model: identical residual blocks, "encoder.h.0" and so on.
+/// Derived classes compute the blocks' input from a source.
 class SourceEncoder {
  public:
   struct Spec {
@@ -25,42 +25,41 @@ class SourceEncoder {
   };
 
   virtual ~SourceEncoder() = default;
-  /// (B, S, C) in the pass's dtype, from the batch's tensors of the source.
+  /// Encodes the batch's source tensors to (B, S, C) in the pass's dtype.
   Tensor forward(const Batch& batch, ActivationTape& tape, const Stream& stream);
-  /// Of the last forward, of this batch and on this tape; dy: the gradient of its result, which may be
-  /// overwritten.
+  /// Runs backward for this batch's forward on this tape; may overwrite dy, its result's gradient.
   void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
-  /// Tokens of each source that the decoder may read, (B) i32; undefined: all.
+  /// Number of tokens of each source that the decoder may read, (B) i32; undefined: all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
-  /// Whether backward has anything to do. Adapters of the decoder alone leave the encoder as it is.
+  /// Whether backward has any work. With adapters only in the decoder, it has none.
   virtual bool trains() {
     bool trains = false;
     visit_parameters([&](Parameter& parameter) { trains |= parameter.trainable(); });
     return trains;
   }
-  /// The tensors of so many sources, zeros: what a batch has beside tokens and targets.
+  /// Returns source tensors of zeros for `count` examples, the additional tensors of a batch.
   virtual std::vector<NamedTensor> empty_sources(std::int64_t count,
                                                  const Stream& stream) const = 0;
-  /// Draws the first weights from the seed.
+  /// Initializes the weights from the seed.
   void initialize(const FirstDeviations& deviations, std::uint64_t seed, const Stream& stream) {
     initialize_begin(deviations, seed, stream);
     blocks_.initialize(deviations, seed, stream);
   }
-  /// Rows of its result for one source.
+  /// Rows of the result per source.
   std::int64_t places() const { return sizes_.source_places(); }
-  /// Of one source.
+  /// FLOPs per source.
   TokenFlops flops() const {
     return flops_of_begin() + blocks_.flops(places()) * static_cast<double>(places());
   }
   double recomputed_flops(double share) const {
     return blocks_.recomputed_flops(places(), share) * static_cast<double>(places());
   }
-  /// Its own, not the decoder's token table, which it may read.
+  /// Skips the decoder's token table, which the encoder may read.
   void visit_parameters(const ParameterVisitor& visit) {
     visit_parameters_of_begin(visit);
     blocks_.visit_parameters(visit);
   }
-  /// The linear maps that may get adapters.
+  /// Visits the linear maps that may get adapters.
   void visit_linears(const LinearVisitor& visit) { blocks_.visit_linears(visit); }
   /// See LanguageModel::parts.
   std::vector<std::string> parts() const;
@@ -70,9 +69,9 @@ class SourceEncoder {
   const EncoderConfig& sizes() const { return sizes_; }
 
  private:
-  /// The places' positions, where blocks read them.
+  /// Sets the positions of the source, if blocks read them.
   virtual void set_positions(const Batch& /*batch*/, ActivationTape& /*tape*/) const {}
-  /// What goes into the first block, before dropout, (B, S, C).
+  /// Returns the input of the first block, before dropout, (B, S, C).
   virtual Tensor begin(const Batch& batch, ActivationTape& tape, const Stream& stream) = 0;
   virtual void begin_backward(const Batch& batch, const Tensor& dx, ActivationTape& tape,
                               const Stream& stream) = 0;
@@ -86,21 +85,21 @@ class SourceEncoder {
   BlockStack blocks_;
 };
 
-/// A layer of the decoder, which reads by cross attention what the encoder made of the `source`.
-/// `key_bias`: whether keys have a bias.
+/// Makes a layer of the decoder with cross attention to the encoder's output `source`. `key_bias`:
+/// whether keys have a bias.
 LayerSpec sequence_decoder_layer(const ModelConfig& config,
                                  const std::shared_ptr<EncoderOutput>& source, bool key_bias);
 LayerSpec sequence_encoder_layer(const ModelConfig& config, bool key_bias);
 
-/// The config with the decoder's layers, heads and inner width where the encoder's are 0.
+/// Returns the config with the decoder's sizes in place of zeros of the encoder.
 ModelConfig with_encoder_sizes(const ModelConfig& given);
-/// Appends those of heads that do not divide the width.
+/// Adds a problem for each number of heads that does not divide the width.
 void collect_head_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
-/// Keys of config.json for the decoder's sizes, to which a family adds its contexts, and for the encoder's.
+/// Keys of config.json for the sizes of the decoder and the encoder; families add the contexts.
 void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model);
 void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model);
-/// Keys that are only written: first weights, and rates of dropout.
+/// Keys that are only written: initialization and dropout.
 void sequence_written_keys(ConfigKeys& keys, const ModelConfig& model, bool has_classifier = false);
 
 }  // namespace hybrid_trainer
