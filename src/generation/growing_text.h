@@ -13,7 +13,7 @@ class StopStrings {
   explicit StopStrings(std::vector<std::string> strings);
   /// Returns the text that precedes any stop string for certain.
   std::string add(std::string_view piece);
-  /// Whether a stop string was found; no text follows.
+  /// Returns whether a stop string was found; no text follows.
   bool reached() const { return reached_; }
   /// Returns the text held back, for a text that ends without a stop.
   std::string rest() { return std::exchange(held_, {}); }

@@ -31,7 +31,7 @@ class SourceEncoder {
   void backward(const Batch& batch, const Tensor& dy, ActivationTape& tape, const Stream& stream);
   /// Number of tokens of each source that the decoder may read, (B) i32; undefined: all.
   virtual Tensor lengths(const Batch& /*batch*/) const { return {}; }
-  /// Whether backward has any work. With adapters only in the decoder, it has none.
+  /// Returns whether backward has any work. With adapters only in the decoder, it has none.
   virtual bool trains() {
     bool trains = false;
     visit_parameters([&](Parameter& parameter) { trains |= parameter.trainable(); });

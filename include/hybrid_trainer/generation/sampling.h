@@ -45,7 +45,7 @@ struct WritingRules {
   std::int64_t words = 0;         // tokens from this id on are never written; 0: no limit
   std::int64_t unrepeated = 0;    // no n-gram of this length repeats; 0: no limit
 
-  /// Whether apply changes scores of texts shorter than the largest length.
+  /// Returns whether apply changes scores of texts shorter than the largest length.
   bool change_scores() const {
     return first || last || !suppressed.empty() || !suppressed_at_first.empty() ||
            repetition_penalty != 1 || least > 0 || least_new > 0 || unrepeated > 0;

@@ -23,9 +23,9 @@ class DecodeState {
   /// Number of tokens of a text that the state contains.
   std::int64_t position(std::int64_t text = 0) const { return positions_[index(text)]; }
   void advance(std::int64_t tokens, std::int64_t text = 0) { positions_[index(text)] += tokens; }
-  /// Whether a text can return to any token; otherwise only to its start or a kept position.
+  /// Returns whether a text can return to any token, not only to its start or a kept position.
   virtual bool can_rewind() const = 0;
-  /// Whether `keep` is supported; otherwise a text can only return to its start.
+  /// Returns whether `keep` is supported; otherwise a text can only return to its start.
   virtual bool can_keep() const { return can_rewind(); }
   /// Keeps a text's current position for rewind, even if it cannot return to any token; replaces
   /// the previous one. Throws OutOfMemory.
@@ -97,7 +97,7 @@ class LanguageModel : public Network {
   /// Allocates tokens, targets, the form's positions and halves of pairs, and sources of zeros.
   Batch empty_batch(const BatchForm& form, const Stream& stream) const final;
   virtual const ModelConfig& config() const = 0;
-  /// Whether texts follow an encoder's source; batches then contain its tensors.
+  /// Returns whether texts follow an encoder's source; batches then contain its tensors.
   virtual bool reads_sources() const { return false; }
   /// Adds sources of zeros to the batch, if the model reads sources.
   virtual Batch with_sources(Batch batch, const Stream&) const { return batch; }

@@ -16,7 +16,7 @@ inline constexpr const char* kFileBase = "file";
 
 /// Values of lora.base.
 const std::vector<std::string>& frozen_base_names();
-/// Whether the base is quantized to fewer than 16 bits.
+/// Returns whether the base is quantized to fewer than 16 bits.
 bool is_quantized_base(const std::string& name);
 
 /// Requires adapters on the model or on parts of it.
@@ -90,7 +90,7 @@ struct LoraConfig {
   }
 };
 
-/// Whether a lora.variant scales B·A by alpha/√r, and whether it trains magnitudes.
+/// Returns whether a lora.variant scales B·A by alpha/√r, and whether it trains magnitudes.
 bool has_root_scale(const std::string& variant);
 bool is_decomposed(const std::string& variant);
 

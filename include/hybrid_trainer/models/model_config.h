@@ -84,7 +84,7 @@ inline std::string untrained_router_warning(const ExpertConfig& experts) {
          "choose 2 experts or more, or train with --set model.experts.balance_loss=0.01";
 }
 
-/// Whether a layer has experts, by ExpertConfig::layers.
+/// Returns whether a layer has experts, by ExpertConfig::layers.
 inline bool has_experts(const ExpertConfig& experts, std::int64_t layer) {
   const std::string& layers = experts.layers;
   return experts.count > 0 &&
@@ -202,7 +202,7 @@ struct EncoderConfig {
   std::int64_t features = 0;
   std::int64_t source_length = 0;
 
-  /// Whether the encoder reads tokens; otherwise it reads audio, or there is none.
+  /// Returns whether the encoder reads tokens; otherwise it reads audio, or there is none.
   bool reads_tokens() const { return context > 0 && features == 0; }
   /// Positions of a source in a batch.
   std::int64_t source_places() const { return source_length > 0 ? source_length : context; }
@@ -271,7 +271,7 @@ struct ModelConfig {
   SeriesConfig series{};
   VisionConfig vision{};
 
-  /// Whether the family has the key, or only others do; an unknown family has all keys.
+  /// Returns whether the family has the key, or only others do; an unknown family has all keys.
   KeyOwner owner_of(std::string_view key) const;
 
   template <class Self, class Visitor>

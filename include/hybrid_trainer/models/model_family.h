@@ -50,7 +50,7 @@ struct HuggingFaceLayout {
   std::vector<std::string> not_adapted{};
   /// Prefixes of unsupported tensors, which export copies from the original folder.
   std::vector<std::string> carried{};
-  /// For image classifiers: prefix of the head's tensors. If a folder has other classes or no head,
+  /// Prefix of an image classifier's head tensors. If a folder has other classes or no head,
   /// the head starts with zeros. The config.json has image_size, patch_size and labels, no tokens.
   std::string classifier{};
 
@@ -116,7 +116,7 @@ struct ModelFamily {
   /// Returns the network with shorter inputs and equally fast parts; null: they are short.
   std::function<ModelConfig(const ModelConfig& config)> shortened{};
 
-  /// Whether it supports a key of the `model` group, such as "rope_scaling".
+  /// Returns whether it supports a key of the `model` group, such as "rope_scaling".
   bool has(std::string_view key) const;
 };
 

@@ -103,7 +103,7 @@ class ActivationTape {
     pass_.carry = carry;
     pass_.first_token = first_token;
   }
-  /// Whether backward follows. If not, modules may skip work that only backward needs.
+  /// Returns whether backward follows. If not, modules may skip work that only backward needs.
   virtual bool keeps() const = 0;
   /// Sets the activations that the following modules recompute instead of storing.
   virtual void set_rebuild(Rebuild) {}

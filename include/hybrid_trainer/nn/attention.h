@@ -67,11 +67,11 @@ class HeadPreparation {
     std::shared_ptr<RotaryTable> rotary{};
   };
   HeadPreparation(const ModuleName& name, const Spec& spec, const Stream& stream);
-  /// Whether it does anything other than rotation, which backward inverts.
+  /// Returns whether it does anything other than rotation, which backward inverts.
   bool changes() const { return norms_ || limit_ > 0; }
   /// Null without rotary embedding.
   RotaryTable* rotary() const { return rotary_.get(); }
-  /// Whether rotation depends only on a token's position, or there is none.
+  /// Returns whether rotation depends only on a token's position, or there is none.
   bool is_relative() const { return rotary_ == nullptr || rotary_->is_relative(); }
   /// Angles of sequences that end at position `end`; undefined without rotary embedding.
   RotaryTable::Angles angles(std::int64_t end, const Pass& pass, const Stream& stream) const {
@@ -195,7 +195,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
  private:
   Tensor gate_backward(const Tensor& dproduct, const Tensor& dy, const Tensor& y,
                        const Tensor& product, const Pass& pass, const Stream& stream);
-  /// Whether backward recomputes queries, keys and values from the stored product.
+  /// Returns whether backward recomputes queries, keys and values from the stored product.
   bool prepares_anew(const Pass& pass) const {
     return preparation_.changes() || gate_ || convolution_ || pass.carry != nullptr;
   }

@@ -28,7 +28,7 @@ class EncoderOutput {
   /// Changes with every call of set.
   std::int64_t version() const { return version_; }
 
-  /// Whether the gradient is needed; with a frozen encoder, for example, it is not.
+  /// Returns whether the gradient is needed; with a frozen encoder, for example, it is not.
   bool wants_gradient() const { return wants_gradient_; }
   void want_gradient(bool wanted) { wants_gradient_ = wanted; }
   /// Adds a layer's gradient, in the shape of the values; the first call's memory becomes the sum.
@@ -36,7 +36,7 @@ class EncoderOutput {
   /// Returns the sum of the gradients, in the dtype of activations; undefined if there is none.
   Tensor take_gradient() { return std::exchange(gradient_, {}); }
 
-  /// In generation, the number of consecutive texts, such as beams, that share a row of values.
+  /// Number of consecutive texts, such as beams, that share a row of values in generation.
   std::int64_t texts_per_source() const { return texts_per_source_; }
   void set_texts_per_source(std::int64_t texts) {
     require(texts >= 1, "encoder output: each source wants 1 text or more");

@@ -38,7 +38,7 @@ class GroupedLinear {
   /// scales each row's share of the bias gradient. Groups without rows contribute zeros.
   void contribute(const Tensor& dy, const Tensor& x, const Tensor& factors,
                   const RowsByGroup& groups, const Pass& pass, const Stream& stream);
-  /// Whether any gradient other than the input's is needed.
+  /// Returns whether any gradient other than the input's is needed.
   bool learns();
   std::vector<Linear>& linears() { return linears_; }
   const Shape& shape() const { return linears_.front().weight().shape(); }  // of a weight

@@ -38,7 +38,7 @@ class Part {
                                   double share) {
     return share > 0 ? flops(inputs, output, true).forward : 0;
   }
-  /// Whether the part follows Pass::recompute itself; otherwise it is recomputed as a whole.
+  /// Returns whether the part follows Pass::recompute itself; else it is recomputed as a whole.
   virtual bool recomputes_itself() const { return false; }
   /// Patterns of its weights' names in the order of use; by default one for all.
   virtual std::vector<std::string> patterns(const std::string& name) const { return {name + ".*"}; }
@@ -76,8 +76,8 @@ class Loss {
   virtual std::vector<BatchTensor> targets() const = 0;
   /// Number of losses per example.
   virtual std::int64_t rows() const = 0;
-  /// Whether the sum is divided by Batch::loss_divisor, which excludes ignored targets; otherwise
-  /// by the number of losses.
+  /// Returns whether the sum is divided by Batch::loss_divisor, which excludes ignored targets;
+  /// otherwise by the number of losses.
   virtual bool counts_targets() const { return false; }
   /// Settings of the computation.
   struct Way {

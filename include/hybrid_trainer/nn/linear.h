@@ -103,7 +103,7 @@ class AdapterGradients {
   Tensor dreduced_;  // (N, parts·r)
 };
 
-/// Whether a weight belongs to an adapter, judged by its name.
+/// Returns whether a weight belongs to an adapter, judged by its name.
 bool is_of_adapter(const Parameter& parameter);
 
 /// Floating-point operations per token.
@@ -149,7 +149,7 @@ class Linear final : public Module {
   void backward_parameters(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
   /// Computes the product without saving anything on the tape.
   Tensor product(const Tensor& x, const Tensor& residual, const Pass& pass, const Stream& stream);
-  /// Whether y is a single product, without adapter or rounding.
+  /// Returns whether y is a single product, without adapter or rounding.
   bool is_one_product(const Pass& pass) const { return !adapter_ && pass.products == nullptr; }
   /// Returns the x that backward needs; undefined if no gradient reads it.
   Tensor kept(const Tensor& x) const { return weight_.trainable() || adapter_ ? x : Tensor{}; }

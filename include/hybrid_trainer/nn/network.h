@@ -61,9 +61,9 @@ class LossModel {
   virtual void visit_routings(const RoutingVisitor&) {}
   /// Preference loss for batches that have "halves"; null if unsupported.
   virtual PreferenceLoss* preference() { return nullptr; }
-  /// Whether Pass::segment is supported.
+  /// Returns whether Pass::segment is supported.
   virtual bool goes_in_segments() const { return false; }
-  /// Whether long sequences are processed in segments by default.
+  /// Returns whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
   static constexpr std::int64_t kWholeUpTo = 4096;  // longest unsegmented by default
   /// Returns Pass::segment for sequences of `time` tokens, given memory.segment_length `wanted`. If

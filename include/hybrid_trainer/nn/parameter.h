@@ -75,7 +75,7 @@ enum class Role {
   kRouter,     // the small matrix that chooses experts
 };
 const char* name_of(Role role);  // "matrix", "embedding", ...
-/// Whether it is a matrix of a linear map, which Muon orthogonalizes.
+/// Returns whether it is a matrix of a linear map, which Muon orthogonalizes.
 constexpr bool is_matrix(Role role) { return role == Role::kMatrix || role == Role::kExpert; }
 const std::vector<std::string>& role_names();
 
@@ -110,9 +110,9 @@ class Parameter {
   }
   std::int64_t first_element() const { return first_element_; }
   std::int64_t elements_of_whole() const { return whole_elements_; }
-  /// Whether the weight is trained. Frozen weights get no gradient and are not in optimizer,
-  /// predictors, snapshot or checkpoints; code that freezes a weight before making the trainer must
-  /// restore its values when the model is made again.
+  /// Returns whether the weight is trained. Frozen weights get no gradient and are not in
+  /// optimizer, predictors, snapshot or checkpoints; code that freezes a weight before making the
+  /// trainer must restore its values when the model is made again.
   bool trainable() const { return trainable_; }
   void freeze() { trainable_ = false; }
 
@@ -138,7 +138,7 @@ class Parameter {
     const MemoryLabel label(name_);
     storage_->compute_in(role_ == Role::kVector ? DType::kF32 : own_dtype_.value_or(dtype), stream);
   }
-  /// From the next call of compute_in on, overrides its dtype with this one, if any.
+  /// Overrides the dtype of compute_in from its next call on, unless empty.
   void compute_always_in(std::optional<DType> dtype) { own_dtype_ = dtype; }
   DType compute_dtype() const { return storage_->compute_dtype(); }
   void refresh_compute_copy(const Stream& stream) { storage_->refresh_compute_copy(stream); }
@@ -169,9 +169,9 @@ class Parameter {
   /// Returns the gradient of this step, f32 unless its sink rounds it; undefined if nothing was
   /// written or it was freed.
   Tensor gradient() const { return contributed_ > 0 ? sink_->gradient(*this) : Tensor{}; }
-  /// Whether the gradient's memory exists already; it then stays in place throughout the step.
+  /// Returns whether the gradient's memory exists; it then stays in place throughout the step.
   bool gradient_stays() const { return sink_ != nullptr && sink_->gradient(*this).defined(); }
-  /// Whether the gradient was written in this step, even if it has been moved since.
+  /// Returns whether the gradient was written in this step, even if it has been moved since.
   bool has_gradient() const { return contributed_ > 0; }
 
  private:

@@ -70,7 +70,7 @@ class RotaryTable {
               std::int64_t head_size)
       : theta_(theta), scaling_(scaling), context_(context), head_size_(head_size) {}
 
-  /// Whether the angle between two tokens depends only on their distance, not on the length.
+  /// Returns whether the angle between two tokens depends only on their distance.
   bool is_relative() const { return !is_dynamic(); }
 
   /// Rows (any, D) f32: cosines, then sines.

@@ -95,7 +95,7 @@ class Recomputation {
  public:
   Recomputation(std::span<const BlockKept> blocks, double share);
   Rebuild rebuild(std::size_t block) const;
-  /// Whether the block keeps only its input (CheckpointedModule).
+  /// Returns whether the block keeps only its input (CheckpointedModule).
   bool whole(std::size_t block) const { return block < counts_.back(); }
 
  private:

@@ -29,9 +29,9 @@ struct BranchState {
   virtual ~BranchState() = default;
   /// Grows to `tokens` tokens per text, preserving the contents.
   virtual void grow(std::int64_t tokens, const Stream& stream) = 0;
-  /// Whether a text can return to any token; recurrent states only restart or restore a copy.
+  /// Returns whether a text can return to any token; recurrent states restart or restore a copy.
   virtual bool can_rewind() const { return true; }
-  /// Whether it can return to the position at the last call of keep.
+  /// Returns whether it can return to the position at the last call of keep.
   virtual bool can_keep() const { return can_rewind(); }
   /// Saves a copy of a text's state, if needed to return to it. Replaces the previous copy. Throws
   /// OutOfMemory.
@@ -42,8 +42,8 @@ struct BranchState {
   /// unsupported.
   virtual void branch(std::span<const std::int64_t> parents, std::int64_t tokens,
                       const Stream& stream);
-  /// Whether decoding can be recorded (see Recording) and replayed: it never blocks, and its memory
-  /// stays in place until it grows.
+  /// Returns whether decoding can be recorded (see Recording) and replayed: it never blocks, and
+  /// its memory stays in place until it grows.
   virtual bool can_record() const { return false; }
 };
 
@@ -90,10 +90,10 @@ class ResidualBranch {
   virtual std::unique_ptr<BranchState> make_state(TextRoom, DType, const Stream&) const {
     return nullptr;
   }
-  /// Whether sequences can be processed in segments (Pass::carry): the branch processes tokens
-  /// independently, or passes its state on.
+  /// Returns whether sequences can be processed in segments (Pass::carry): the branch processes
+  /// tokens independently, or passes its state on.
   virtual bool goes_in_segments() const { return false; }
-  /// Whether long sequences are processed in segments by default.
+  /// Returns whether long sequences are processed in segments by default.
   virtual bool carries_state() const { return false; }
   /// Initializes the weights from the seed.
   virtual void initialize(const FirstDeviations& deviations, std::uint64_t seed,

@@ -35,7 +35,7 @@ class SegmentCarry {
 
   /// Returns the branch's slot, creating it on the first call.
   Slot& of(const void* branch);
-  /// Whether forward must store the state after each segment.
+  /// Returns whether forward must store the state after each segment.
   bool wants_last() const { return wants_last_; }
 
   const Place& place() const { return place_; }
@@ -123,7 +123,7 @@ class SegmentedPass {
     const std::int64_t time = batch.tokens_per_example();
     return pass.segment > 0 ? (time + pass.segment - 1) / pass.segment : 1;
   }
-  /// Whether backward recomputes segment `index` of `count`.
+  /// Returns whether backward recomputes segment `index` of `count`.
   static bool is_again(std::int64_t index, std::int64_t count, const Pass& pass) {
     return index + pass.kept_segments < count;
   }

@@ -39,8 +39,8 @@ class WeightStorage {
   /// waits. The values stay there after release. Recorded work (see Recording) may reread them as
   /// long as neither this nor home_master has changed.
   virtual const void* fixed_place() const { return nullptr; }
-  /// Whether acquire returns values of the dtype in place on the stream's device, without memory or
-  /// work, so that many can be held at the same time.
+  /// Returns whether acquire returns values of the dtype in place on the stream's device, without
+  /// memory or work, so that many can be held at the same time.
   virtual bool stays(DType, const Stream&) const { return false; }
   /// Updates the compute copy, if there is one, from the masters.
   virtual void refresh_compute_copy(const Stream& stream) = 0;

@@ -68,7 +68,7 @@ class ModuleSequence final : public Module {
   std::vector<Shape> outputs_;  // of each module, for one example
 };
 
-/// Whether x is i32, such as for a table; otherwise it is activations.
+/// Returns whether x is i32, such as for a table; otherwise it is activations.
 bool reads_tokens(const Module& module);
 
 /// FLOPs for one example with result `output`: two per matrix weight and position for each product.

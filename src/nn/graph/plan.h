@@ -60,11 +60,11 @@ class Plan {
   const std::vector<Entry>& entries() const { return entries_; }
   /// Throws ConfigError, suggesting the nearest name, if the part is unknown.
   std::size_t part_of(const std::string& name) const;
-  /// By entry: whether a gradient of its result is needed to train something before it.
+  /// Returns by entry whether a gradient of its result is needed to train something before it.
   std::vector<bool> trained() const;
-  /// By entry: whether `last` is the entry or depends on it.
+  /// Returns by entry whether `last` is the entry or depends on it.
   std::vector<bool> leading_to(std::size_t last) const;
-  /// By entry, the share that backward recomputes; `share`: for parts without a separate one.
+  /// Returns by entry the share that backward recomputes; `share`: for parts without another one.
   std::vector<double> recomputed(double share) const { return shares_.of_parts(share); }
   void set_parts(const std::vector<PartSettings>& settings);
   /// Returns the shapes that an entry reads, for one example.
@@ -100,9 +100,9 @@ class Run {
     return plan_.entries()[entry].dtype.value_or(pass_.dtype);
   }
   Pass pass_of(std::size_t entry) const;
-  /// Whether backward goes through the part.
+  /// Returns whether backward goes through the part.
   bool goes_back(std::size_t entry) const { return tape_.keeps() && trained_[entry]; }
-  /// Whether only the inputs of the part are saved.
+  /// Returns whether only the inputs of the part are saved.
   bool is_checkpointed(std::size_t entry) const {
     return shares_[entry] > 0 && !plan_.entries()[entry].part->recomputes_itself();
   }
