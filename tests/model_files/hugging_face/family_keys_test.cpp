@@ -126,9 +126,8 @@ TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
 TEST_F(FamilyKeys, OfYarnWhatWasNotGivenIsNotWritten) {
   const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 2.0)";
   const auto written = [&](const std::string& more) {
-    return typed_pretty_json(hugging_face_config(read("llama", yarn + more + "}"),
-                                                 find_family("llama").hugging_face, {},
-                                                 DType::kF32));
+    return typed_pretty_json(hugging_face_config(
+        read("llama", yarn + more + "}"), find_family("llama").hugging_face, {}, DType::kF32));
   };
   const std::string without = written(""),
                     with = written(
