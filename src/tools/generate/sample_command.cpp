@@ -10,9 +10,7 @@
 #include "src/model_files/hugging_face/generation_config.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
-#include "src/tools/generate/conversation.h"
-#include "src/tools/generate/prompt_file.h"
-#include "src/tools/generate/source_sampling.h"
+#include "src/tools/generate/writing.h"
 #include "src/tools/options.h"
 
 namespace hybrid_trainer {
