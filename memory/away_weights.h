@@ -58,7 +58,7 @@ class ConsumedGradients final : public GradientSink {
  private:
   const Stream& home_;
   const Stream& stream_;
-  /// on the device until complete, then at home; allocated on first use
+  /// On the device until complete, then at home; allocated on first use.
   mutable std::unordered_map<const Parameter*, Tensor> gradients_;
   std::unordered_map<const Parameter*, Tensor> away_;  // memory at home for gradients on the device
 };

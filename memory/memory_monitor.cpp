@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kWindow = 16;  // steps of a phase that a trend covers
 constexpr double kStepsAhead = 100;  // that a trend is extrapolated
-// share of live memory, over the window, that counts as a leak
+// Share of live memory, over the window, that counts as a leak.
 constexpr double kLeastGrowth = 0.001;
 
 // Shares of the budget.

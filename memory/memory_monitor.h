@@ -13,8 +13,7 @@ const char* name_of(MemoryStatus status);
 struct MemoryReading {
   MemoryStatus status = MemoryStatus::kNormal;
   double share = 0;  // of the budget, at the step's peak
-  /// Position between the target (0) and the budget (1) that the phase's peaks would reach in 100
-  /// steps by their trend.
+  /// Position between target (0) and budget (1) that the phase's peaks would reach in 100 steps.
   double risk = 0;
   bool leaks = false;  // live memory after a step grew in each recent step of the phase
   /// Largest micro-batch, in examples and at least 1, with which no phase so far exceeds the
@@ -23,8 +22,7 @@ struct MemoryReading {
   std::int64_t recommended_micro_batch = 0;
 };
 
-/// Monitors device memory from step to step. A reading depends only on earlier observations, not on
-/// a clock.
+/// Monitors device memory over steps. Readings depend only on earlier observations, not on time.
 class MemoryMonitor {
  public:
   /// `budget_bytes`: none keeps every status normal; leaks are still detected.

@@ -19,8 +19,7 @@ kernels::FourBitTensors quantize_four_bit(const Tensor& values, kernels::FourBit
 /// (kernels/quantized/quantization.h). The scale is the power of two of the block's largest
 /// magnitude, divided by 4. Values above 6 scales become 6; others round to nearest, ties to the
 /// even code. A block with a NaN or an infinity becomes NaN. The tensors are in the pool of `home`.
-/// Throws DataError if the columns are not a multiple of a block. Source: the specification's
-/// section 6.3.
+/// Throws DataError if the columns are not a multiple of a block. Source: the specification, 6.3.
 kernels::MicroScalingTensors quantize_micro_scaling(const Tensor& values, const Stream& home);
 
 }  // namespace hybrid_trainer

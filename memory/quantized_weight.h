@@ -60,8 +60,7 @@ struct QuantizedRows {
 /// fp4, mxfp4 or int8. The tensors are in the pool of `home`.
 QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const Stream& home);
 
-/// Writes the dequantized values (rows, columns), f32 or bf16 on the stream's device, from any
-/// device.
+/// Writes dequantized values (rows, columns), f32 or bf16 on the stream's device.
 void dequantize_rows(const Tensor& values, const QuantizedRows& from, const Stream& stream);
 
 /// A frozen quantized matrix. Acquiring it dequantizes it temporarily.
@@ -70,8 +69,8 @@ class QuantizedWeight final : public FrozenWeight {
   /// `parts`: all rows, from top to bottom.
   QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
   const std::vector<QuantizedRows>& parts() const { return parts_; }
-  /// Supports few rows of x with 4-bit weights on the stream's device, or a file's blocks on a CPU
-  /// if inputs are rounded.
+  /// Supports few rows of x with 4-bit weights on the stream's device; a file's blocks on a CPU
+  /// with rounded inputs.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
   /// True multiplies a file's blocks by 8-bit inputs, as llama.cpp does; false dequantizes them.

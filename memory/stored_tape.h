@@ -14,9 +14,9 @@ struct TapeStorage {
 };
 
 /// Makes a tape that stores activations according to `storage`. 16 bits round to bf16. 8 bits use
-/// the signed map of kernels/quantized/quantization.h, with an error of 0.71 % of the largest
-/// magnitude among 256 neighbors. Transfers off the device are copies in stream order; those to a
-/// file block on CUDA.
+/// the signed map of kernels/quantized/quantization.h, with an error of at most 0.71 % of the
+/// largest magnitude of 256 neighbors. Transfers are copies in stream order; those to a file block
+/// on CUDA.
 std::unique_ptr<PlainTape> make_tape(const Pass& pass, const TapeStorage& storage,
                                      const Stream& device);
 

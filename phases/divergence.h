@@ -18,8 +18,8 @@ struct Verdict {
   bool normal() const { return signal == Signal::kNone; }
 };
 
-/// Monitors loss and gradient norm of the updates. Until `window` updates are known, it reports
-/// only non-finite values.
+/// Monitors loss and gradient norm. Until `window` updates are known, it reports only non-finite
+/// values.
 class DivergenceMonitor {
  public:
   explicit DivergenceMonitor(const DivergenceConfig& config) : config_(config) {}
@@ -48,8 +48,8 @@ class DivergenceMonitor {
   std::int64_t used_up_ = 0;            // oldest losses, whose oscillation was handled
 };
 
-/// Severity of a signal: kVanishing and kOscillation are cautions, kLoss and kExplosion warnings,
-/// kNotFinite is critical.
+/// Severity of a signal: kVanishing, kOscillation: caution; kLoss, kExplosion: warning; kNotFinite:
+/// critical.
 enum class Severity { kNone, kCaution, kWarning, kCritical };
 
 const char* name_of(Severity severity);
@@ -70,13 +70,11 @@ struct RecoveryAction {
   std::string text() const;
 };
 
-/// Returns the configured action after `warnings_in_a_row` updates with a warning or worse,
-/// including this one. Pure.
+/// Returns the configured action after `warnings_in_a_row` updates with a warning or worse. Pure.
 RecoveryAction choose_recovery(const Verdict& verdict, std::int64_t warnings_in_a_row,
                                const DivergenceConfig& config);
 
-/// Restrictions of predictions by recovery actions, each for its duration. Repeated actions
-/// accumulate.
+/// Restrictions of predictions by recovery actions. Repeated actions accumulate.
 class RecoveryEffects {
  public:
   /// `step`: number of completed steps, including the one with the problem.

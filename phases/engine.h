@@ -13,8 +13,7 @@
 
 namespace hybrid_trainer {
 
-/// Sum of a step's gradients over this rank's own micro-batches, in one f32 tensor with the weights
-/// in sequence.
+/// Sum of a step's gradients over this rank's micro-batches: one f32 tensor of all weights.
 class GradientSums {
  public:
   virtual ~GradientSums() = default;
@@ -36,8 +35,7 @@ class GradientSums {
   virtual std::vector<SharedElements> shared_elements() const = 0;
 };
 
-/// Operations that a training step offers to the device half of a method. The trainer implements
-/// it.
+/// Operations of a training step for the device half of a method. The trainer implements it.
 class Engine {
  public:
   virtual ~Engine() = default;
@@ -52,15 +50,13 @@ class Engine {
   virtual Optimizer& optimizer() = 0;
   /// Returns the scheduled rate of the next step.
   virtual double learning_rate() const = 0;
-  /// Returns the rates of as many steps as updates are delayed, starting `first` steps after the
-  /// next one.
+  /// Returns one rate per step of delay, starting `first` steps after the next one.
   virtual std::vector<float> rates_from(std::int64_t first) const = 0;
   /// Computes forward and backward of this rank's own micro-batches, with their sum in sums(). If
   /// memory is short, only this rank halves its micro-batches. Returns their mean loss, and the
   /// norm of their contribution to the gradient of all ranks' mean. Blocks. Throws OutOfMemory.
   virtual GradientMeasurement wait_for_own_gradient(const Batch& batch) = 0;
-  /// Returns this rank's share of the micro-batches, 0 to 1: of this batch, or of the configured
-  /// ones.
+  /// Returns this rank's share of the batch's, or of the configured, micro-batches, 0 to 1.
   virtual double own_share(const Batch& batch) const = 0;
   virtual double own_share() const = 0;
   /// Requires a replicated optimizer state (DistributedConfig::zero at most 1).
@@ -84,8 +80,7 @@ class PendingWork {
   virtual void observe_update(float /*scale*/) {}
   /// Discards pending work, before weights and state are loaded.
   virtual void drop() {}
-  /// Calls `use` with exact weights in place of predicted ones, which may differ between ranks.
-  /// Call it between two steps.
+  /// Calls `use` with exact weights in place of predicted ones. Call it between two steps.
   virtual void with_exact(const std::function<void()>& use) { use(); }
   /// Returns whether any rank had voted true by the step that the result is for, the same on all
   /// ranks. Absent if nothing is pending between ranks.

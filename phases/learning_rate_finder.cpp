@@ -49,7 +49,7 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
   try {
     lowest = search(model, batch, examples);
   } catch (...) {
-    // other ranks would not restore
+    // Other ranks would not restore.
     if (!model.is_one_of_several()) model.rollback().restore_snapshot();
     model.rollback().drop_snapshot();
     throw;

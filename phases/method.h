@@ -57,8 +57,7 @@ class Method {
   explicit Method(PhaseParts& parts) : parts_(parts) {}
   virtual ~Method() = default;
 
-  /// Sets whether Predict may begin or must end. By default it begins when due and has the
-  /// configured length.
+  /// Sets whether Predict may begin or must end. By default it has the configured length.
   virtual void allow(PhaseSignals& signals);
   /// Runs a step of Warmup or Full; by default gradient and update.
   virtual void train(const Batch& batch, PhaseOutcome& outcome);

@@ -31,7 +31,7 @@ struct PhaseParts {
   std::int64_t steps_in_phase = 0;
   std::int64_t skipped_in_a_row = 0;
   Signal signal = Signal::kNone;  // of the last update
-  // consecutive updates with a warning or worse, up to the last
+  // Consecutive updates with a warning or worse, up to the last.
   std::int64_t warnings_in_a_row = 0;
   bool lacks_room = false;     // memory is too short for predictions
   bool stops_predict = false;  // after this step; not saved

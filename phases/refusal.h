@@ -15,8 +15,7 @@ struct Refusal {
   std::string wanted{};         // "": derived from kind and values
 };
 
-/// Returns the combinations that a method does not support. Throws ConfigError with the nearest
-/// names.
+/// Returns the unsupported combinations of a method. Throws ConfigError with the nearest names.
 const std::vector<Refusal>& refusals_of(const std::string& method);
 
 }  // namespace hybrid_trainer

@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Gradients of a model to which other ranks contribute in later steps (phases.method
-/// asynchronous_gradients).
+/// Gradients to which other ranks contribute in later steps (method asynchronous_gradients).
 class DelayedGradients {
  public:
   virtual ~DelayedGradients() = default;

@@ -4,8 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// The optimizer of a model whose exact updates arrive in later steps (phases.method
-/// asynchronous_optimizer).
+/// The optimizer of a model with delayed exact updates (method asynchronous_optimizer).
 class DelayedOptimizer {
  public:
   virtual ~DelayedOptimizer() = default;

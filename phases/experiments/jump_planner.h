@@ -13,8 +13,7 @@ struct SeenStep {
   Eigen::VectorXd seen;
 };
 
-/// A recurrent state-space model. A GRU has the state h, and groups of categories z represent what
-/// the last observation adds:
+/// A recurrent state-space model: GRU state h; groups of categories z encode the last observation:
 ///   h' = GRU(h, [z, action]),  prior p(z | h'),  posterior q(z | h', seen),  seen ≈ D·[h', z].
 /// z are the categories' probabilities mixed with 1 % uniform, without sampling, so identical runs
 /// give identical predictions. Trained on windows by ½‖D[h, q] − seen‖² + ½‖D[h, p] − seen‖² +
@@ -138,7 +137,7 @@ class JumpPlanner final : public JumpAdvisor {
   std::vector<LatentDynamics> models_;
   std::int64_t updates_ = 0;
   double flops_ = 0;
-  // running statistics of the loss and the log of the norm
+  // Running statistics of the loss and the log of the norm.
   double mean_ = 0, square_ = 0, norm_ = 0;
   double action_ = 0;                         // since the last update
   double drop_ = 0, raw_ = 0, position_ = 0;  // of the current plan

@@ -66,9 +66,8 @@ struct RunCosts {
   bool pays = false;      // whether predictions are measured to be ahead of Full
 };
 
-/// Influences the settings of predictions; the gate still decides whether to predict. The base
-/// class chooses nothing. To add one, add a class in phases/experiments/ and a line in
-/// jump_advisor.cpp.
+/// Influences the settings of predictions; the gate decides whether to predict. The base class
+/// chooses nothing. To add one, add a class in phases/experiments/ and a line in jump_advisor.cpp.
 class JumpAdvisor {
  public:
   virtual ~JumpAdvisor() = default;
@@ -82,8 +81,7 @@ class JumpAdvisor {
   virtual void see_jump(const Jump&) {}
   /// Returns the reason for its choice, or "".
   virtual std::string explanation() const { return ""; }
-  /// Returns the cost of its computations since the last call, in Full steps; absent if it never
-  /// computes.
+  /// Returns the cost in Full steps since the last call; absent if it never computes.
   virtual std::optional<double> take_cost(double /*full_flops*/) { return {}; }
   /// Returns the maximum cost of a plan of `steps`.
   virtual double price_of(std::int64_t /*steps*/, double /*full_flops*/) const { return 0; }

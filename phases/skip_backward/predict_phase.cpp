@@ -52,8 +52,7 @@ void SkipBackwardMethod::enter_predict(PhaseOutcome& outcome) {
   parts_.statistics.trials += grant.trial;
 }
 
-/// Starts the line at the current weights and enters Predict; returns false if that is not
-/// possible.
+/// Starts the line at the current weights and enters Predict, or returns false.
 bool SkipBackwardMethod::begin(PhaseOutcome& outcome) {
   try {
     if (prediction_.aim(outcome)) {

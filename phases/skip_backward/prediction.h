@@ -25,8 +25,7 @@ class DirectionTrust {
   std::int64_t count() const { return static_cast<std::int64_t>(slopes_.size()); }
   /// Returns the expected loss change of one predicted step; 0 before the first slope.
   double mean_slope() const;
-  /// Returns the confidence in [0, 1]: 1 for a direction that changes nothing, 0 before the second
-  /// slope.
+  /// Returns the confidence in [0, 1]: 1 for a zero direction, 0 before the second slope.
   double confidence() const;
 
   void save(State& state) const { state.series["phases.trust.slopes"] = slopes_; }
@@ -161,8 +160,7 @@ class PredictionLine {
   double position() const { return position_; }
   /// Returns the directions; empty for the control.
   const std::vector<Tensor>& directions() const { return directions_; }
-  /// Returns the slope of the loss per unit of position: <gradient, direction> of the last
-  /// measurement.
+  /// Returns the slope of the loss per unit of position, from the last measured gradient.
   double wait_for_slope(Trainable& model) const;
   /// Frees directions and snapshot without moving the weights.
   void release(Trainable& model);
@@ -178,12 +176,11 @@ class PredictionLine {
 
 using MakePredictor = std::function<std::unique_ptr<Predictor>(const SkipBackwardConfig&)>;
 
-/// The distinct predictors of a config. All observe every update and every prediction; the chosen
-/// one gives the directions.
+/// The distinct predictors of a config. All observe every update and every prediction.
 class PredictorSet {
  public:
-  /// Makes the predictors of config.arms, or else config.predictor. Throws ConfigError for an
-  /// unknown name.
+  /// Makes the predictors of config.arms, or config.predictor. Throws ConfigError for an unknown
+  /// name.
   PredictorSet(const SkipBackwardConfig& config, const MakePredictor& make);
   void choose(const std::string& name);
   Predictor& chosen() { return *members_[chosen_].predictor; }
@@ -225,8 +222,7 @@ struct Prediction {
   /// Computes the predictor's direction and counts its cost. Returns false if there is none yet.
   /// Also returns false, and ends all predicting, if memory has no room for it and a snapshot.
   bool aim(PhaseOutcome& outcome);
-  /// Passes an update to the predictors and, at their cost, to the advisors. Ends all predicting if
-  /// memory is short.
+  /// Passes an update to predictors and advisors. Ends all predicting if memory is short.
   void see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
   /// Counts the cost of an advisor's computations since the last call.
   void charge(JumpAdvisor& advisor, PhaseOutcome& outcome);
@@ -236,8 +232,7 @@ struct Prediction {
   /// cost so far beyond one Full step per step, plus the maximum cost of the probe, must fit. For
   /// the first probe, the limit is a share of all steps of the run.
   PredictGate::Grant grant() const;
-  /// Returns the maximum cost of a probe beyond Full's steps, excluding slopes that are already
-  /// measured.
+  /// Returns the maximum cost of a probe beyond Full's steps, without slopes already measured.
   double price_of(const PredictGate::Grant& grant) const;
   /// Returns the number of slopes that the confidence needs, at most those of one Full phase.
   std::int64_t slopes_needed() const;

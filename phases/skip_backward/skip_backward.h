@@ -33,9 +33,8 @@ class SkipBackwardMethod final : public Method {
   /// Decides on the prediction in the first step; all other steps are updates. After a revert it
   /// first trains on the batches of Predict, each with its original step number, and stays in
   /// Full's precision to the end of the phase. Weights are then bit-identical to a run without the
-  /// prediction, unless the optimizer state was dropped. A prediction is reverted without a
-  /// comparison if a loss was not finite, if it never moved, or if memory was too short, also for
-  /// the comparison.
+  /// prediction, unless the optimizer state was dropped. A prediction is reverted without
+  /// comparison if a loss was not finite, if it never moved, or if memory was too short.
   void correct(const Batch& batch, PhaseOutcome& outcome) override;
   void see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
     prediction_.see_update(measurement, outcome);
@@ -63,7 +62,7 @@ class SkipBackwardMethod final : public Method {
 
   struct Comparison {
     double position = 0;  // of the predicted point
-    // mean losses on the probe batches at the snapshot and at the predicted point
+    // Mean losses on the probe batches at the snapshot and at the predicted point.
     double before = 0, after = 0;
     double slope = 0;   // per position, at the predicted point
     std::string alarm;  // reason for rejecting the point without comparison, or ""

@@ -16,8 +16,7 @@ class RankLost : public Error {
   static constexpr ExitCode kExitCode{68};
 };
 
-/// Error: ranks called different operations or counts, which is a bug in the program. The message
-/// lists each rank's call.
+/// Error: ranks called different operations or counts, a bug. The message lists all calls.
 class CollectiveMismatch : public Error {
  public:
   explicit CollectiveMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
@@ -37,8 +36,7 @@ struct CommunicationUse {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;  // counted on CPUs only
   std::uint64_t calls = 0;
-  /// Time that the caller waited; measured only by BackgroundCommunicator, because elsewhere
-  /// streams wait.
+  /// Time that the caller waited; measured only by BackgroundCommunicator: elsewhere streams wait.
   std::optional<double> exposed_seconds{};
 };
 

@@ -79,8 +79,7 @@ class LateSum {
   /// OutOfMemory.
   LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
           const Stream& stream);
-  /// Starts a sum in which each rank keeps only its shards; other elements keep the values of
-  /// `mine`.
+  /// Starts a sum in which each rank keeps only its shards; other elements do not change.
   LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
           const std::vector<double>& words, Communicator& ranks, const Stream& stream);
   /// Starts a LowBitSum, of as many elements as `errors`.

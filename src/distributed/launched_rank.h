@@ -38,8 +38,7 @@ RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& 
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,
                                                   JobSecret& secret);
 
-/// Environment variable that identifies `hybrid --ranks` as the launcher; its value is unique per
-/// job.
+/// Environment variable that identifies `hybrid --ranks` as the launcher; unique per job.
 inline constexpr const char* kLocalRanksVariable = "HYBRID_RANKS";
 
 }  // namespace hybrid_trainer

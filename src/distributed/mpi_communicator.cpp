@@ -38,8 +38,7 @@ std::string name_of_process(pid_t process) {
   ::_exit(0);
 }
 
-/// The thread that makes all MPI calls. Other threads hand it messages and sleep until they are
-/// done.
+/// The thread that makes all MPI calls. Other threads hand it messages and sleep meanwhile.
 class MpiThread {
  public:
   /// Starts MPI. Throws DeviceError.

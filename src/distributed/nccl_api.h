@@ -6,8 +6,7 @@
 struct ncclComm;
 struct CUstream_st;
 
-/// Declarations from nccl.h, so that this builds without NCCL. Tests compare them with nccl.h if it
-/// is installed.
+/// Declarations from nccl.h, to build without NCCL. Tests compare them with nccl.h if installed.
 
 namespace hybrid_trainer::nccl {
 

@@ -38,8 +38,7 @@ void pause_after(int polls) {
   std::this_thread::sleep_for(kPollPause);
 }
 
-/// Counts the collectives that streams have entered and left, as opposed to those that the host has
-/// enqueued.
+/// Counts the collectives that streams, not the host, have entered and left.
 class StreamProgress {
  public:
   /// Must be called around the code that enqueues a collective, from one thread. begin waits for

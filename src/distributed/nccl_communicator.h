@@ -52,8 +52,8 @@ std::string nccl_version_text(int version);
 /// and aborts.
 class NcclRank {
  public:
-  /// Connects to the other ranks, which pass the same id, on the calling thread's CUDA device.
-  /// Throws DeviceError.
+  /// Connects to the other ranks, which pass the same id, on this thread's CUDA device. Throws
+  /// DeviceError.
   NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int size,
            const NcclLimits& limits);
   /// Ends normally; during an exception it aborts instead.

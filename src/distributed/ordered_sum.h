@@ -22,8 +22,7 @@ struct SumNode {
 /// whole step, and at most twice as many for a part.
 std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
 
-/// Returns the most partial sums that exist while the leaves are computed one after the other: at
-/// most ⌈log₂M⌉.
+/// Returns the most partial sums that exist while leaves are computed in order: at most ⌈log₂M⌉.
 int most_partial_sums(std::int64_t leaves);
 
 /// Returns the leaves of a rank, in contiguous ranges: [r·M/R, (r + 1)·M/R).
@@ -61,7 +60,7 @@ struct SharedElements {
 /// them itself, so results do not depend on the number of ranks.
 class OrderedReduction {
  public:
-  /// Allocates receive buffers: this rank's shard of all nodes. Throws Error if `mine` has other
+  /// Allocates receive buffers for this rank's shard of all nodes. Throws Error if `mine` has other
   /// leaves, OutOfMemory.
   OrderedReduction(std::vector<Shard> shards, OrderedSum mine, std::int64_t leaves,
                    const Communicator& ranks, const Stream& stream);

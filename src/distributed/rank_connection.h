@@ -59,8 +59,7 @@ std::vector<std::string> own_addresses();
 /// any local listener could answer.
 std::vector<RankEndpoint> endpoints_of(const std::string& addresses_text);
 
-/// Runs the task in the context until it ends, and closes its socket at `end`. Returns the error,
-/// or "".
+/// Runs the task until it ends, and closes its socket at `end`. Returns the error, or "".
 std::string run_task(boost::asio::io_context& context, RankSocket& socket, Clock::time_point end,
                      boost::asio::awaitable<void> task);
 
@@ -79,8 +78,7 @@ RankCall call_rank(const std::vector<RankEndpoint>& endpoints, const RankIdentit
 class RankGate : public std::enable_shared_from_this<RankGate> {
  public:
   using Acceptor = boost::asio::ip::tcp::acceptor;
-  /// Called for each rank that connects; a rank that connects again has lost its earlier
-  /// connection.
+  /// Called for each rank that connects. A repeated call means that its connection was lost.
   using Enter = std::function<void(IntroducedRank, RankSocket)>;
   static constexpr std::size_t kMostCallers = 64;
 

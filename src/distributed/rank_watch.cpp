@@ -117,7 +117,7 @@ class RankWatch::Channel {
 
   void receive(SideConnection& from, const SideMessage* message) {
     if (message == nullptr) {
-      // a peer whose call timed out connects again
+      // A peer whose call timed out connects again.
       const bool may_come_again = gate_ != nullptr && gate_->is_open();
       watched(from.peer()).has_gone = !may_come_again;
       std::erase_if(connections_, [&](const auto& one) { return one.get() == &from; });

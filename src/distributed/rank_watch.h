@@ -17,8 +17,7 @@ struct RankWatchSettings {
   /// Called on every remaining rank, in the watch's thread, with the lost rank and the reason.
   /// `speaks` is true on only one of them: the first remaining rank.
   std::function<void(const std::string& line, bool speaks)> tell;
-  /// Ends the job afterwards. The rank that speaks calls it first; others that still run call it
-  /// later.
+  /// Ends the job afterwards: first on the rank that speaks, later on others that still run.
   std::function<void()> end;
 };
 

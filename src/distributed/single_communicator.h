@@ -27,8 +27,7 @@ class SingleCommunicator final : public Communicator {
 };
 
 /// One rank of a job without the other ranks, for simulation: sends nothing and leaves tensors
-/// unchanged. use() counts the bytes that would be sent. For devices that compute nothing, to
-/// measure a rank's needs.
+/// unchanged. use() counts the bytes that would be sent. For devices that compute nothing.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size) : rank_(rank), size_(size) {}

@@ -121,7 +121,7 @@ RankGate::Acceptor SocketMeeting::open() {
       return listen_at(context_, reach, port, used_address());
     } catch (const boost::system::system_error& error) {
       if (error.code() != boost::system::errc::address_not_available) throw;
-      // the address is another machine's, which forwards to this one
+      // The address is another machine's, which forwards to this one.
       return listen_at(context_, reach, port);
     }
   } catch (const boost::system::system_error& error) {
@@ -344,8 +344,7 @@ class SocketCommunicator final : public HostCommunicator {
   }
 
  private:
-  /// Each rank tries to read a number in the memory of each other rank, and reports whether it
-  /// could.
+  /// Each rank tries to read a number in every other rank's memory, and reports the result.
   void agree_on_copies() {
     ::prctl(PR_SET_PTRACER, ::getppid());  // permits the launcher's processes, if Yama restricts it
     static const std::uint64_t sample = std::random_device{}() | 1u;

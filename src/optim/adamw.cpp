@@ -99,8 +99,8 @@ class AdamWPredictor : public UpdatePredictor {
   }
   /// Returns the rate at which one step with the current moments moves as far as the momentum does
   /// in the pending steps i = 1, 2, …: Σ lr_i·share_i/(1 − β1^(t+i))·(decays after i), times 1 −
-  /// β1^t. share_i is β1^i. If the momentum m/(1 − β1^t) replaces a missing part of the gradients,
-  /// add missing·(1 − β1^i)/(1 − β1^t).
+  /// β1^t. share_i is β1^i, plus missing·(1 − β1^i)/(1 − β1^t) if the momentum m/(1 − β1^t)
+  /// replaces a missing part of the gradients.
   double momentum_rate(std::int64_t steps, std::span<const float> rates, double decay) const {
     const double beta = config_.betas[0];
     const double now = 1 - std::pow(beta, static_cast<double>(steps));

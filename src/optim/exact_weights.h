@@ -160,8 +160,7 @@ class ExactWeights {
   /// Applies the exact update to a loaded weight.
   void update(const ExactWeight& weight, const Tensor& gradient, float learning_rate,
               float gradient_scale);
-  /// Calls body(weight, loaded) for each weight. Writing the previous weight and reading the next
-  /// overlap with it.
+  /// Calls body(weight, loaded) for each weight. Writes and reads of neighbors overlap with it.
   template <class Body>
   void for_each_at_hand(const Body& body) {
     if (prefetcher_) prefetcher_->begin_pass();

@@ -47,8 +47,7 @@ class LateUpdates : public SpeculativeOptimizer {
     std::optional<double> error;
     std::string worst_weight;
   };
-  // Waits for the input of composition step_, composes live weights, and submits the worker's next
-  // job.
+  // Waits for the input of composition step_, composes it, and submits the worker's next job.
   virtual double wait_for_forecast() = 0;
   virtual void compose(const Stream& stream) = 0;
   virtual void submit_update(const LateStep& step) = 0;
@@ -67,8 +66,7 @@ class LateUpdates : public SpeculativeOptimizer {
   static bool is_saved(const State& state);
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
-  /// Returns a step's gradient on the device, including the current step's; undefined if there is
-  /// none.
+  /// Returns a step's gradient on the device, also the current one's; undefined if there is none.
   Tensor gradient_here(const ExactWeight& weight, std::int64_t step, const Flying& one) const;
 
   const std::int64_t lag_;
@@ -94,8 +92,7 @@ class LateUpdates : public SpeculativeOptimizer {
 struct PredictionMiss {
   double missed = 0, moved = 0, worst = 0;
   std::string worst_weight{};
-  /// Adds the error of a predicted change from `before` to `after`. Overwrites `predicted` and
-  /// `before`. Blocks.
+  /// Adds the error of a predicted change. Overwrites `predicted` and `before`. Blocks.
   void wait_and_add(const ExactWeight& weight, const Tensor& predicted, const Tensor& before,
                     const Tensor& after, const Stream& stream);
   /// Returns ‖predicted − exact‖/‖exact‖.
@@ -103,8 +100,7 @@ struct PredictionMiss {
 };
 
 /// Delayed updates with prediction. Composition k uses the forecast made after the update by
-/// gradient k − L, or from the state in which the lag began. There are L forecasts; forecast k is
-/// at k mod L.
+/// gradient k − L, or from the begin of the lag. There are L forecasts; k's is at k mod L.
 class ForecastUpdates : public LateUpdates {
  public:
   ForecastUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -154,9 +150,8 @@ class ForecastUpdates : public LateUpdates {
   std::int64_t first_job_ = 0;  // job of the forecast for composition 0
 };
 
-/// Updates delayed by one step, with gradients and forecasts in flight in bf16. Both are stored
-/// with the exact state, so device and host memory keep only a weight's live values and its
-/// gradient.
+/// Updates delayed by one step, with gradients and forecasts in flight in bf16, stored with the
+/// exact state. Device and host memory keep only a weight's live values and its gradient.
 ///
 /// Rounding a weight to bf16 is often a larger change than its update. So the prediction error is
 /// measured with a second, unrounded forecast from the same exact state. With many weights, each

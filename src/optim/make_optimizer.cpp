@@ -188,7 +188,7 @@ std::unique_ptr<Optimizer> make_optimizer_of(std::span<const OptimizerKind> kind
                                              const OptimizerConfig& config,
                                              std::vector<Parameter*> parameters,
                                              const Stream& stream, const StateHome& home) {
-  // throws for an unknown name even without parameters
+  // Throws for an unknown name even without parameters.
   named_row(kinds, "optimizer.name", config.name);
   std::vector<GroupedOptimizer::Part> parts;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters, kinds)) {

@@ -31,8 +31,7 @@ inline double rate_factor_of(const OptimizerConfig& group, const OptimizerConfig
   return group.learning_rate == all.learning_rate ? 1.0 : group.learning_rate / all.learning_rate;
 }
 
-/// Several optimizers as one, each for a disjoint set of weights. All have taken the same number of
-/// steps.
+/// Several optimizers as one, for disjoint sets of weights, with the same number of steps taken.
 class GroupedOptimizer final : public Optimizer {
  public:
   struct Part {

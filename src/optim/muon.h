@@ -16,12 +16,10 @@ namespace hybrid_trainer {
 /// hidden layers in neural networks".
 class Orthogonalizer {
  public:
-  /// Allocates room for matrices of at most `max_elements` elements whose smaller side is at most
-  /// `max_side`.
+  /// Allocates room for `max_elements` elements, and a smaller side of at most `max_side`.
   Orthogonalizer(std::int64_t max_elements, std::int64_t max_side, const Stream& stream);
 
-  /// Returns an f32 (rows, columns) view of the workspace for the caller to fill, valid until the
-  /// next call.
+  /// Returns an f32 (rows, columns) view of the workspace to fill, valid until the next call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
   /// Returns the orthogonalized `matrix`, which came from input() and is overwritten. Zeros stay
   /// zeros. `products`: dtype that operands are rounded to; sums are f32. Does not block.
@@ -92,8 +90,7 @@ void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
 /// Returns the operations that orthogonalize a matrix, averaged over steps.
 double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
                                const Stream& stream);
-/// Returns an Orthogonalizer for the largest of these matrices. Throws ShapeMismatch for other
-/// shapes.
+/// Returns an Orthogonalizer for these matrices. Throws ShapeMismatch for other shapes.
 Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream);
 
 std::unique_ptr<UpdatePredictor> make_muon_predictor(const PredictedUpdates& updates);

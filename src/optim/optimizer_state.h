@@ -43,8 +43,7 @@ class StatePages {
 /// Returns zeroed state in the parameter's shape, in the pool of `home`.
 Tensor make_state(const Parameter& parameter, const Stream& home, DType dtype = DType::kF32);
 
-/// Device copies of offloaded state: resident pages, and a prefetcher for the rest. Both may be
-/// null.
+/// Device copies of offloaded state: resident pages, and a prefetcher for the rest; may be null.
 struct StateCopies {
   std::shared_ptr<StatePages> pages{};
   std::shared_ptr<Prefetcher> prefetcher{};
@@ -86,7 +85,7 @@ inline bool is_moment(StateRole role) {
   return role == StateRole::kMomentum || role == StateRole::kSecondMoment;
 }
 /// Makes a zero moment. Parameters below 4,096 elements use 32 bits. Throws Error for widths other
-/// than 8, 16 and 32.
+/// than 8, 16, 32.
 Moment make_moment(const Parameter& parameter, std::int64_t state_bits, const Stream& home);
 void visit_moment(const StateLabel& label, Moment& moment, const Optimizer::StateVisitor& visit);
 
@@ -114,8 +113,7 @@ inline float decay_of(const Parameter& parameter, double weight_decay) {
   return parameter.role() == Role::kVector ? 0.0f : static_cast<float>(weight_decay);
 }
 
-/// Outputs of an update, and the memory label of its allocations. The compute copy is empty if the
-/// parameter has none.
+/// Outputs of an update, and the label of its allocations. The compute copy may be empty.
 struct UpdatedWeight {
   UpdatedWeight(const Parameter& parameter, const Stream& stream);
   MemoryLabel label;

@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 
 class UpdatePredictor;
 
-/// One rank's part of a gradient that all ranks will sum, and the settings of the update by the
-/// sum.
+/// One rank's part of a gradient to be summed, and the settings of the update by the sum.
 struct OwnGradient {
   std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape
   float learning_rate = 0;
@@ -41,8 +40,7 @@ class PredictedWeights {
   /// `optimizer`: adamw or muon for these parameters, with f32 state; all must outlive this object.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                    Optimizer& optimizer, const WeightPrediction& prediction, const Stream& stream);
-  /// Ends the prediction. Predicted values in the same memory stay, because their users would not
-  /// notice.
+  /// Ends the prediction. Predicted values in the same memory stay.
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }

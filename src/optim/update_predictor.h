@@ -64,8 +64,7 @@ struct PredictedUpdates {
   const OptimizerConfig& config;
   const std::vector<Parameter*>& parameters;
   bool sketches = false;  // device_side is sketch, see make_update_predictor
-  /// Share of the full gradient that is missing from the gradients in flight; the momentum replaces
-  /// it.
+  /// Share of the full gradient that is not in flight yet; the momentum replaces it.
   double missing = 0;
 };
 

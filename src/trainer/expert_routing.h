@@ -44,8 +44,7 @@ class ExpertWatch {
   /// Replaces sums of one rank by those of all ranks; empty for one rank.
   using Total = std::function<void(std::vector<double>& sums)>;
   explicit ExpertWatch(Tell warn) : warn_(std::move(warn)) {}
-  /// Reads and clears the routers' counts since the last call. Empty if there are none. Collective
-  /// if `total` is.
+  /// Reads and clears the routers' counts since the last call, if any. Collective if `total` is.
   ExpertLoads read(LossModel& model, const Stream& stream, const Total& total = {});
   /// Reads and clears the share of (token, expert) pairs changed by the routers since Predict
   /// began; absent if no router counts it. Collective if `total` is.

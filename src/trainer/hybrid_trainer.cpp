@@ -18,8 +18,7 @@
 
 namespace hybrid_trainer {
 
-/// Messages of a trainer to its listeners: phase changes, decisions and warnings. Warnings are also
-/// added to the next record.
+/// Messages of a trainer: phase changes, decisions, and warnings, also for the next record.
 class TrainerMessages {
  public:
   using Listener = std::function<void(const std::string&)>;
@@ -206,8 +205,7 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
   record.preference_accuracy = sums[2] / pairs;
 }
 
-/// Warns once of each status that is worse than any reported before, from kWarning on, and of a
-/// leak.
+/// Warns once of each status worse than any before, from kWarning on, and of a leak.
 void StepRecorder::watch_memory(StepRecord& record) {
   const std::vector<Stretch>& all = trainable_.stretches().all();
   const std::int64_t examples =  // of the config's length

@@ -13,8 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// "auto" follows Full unless the method skips backward, since delayed updates need no other
-/// precision.
+/// "auto" follows Full unless the method skips backward.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   MixedPrecisionConfig precision = config.mixed_precision;
   if (!config.phases.traits().skips_backward && precision.predict == "auto")
@@ -56,8 +55,8 @@ std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config
       sharing_of(config, bucket_bytes_for(weights, config.distributed)), stream);
 }
 
-/// Makes the method's own optimizer or the configured one, with its state at the configured place.
-/// Throws OutOfMemory.
+/// Makes the method's own optimizer or the configured one, with its state placed. Throws
+/// OutOfMemory.
 std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config,
                                                const std::vector<Parameter*>& parameters,
                                                const Stream& stream, MemoryPlaces& places) {

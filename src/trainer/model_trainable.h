@@ -172,8 +172,7 @@ class ModelTrainable final : public Trainable, public Engine {
     return parts_ ? parts_->parameters() : trained_weights_;
   }
   bool has_parts() const override { return parts_ != nullptr; }
-  /// Marks compute copies of replicated weights as outdated; they are refreshed by send_weights or
-  /// their use.
+  /// Updates compute copies after a change; replicated weights' on their next use or send_weights.
   void publish_weights() override;
   void send_weights() override {
     if (parts_) parts_->send_changes();
@@ -197,8 +196,7 @@ class ModelTrainable final : public Trainable, public Engine {
 
   // Parts, for the trainer and each other.
   LossModel& model() { return model_; }
-  /// Returns all trainable weights, in visiting order; parameters() returns this rank's parts of
-  /// them.
+  /// Returns all trainable weights in visiting order; parameters() has this rank's parts of them.
   const std::vector<Parameter*>& trained_weights() const { return trained_weights_; }
   /// Returns this rank's shards of the weights; null if they are replicated.
   const WeightParts* parts() const { return parts_.get(); }

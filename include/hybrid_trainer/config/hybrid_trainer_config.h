@@ -182,8 +182,7 @@ struct HybridTrainerConfig {
   }
 
   static HybridTrainerConfigBuilder builder();
-  /// Presets of the method, from cautious to aggressive; model, data and optimizer have their
-  /// defaults.
+  /// Presets of the method, from cautious to aggressive; other groups have their defaults.
   static HybridTrainerConfig conservative();
   static HybridTrainerConfig balanced();
   static HybridTrainerConfig aggressive();
@@ -218,12 +217,10 @@ struct HybridTrainerConfig {
   std::string optimizer_state_home() const;
   /// Whether a phase of the run, or a stretch, uses this precision.
   bool computes_in(const std::string& precision) const;
-  /// Whether each weight is updated during backward as soon as its gradient is complete. Requires
-  /// consumed gradients, and no clipping, skipped updates (as in fp16) or predictions, which need
-  /// all gradients.
+  /// Whether backward updates each weight as soon as its gradient is complete. Requires consumed
+  /// gradients, and no clipping, skipped updates (as in fp16) or predictions.
   bool updates_at_once() const;
-  /// Whether checkpoint.every_minutes applies: the run's bits do not depend on which steps are
-  /// saved.
+  /// Whether checkpoint.every_minutes applies: results do not depend on which steps are saved.
   bool saves_by_time() const;
 
   /// Returns every problem of every field as "path: got X, want Y"; empty if the config is valid.
@@ -232,8 +229,7 @@ struct HybridTrainerConfig {
   void validate(const ModelRegistry& registry = model_families()) const;
 };
 
-/// Builds a config, with one setter per phase field and one per group; build() validates
-/// everything.
+/// Builds a config: one setter per phase field and one per group. build() validates everything.
 ///   auto config = HybridTrainerConfig::builder().warmup_steps(200).full_steps(20).build();
 class HybridTrainerConfigBuilder {
  public:

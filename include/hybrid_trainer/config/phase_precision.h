@@ -24,8 +24,7 @@ struct AutomaticPrecision {
 /// Depends only on the machine and the width of the model's matrices, not on a clock.
 AutomaticPrecision automatic_precision(std::int64_t width, Device device);
 
-/// Precision of each phase, with every "auto" resolved. It is part of the saved state, so a resumed
-/// run computes as before.
+/// Precision of each phase, with every "auto" resolved. Saved, so that resumed runs do not change.
 class PhasePrecision {
  public:
   PhasePrecision(const MixedPrecisionConfig& config, std::int64_t width, Device device);

@@ -161,9 +161,8 @@ struct MixedPrecisionConfig {
 const std::vector<std::string>& stretch_precision_names();  // "fp32", "bf16", "fp16", "fp8"
 
 /// Steps at the start of a run with another batch, precision or period of muon, such as short
-/// sequences or small batches. Missing fields are inherited. Stretches follow each other, and the
-/// configuration's own batches follow the last one, which no stretch may exceed. JSON list
-/// `stretches`.
+/// sequences or small batches. Missing fields are inherited. Stretches follow each other, then come
+/// the configuration's own batches, which no stretch may exceed. JSON list `stretches`.
 struct StretchConfig {
   double until = 0.5;
   std::optional<std::int64_t> sequence_length{};

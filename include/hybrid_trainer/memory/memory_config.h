@@ -146,8 +146,7 @@ struct PredictAwareMemoryConfig {
 
   // Constants:
   bool async_restore = true;  // overlaps with Correct's passes; false: before its update
-  /// Number of Predict steps before Correct at which reading from a file begins, if host memory has
-  /// no budget.
+  /// Predict steps before Correct at which reading a file begins, if host memory has no budget.
   std::int64_t async_restore_lookahead = 5;
 
   /// Keeps the state on the device.

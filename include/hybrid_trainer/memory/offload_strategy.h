@@ -39,8 +39,7 @@ enum class Whereabouts {
 /// Contents of the slots after they are restored.
 enum class Restored { kBits, kRounded, kZeros };
 
-/// Work of a strategy so far. For copies on a separate device stream, seconds measure the calls
-/// only.
+/// Work of a strategy so far. For copies on a separate stream, seconds measure only the calls.
 struct OffloadUse {
   std::int64_t times = 0;
   std::size_t bytes = 0;       // offloaded; the same number is restored
@@ -63,8 +62,7 @@ class OffloadStrategy {
   virtual MoveOutResult move_out(std::vector<OffloadSlot> /*slots*/, const Stream& /*stream*/) {
     return {};
   }
-  /// Frees slots whose copies have finished since move_out. move_out itself frees those that finish
-  /// before it returns.
+  /// Frees slots whose copies have finished. move_out frees those that finish before it returns.
   virtual void release_moved_out() {}
   /// Starts to read a file's contents into host memory, and returns; uses no device memory. No
   /// effect without a file or room on the host, if the slots are resident or returning, or if

@@ -28,8 +28,7 @@ struct RoutingFlips {
   double sum = 0, most = 0;
   void add(double share);
   double mean() const { return steps == 0 ? 0 : sum / static_cast<double>(steps); }
-  /// Returns "mean 12.3 %, at most 29.2 % of the choices, in 21 steps of Predict"; "" without
-  /// steps.
+  /// Returns "mean 12.3 %, at most 29.2 % of the choices, in 21 steps of Predict", or "".
   std::string text() const;
 };
 
@@ -63,8 +62,7 @@ struct StepRecord {
   std::int64_t effective_batch = 0;  // examples of the step
   std::int64_t micro_batches = 0;
   double seconds = 0;  // wall-clock time of this step
-  /// Wall-clock time between the previous record and this one outside the step: batches,
-  /// evaluation, saving.
+  /// Wall-clock time since the previous record outside the step: batches, evaluation, saving.
   double overhead_seconds = 0;
   double tokens_per_second = 0;
   MemoryUse device_memory;  // at the end of the step; peaks since it began
@@ -111,8 +109,7 @@ struct StepRecord {
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
   /// Preference training (objective dpo or orpo), means over the step's pairs: rewards of both
-  /// answers, their difference, and how often it is positive. The last two also over an evaluation
-  /// after this step.
+  /// answers, their difference, and how often it is positive. The last two also over an evaluation.
   std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
       validation_reward_margin, validation_preference_accuracy;
   /// Share of the predicted change that was kept: 1 accepted, in between shrunk, 0 reverted; set

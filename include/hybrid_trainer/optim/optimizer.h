@@ -4,9 +4,9 @@
 
 namespace hybrid_trainer {
 
-/// Returns partial sums of squares of all gradients that were written, in parameter order. Their
-/// total is the squared global norm. Shapes: (1) f64 each, on the stream's device: one for the
-/// gradients on that device and one for each gradient elsewhere.
+/// Returns partial sums of squares of all gradients that were written: one per gradient on another
+/// device, in parameter order, then one for those on the stream's device. Their total is the
+/// squared global norm. Shapes: (1) f64 each, on the stream's device.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
 /// Returns the L2 norm from `square_sums`; not finite if any element is not. Blocks.
@@ -73,7 +73,7 @@ class Optimizer {
   virtual void visit_state(const StateVisitor& visit) = 0;
   /// Visits the scalars of the state other than steps_taken. The visitor may change them.
   virtual void visit_numbers(const NumberVisitor&) {}
-  /// Updates settings that depend on the progress. Must be called before each step and each
+  /// Updates settings that depend on the progress. Call it before each step and each
   /// write_momentum_directions.
   virtual void see_progress(const RunProgress&) {}
   /// Sets the period from the next step on; see OptimizerConfig. No effect on other optimizers.

@@ -15,8 +15,7 @@ struct SpeculationSettings {
   /// With 16, gradients are bf16 (nn/gradient_sink.h). Pending gradients and forecasts are bf16 too
   /// and are stored with the exact state. Requires lag 1 and device_side anticipated or none.
   std::int64_t gradient_bits = 32;
-  /// Largest number of elements of an AdamW weight that are loaded at a time, with gradients in
-  /// bf16.
+  /// Most elements of an AdamW weight that are loaded at a time, with gradients in bf16.
   std::int64_t piece_elements = 1 << 20;
 };
 
@@ -62,9 +61,8 @@ class SpeculativeOptimizer : public Optimizer {
   /// effect if the lag is already L.
   virtual void begin_lag(const std::vector<float>& rates, const Stream& stream) = 0;
   virtual bool is_late() const = 0;
-  /// Sends the gradients of the step just computed as a pending update and composes live weights
-  /// for the next step. Blocks only if the update L steps earlier has not arrived. Rethrows errors
-  /// of the worker.
+  /// Sends the current gradients as a pending update and composes live weights for the next step.
+  /// Blocks only if the update L steps earlier has not arrived. Rethrows the worker's errors.
   virtual ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream) = 0;
   /// Waits for all pending updates and makes live weights exact, with lag 0. Blocks.
   virtual void wait_for_exact_weights(const Stream& stream) = 0;

@@ -20,7 +20,7 @@ struct DivergenceConfig {
 
   // Constants:
   std::int64_t window = 32;  // updates covered by the moving statistics
-  // standard deviations above the expectation at which the loss is too high
+  // Standard deviations above the expectation at which the loss is too high.
   double loss_sigmas = 4.0;
   double gradient_factor = 10.0;   // multiple of the median at which the gradient norm explodes
   double vanishing_factor = 1e-4;  // share of the median at which the gradient norm vanishes

@@ -104,16 +104,14 @@ struct SkipBackwardConfig {
   }
 };
 
-/// Accepted values of device_side, the prediction of a pending exact update on the device:
-/// "anticipated", "sketch", "selective", "none"; for asynchronous gradients also "shared",
-/// "momentum".
+/// Accepted predictions of a pending exact update on the device: "anticipated", "sketch",
+/// "selective", "none"; for asynchronous gradients also "shared", "momentum".
 const std::vector<std::string>& device_side_names();
 /// Accepted locations of the exact state: "host", "file".
 const std::vector<std::string>& exact_state_names();
 
-/// Settings of the asynchronous optimizer: masters and optimizer state are offloaded in every
-/// phase. In Predict their update overlaps with the computation, and the device predicts the
-/// pending updates.
+/// Settings of the asynchronous optimizer: masters and optimizer state are offloaded in all phases.
+/// In Predict, updates overlap with the computation, and the device predicts pending ones.
 struct AsynchronousOptimizerConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
@@ -183,16 +181,14 @@ struct AsynchronousGradientsConfig {
   }
 };
 
-/// Settings of local SGD: in Predict, each rank trains independently, and the ranks exchange weight
-/// deltas.
+/// Settings of local SGD: in Predict, ranks train independently and exchange weight deltas.
 struct LocalSgdConfig {
   std::int64_t steps = 0;
   std::int64_t delay = 1;
   std::int64_t fragments = 1;
   std::int64_t exchange_bits = 32;
   double outer_momentum = 0.9;
-  /// Constant: learning rate of the outer optimizer, applied to the mean weight delta of an
-  /// exchange.
+  /// Constant: learning rate of the outer optimizer, for the mean weight delta of an exchange.
   double outer_learning_rate = 0.7;
 
   template <class Self, class Visitor>

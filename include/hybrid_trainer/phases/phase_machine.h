@@ -53,9 +53,9 @@ struct PhaseStatistics {
   std::int64_t trials = 0;  // predictions made while Predict was not ahead of Full
   std::int64_t micro_corrections = 0;
   std::int64_t skipped_updates = 0;
-  // sum of the loss drops of accepted predictions on their probe batches
+  // Sum of the loss drops of accepted predictions on their probe batches.
   double predicted_gain = 0;
-  // of model-based horizons, in Full steps, included in the phases' costs
+  // Cost of model-based horizons, in Full steps, included in the phases' costs.
   double planning_cost = 0;
 
   const PhaseTotals& of(Phase phase) const { return phases[static_cast<std::size_t>(phase)]; }

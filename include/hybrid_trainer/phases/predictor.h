@@ -14,9 +14,8 @@ enum class Readiness {
   kChangesNothing,  // control: Predict runs, but weights do not move
 };
 
-/// Source of a predicted weight change. It gives one direction per weight: the change of one step.
-/// Other code decides how far to move and measures whether the loss falls. The base class is
-/// stateless.
+/// Source of a predicted weight change: one direction per weight, the change of one step. Other
+/// code decides how far to move and measures whether the loss falls. The base class is stateless.
 class Predictor {
  public:
   virtual ~Predictor() = default;

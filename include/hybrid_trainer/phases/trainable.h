@@ -25,8 +25,7 @@ class PendingWork;
 class Rollback {
  public:
   virtual ~Rollback() = default;
-  /// Copies the weights, until drop_snapshot. The trainer saves the copy, as it saves weights and
-  /// moments.
+  /// Copies the weights, until drop_snapshot. The trainer saves the copy with weights and moments.
   virtual void save_snapshot() = 0;
   /// Restores the copy bit for bit, any number of times.
   virtual void restore_snapshot() = 0;
@@ -41,8 +40,7 @@ class Rollback {
   virtual void rewind(std::int64_t steps) = 0;
 };
 
-/// Weights, and directions of their shapes. A list of tensors has one f32 tensor per weight, in a
-/// fixed order.
+/// Weights, and directions of their shapes. Lists have one f32 tensor per weight, in fixed order.
 class WeightSpace {
  public:
   virtual ~WeightSpace() = default;
@@ -56,8 +54,7 @@ class WeightSpace {
                                const std::vector<float>& factors) = 0;
   /// Copies the f32 masters.
   virtual void copy_weights(const std::vector<Tensor>& to) = 0;
-  /// Computes to = kept·to + added·masters for tensors from empty_directions. kept 0 does not read
-  /// `to`.
+  /// Computes to = kept·to + added·masters, for empty_directions. `kept` 0 does not read `to`.
   virtual void add_weights(const std::vector<Tensor>& to, float kept, float added) = 0;
   /// Returns the inner product of two tensors at a weight's location. Blocks.
   virtual double wait_for_dot(const Tensor& x, const Tensor& y) = 0;
@@ -69,8 +66,7 @@ class WeightSpace {
   /// Writes the optimizer's next update from its moments only, at the current learning rate. Needs
   /// the optimizer state on the device, so it is never called in Predict.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions) = 0;
-  /// Reports that the weights have moved by length·directions for good, so that an average of them
-  /// follows.
+  /// Reports that weights have moved by length·directions for good; an average of them follows.
   virtual void follow(const std::vector<Tensor>& directions, double length) = 0;
 };
 
@@ -85,8 +81,7 @@ class Trainable {
   /// tensors, which are restored before their next use. Called on every phase change, before the
   /// first step and after a resume.
   virtual void enter_phase(Phase phase) = 0;
-  /// Starts to load the optimizer state from a slow medium into host memory, in Predict. No effect
-  /// if already started.
+  /// Starts to load offloaded optimizer state into host memory, in Predict; at most once.
   virtual void begin_restore() = 0;
   /// Returns the mean loss of the batch's first `examples` at the current weights, forward only, in
   /// micro-batches of a step's size. Gradients do not change, except that in Predict those of a
@@ -94,17 +89,14 @@ class Trainable {
   virtual double wait_for_loss(const Batch& batch, std::int64_t examples) = 0;
   /// Computes forward and backward over all micro-batches and keeps the gradients. Weights and
   /// moments do not change, unless only apply_gradient would read the gradients: then the update
-  /// may already have been made. Works in every phase; in Predict it allocates the gradients first.
-  /// Blocks.
+  /// may already be made. Works in every phase; in Predict it allocates the gradients. Blocks.
   virtual GradientMeasurement wait_for_gradient(const Batch& batch) = 0;
-  /// Updates the weights by the (clipped) gradient of the last measurement at the schedule's
-  /// current learning rate. Must not be called in a forward-only Predict or after a non-finite
-  /// measurement.
+  /// Updates the weights by the (clipped) gradient of the last measurement at the current learning
+  /// rate. Must not be called in a forward-only Predict or after a non-finite measurement.
   virtual void apply_gradient() = 0;
   /// Multiplies the schedule's learning rate by `factor` from now on.
   virtual void scale_learning_rate(double factor) = 0;
-  /// Returns the floating-point operations of forward and backward over the batch, as counted by
-  /// the model.
+  /// Returns the floating-point operations of forward and backward, as counted by the model.
   virtual double step_flops(const Batch& batch) const = 0;
   /// Whether several ranks train together. Then local events, such as full memory on one rank, must
   /// not change what the rank does.

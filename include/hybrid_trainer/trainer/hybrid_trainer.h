@@ -48,8 +48,7 @@ class LossJudge {
   bool evaluates(bool due, bool are_predicted);
   /// Records the loss after `step`. Returns true if its checkpoint must be saved and kept.
   bool judge(std::int64_t step, double loss);
-  /// Returns the checkpoints with the lowest losses, lowest first; of equal losses the earlier
-  /// first.
+  /// Returns the checkpoints with the lowest losses, lowest first; of equal losses the earlier.
   const std::vector<BestCheckpoint>& best() const { return best_; }
   /// Returns the first of them, if any.
   std::optional<BestCheckpoint> lowest() const {
@@ -121,12 +120,11 @@ class HybridTrainer {
   /// make_host_pool of the stream's device. Throws ConfigError, OutOfMemory.
   ///
   /// With `ranks`, which must outlive it, several ranks train together. Each rank gets the whole
-  /// step's batch and computes forward and backward of its own micro-batches. The order in which
-  /// gradients are summed depends only on the number of micro-batches, so weights are bit-identical
-  /// for any number of ranks. DistributedConfig::zero sets what is sharded. All calls except
-  /// readers are then collective, and a rank whose call throws must abort the others. Throws
-  /// ConfigError if there are more ranks than micro-batches, or if ranks do not support the
-  /// configuration.
+  /// step's batch and computes its own micro-batches. The order in which gradients are summed
+  /// depends only on the number of micro-batches, so weights are bit-identical for any number of
+  /// ranks. DistributedConfig::zero selects sharding. All calls except readers are then collective,
+  /// and a rank whose call throws must abort the others. Throws ConfigError if there are more ranks
+  /// than micro-batches, or if ranks do not support the configuration.
   HybridTrainer(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                 std::shared_ptr<MemoryPool> host_pool = nullptr, Communicator* ranks = nullptr);
   /// Shares `places` with other users: a model whose weights were created in one of them is never
@@ -152,8 +150,8 @@ class HybridTrainer {
   /// Returns the phase machine: the phase of the next step, and totals over all steps.
   PhaseMachine& machine() { return machine_; }
   const PhaseMachine& machine() const { return machine_; }
-  /// Returns roll backs and decisions by validation losses. If judge.is_on(), call settle() before
-  /// each evaluation.
+  /// Returns roll backs and decisions by validation losses. If judge.is_on(), settle() before each
+  /// evaluation.
   TrainerProgress& progress() { return progress_; }
   const TrainerProgress& progress() const { return progress_; }
   /// Returns the precision of each phase, with every "auto" resolved.
@@ -172,9 +170,8 @@ class HybridTrainer {
   void listen(std::function<void(const std::string&)> on_event,
               std::function<void(const std::string&)> on_warning = {});
 
-  /// Votes to stop while ranks have pending messages, without waiting. Returns whether any rank had
-  /// voted true by the step that the result is for; the same on all ranks. Absent if nothing is
-  /// pending.
+  /// Votes to stop while ranks have pending messages, without waiting. Returns whether any rank
+  /// voted true by the step of the result; the same on all ranks. Absent if nothing is pending.
   std::optional<bool> vote_to_stop(bool asks);
   /// Waits for pending messages between ranks in Predict, so that all ranks have the same state, as
   /// a checkpoint requires; save calls it first. Predict then restarts. Throws Diverged if that

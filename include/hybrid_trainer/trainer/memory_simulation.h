@@ -13,8 +13,8 @@ struct PhaseMemory {
   std::array<std::size_t, kMemoryKinds> by_kind{};
 };
 
-/// Bytes that one rank sends in a Full step, and bytes that occupy its link: per call, the larger
-/// of sent and received.
+/// Bytes that a rank sends in a Full step, and bytes that occupy its link: per call, the larger of
+/// sent and received.
 struct StepTransfer {
   std::uint64_t bytes_sent = 0, link_bytes = 0;
 };

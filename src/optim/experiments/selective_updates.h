@@ -15,8 +15,8 @@ class SelectedColumns {
   SelectedColumns(const OptimizerConfig& config, const std::vector<ExactWeight>& weights,
                   const Stream& stream);
 
-  /// Selects the columns of weight `index` with the largest norms in x; the first of two equal
-  /// ones. Runs on the host.
+  /// Selects the columns of weight `index` with the largest norms in x; of equal ones the first. On
+  /// the host.
   void select(std::size_t index, const Tensor& x, const Stream& host);
   /// Copies values and state of the columns from a loaded weight, or back to it.
   void gather(std::size_t index, const Tensor& master, const std::vector<Tensor*>& state,

@@ -16,14 +16,12 @@ namespace hybrid_trainer {
 /// 2605.25395.
 class SlowNesterov final : public Optimizer {
  public:
-  /// `parameters`: those of `other`, in its order. The state is stored in the pool of `home`.
-  /// Throws OutOfMemory.
+  /// `parameters`: in the order of `other`. The state is in the pool of `home`. Throws OutOfMemory.
   SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Parameter*> parameters,
                const OptimizerConfig& config, const Stream& home);
 
   /// Sets b' to slow_momentum at the highest learning rate, less as it falls, and 0 in the last
-  /// third of the run. Extrapolation helps while the learning rate is high and only adds noise
-  /// while it falls.
+  /// third of the run: extrapolation only adds noise while the rate falls.
   void see_progress(const RunProgress& progress) override;
   /// Sets b' of the next updates.
   void set_next_share(double share) { next_share_ = static_cast<float>(share); }

@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 
 /// Actions of all ranks, at the end of a step, after one of them ran out of memory. If ranks
-/// differ, the last one applies.
+/// differ, the largest value applies.
 enum class StepRetry : char {
   kNone,    // memory was sufficient
   kSame,    // repeat: the rank has freed memory
@@ -42,8 +42,7 @@ class LeafGradients : public GradientSink {
   /// before end_leaf, the sum does not count until free(): the remaining messages are still sent,
   /// but those already sent are not repeated. Throws OutOfMemory.
   virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
-  /// Ends the micro-batch. Throws Error if a parameter got no gradient, because other ranks could
-  /// not know.
+  /// Ends the micro-batch. Throws Error if a parameter got no gradient on one of several ranks.
   virtual void end_leaf() = 0;
   /// Makes gradient() the sum over all micro-batches of all ranks. Collective.
   virtual void reduce(std::int64_t leaves) = 0;
@@ -69,8 +68,7 @@ class LeafGradients : public GradientSink {
 /// one micro-batch on the device.
 class LoneGradients final : public LeafGradients {
  public:
-  /// All must outlive this object. `total` receives a weight's gradient as that of a single
-  /// micro-batch.
+  /// All must outlive this object. `total` gets each weight's gradient as of one micro-batch.
   LoneGradients(const std::vector<Parameter*>& parameters, Communicator& alone, GradientSink& total,
                 const Stream& home, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
@@ -102,10 +100,9 @@ class LoneGradients final : public LeafGradients {
   std::unordered_set<const Parameter*> written_;  // by any micro-batch
 };
 
-/// Each rank computes contiguous micro-batches and sums their gradients locally. During the
-/// backward pass of its last one, ranks sum buckets of parameters as their gradients complete. A
-/// micro-batch's gradient is one f32 tensor of all parameters; the total replaces the first of
-/// them.
+/// Each rank computes contiguous micro-batches and sums their gradients locally. In the backward
+/// pass of its last one, ranks sum buckets of parameters as gradients complete. A micro-batch's
+/// gradient is one f32 tensor of all parameters; the total replaces the first of them.
 class OrderedGradients final : public LeafGradients, public GradientSums {
  public:
   /// All must outlive this object; `parameters` are the trainable ones. With `parts`, a rank keeps

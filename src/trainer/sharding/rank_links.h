@@ -32,11 +32,9 @@ struct SlowRank {
 /// Compute time of ranks per step, excluding waits, as reported by all ranks.
 class RankPace {
  public:
-  /// Adds the seconds of one step, by rank. If any rank reports 0 (unknown), the step is not
-  /// counted.
+  /// Adds the seconds of one step, by rank, unless any is 0 (unknown).
   void add(const std::vector<double>& seconds);
-  /// Returns the slowest rank over about ten steps, or overall; none if it is less than 10 % slower
-  /// than the others.
+  /// Returns the slowest rank over about ten steps, or overall, if it is at least 10 % slower.
   std::optional<SlowRank> lately() const { return slowest_of(recent_); }
   std::optional<SlowRank> overall() const { return slowest_of(all_); }
 

@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 /// = 2,048 and r = 11 in f32, a rank stores 1/1.79.
 class SemiseparableParts {
  public:
-  /// Copies the rank's columns. `ranks` must outlive this object. Throws Error if there are more
-  /// ranks than columns.
+  /// Copies the rank's columns. `ranks` must outlive it. Throws Error for more ranks than columns.
   SemiseparableParts(const kernels::Semiseparable& whole, Communicator& ranks,
                      const Stream& stream);
   std::size_t bytes() const;  // stored by this rank

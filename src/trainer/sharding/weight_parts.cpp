@@ -27,8 +27,7 @@ class GroupCutter {
   GroupCutter(const WeightGroup& group, const std::vector<Parameter*>& weights,
               const std::vector<std::int64_t>& units)
       : weights_(weights), units_(units), last_(group.last), weight_(group.first) {}
-  /// Cuts as near as possible to `wanted` elements from the group's begin; must not be before the
-  /// last cut.
+  /// Cuts near `wanted` elements from the group's begin, which must not precede the last cut.
   WeightCut cut_near(std::int64_t wanted) {
     while (weight_ < last_ && before_ + weights_[weight_]->elements() <= wanted)
       before_ += weights_[weight_++]->elements();
@@ -82,8 +81,7 @@ std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parame
   return parts;
 }
 
-/// Whether the longest new part is at most a quarter longer than the mean, apart from rounding to
-/// allowed cuts.
+/// Whether the longest new part exceeds the mean by at most a quarter, up to rounding of cuts.
 bool are_about_equal(const std::vector<std::int64_t>& before,
                      const std::vector<std::int64_t>& after) {
   std::int64_t longest = 0, sum = 0;
@@ -98,8 +96,8 @@ Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
   return whole.view({whole.elements()}).rows(part.first, part.last).view(shape);
 }
 
-/// This rank's part of a replicated weight. The whole weight owns the memory and receives changes
-/// of other ranks' parts.
+/// This rank's part of a replicated weight, in the memory of the whole weight, which receives other
+/// ranks' changes.
 class PartInPlace final : public WeightStorage {
  public:
   PartInPlace(WeightArrivals& arrivals, std::size_t weight, const Shard& part, const Shape& shape)
@@ -170,8 +168,7 @@ std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& pa
   return std::make_unique<ResidentWeight>(master);
 }
 
-/// A whole weight keeps its shape, because updates depend on it. An empty part keeps the number of
-/// dimensions.
+/// A whole weight keeps its shape, which updates need; an empty part its number of dimensions.
 Shape shape_of_part(const Parameter& weight, const Shard& part) {
   if (part.elements() == weight.elements()) return weight.shape();
   Shape shape{part.elements()};

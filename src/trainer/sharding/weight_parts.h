@@ -48,12 +48,10 @@ std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
 /// skip a gather when memory is short, because a gather is collective.
 class WeightGathers {
  public:
-  /// Starts gathers while fewer than `bytes_ahead` are gathered ahead; 0 disables it. `ranks` must
-  /// outlive this object.
+  /// Gathers up to `bytes_ahead` ahead of their use; 0 disables it. `ranks` must outlive it.
   WeightGathers(Communicator& ranks, std::size_t bytes_ahead)
       : ranks_(ranks), bytes_ahead_(bytes_ahead) {}
-  /// Adds a weight and returns its index. `parts`: each rank's shard; `mine`, this rank's, must
-  /// outlive this object.
+  /// Adds a weight and returns its index. `parts`: the ranks' shards. `mine` must outlive it.
   std::size_t add(const Shape& shape, const Parameter& mine, std::vector<Shard> parts);
 
   /// Returns the whole weight for one use. Collective; blocks on a CPU.
@@ -61,8 +59,8 @@ class WeightGathers {
   /// Begins the pass of a micro-batch; `another_follows`, with the same weights. Uses outside a
   /// pass, as in evaluations, are not gathered ahead.
   void begin_pass(bool another_follows);
-  /// Restarts the pass or use since the last begin_pass or end_pass, whose results do not count.
-  /// Weights already gathered in it are returned as zeros, without a gather.
+  /// Repeats the uses since the last begin_pass or end_pass, whose results do not count: weights
+  /// that were gathered since are zeros and are not gathered again.
   void repeat();
   /// Ends the pass and drops gathers ahead, because weights or their dtypes change.
   void end_pass(const Stream& stream);
@@ -176,8 +174,7 @@ struct WeightSharing {
 /// work on its own shard of each weight.
 class WeightParts {
  public:
-  /// All must outlive this object. If `apart`, it moves the masters, frees the other ranks' shards,
-  /// and is collective.
+  /// All must outlive it. If `apart`: collective, and frees other ranks' shards of the masters.
   WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
               Communicator& ranks, const WeightSharing& sharing, const Stream& stream);
   /// Returns this rank's part of each weight, in order, with its name and role. Parts owned by
@@ -192,8 +189,7 @@ class WeightParts {
   std::size_t group_of(std::size_t weight) const { return group_of_[weight]; }
   Communicator& ranks() const { return ranks_; }
 
-  /// Reports that the masters of all ranks' own parts have changed. Refreshes compute copies of
-  /// sharded weights.
+  /// Reports changed masters on all ranks. Refreshes compute copies of sharded weights.
   void masters_changed(const Stream& stream);
   /// Starts sending the changes to all ranks; earlier uses of a weight do so too. Collective.
   void send_changes();

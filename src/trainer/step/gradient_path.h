@@ -18,8 +18,7 @@ struct PendingGradient {
   StepRetry retry = StepRetry::kNone;  // otherwise the results do not count
 };
 
-/// Recording of a step's forward and backward passes. Must be dropped before weights or gradients
-/// move.
+/// Recording of a step's passes. Must be dropped before weights or gradients move.
 using GradientRecording = BatchRecording<PendingGradient>;
 
 /// Common inputs of gradient paths; all must outlive them.
@@ -106,8 +105,7 @@ std::unique_ptr<AccumulatedGradients> make_accumulated_gradients(const HybridTra
 std::unique_ptr<GradientPath> make_tree_gradients(const GradientParts& parts,
                                                   std::int64_t bucket_bytes,
                                                   std::unique_ptr<AccumulatedGradients> single);
-/// Makes a tree in which each rank keeps only its shards of the weights (DistributedConfig::zero
-/// above 0).
+/// Makes a tree of sharded gradients (DistributedConfig::zero above 0).
 std::unique_ptr<GradientPath> make_sharded_gradients(const GradientParts& parts, std::int64_t zero,
                                                      std::int64_t bucket_bytes);
 

@@ -43,8 +43,7 @@ class MicroBatches {
   /// Halves the batch's micro-batches from now on, on all ranks or only on this one (`alone`).
   void halve(const Batch& batch, bool alone);
 
-  /// Saves the numbers and resets this rank's own factor, so that it continues like a resumed run,
-  /// which does not know it.
+  /// Saves the numbers and resets this rank's own factor, which a resumed run does not know.
   void save(State& state);
   /// Loads a checkpoint's numbers, so that results do not depend on when a run was stopped. If the
   /// budget has grown, each phase tries the configured number again, and `tell` gets one message.
@@ -55,7 +54,7 @@ class MicroBatches {
  private:
   std::int64_t of(const Batch& batch, std::int64_t of_largest) const;
   std::optional<std::int64_t> halved(const Batch& batch) const;
-  /// of a batch of the largest size, on all ranks
+  /// Count of a batch of the largest size, on all ranks.
   std::int64_t count() const { return counts_[static_cast<std::size_t>(phase_)]; }
 
   const std::vector<Stretch>& stretches_;
@@ -66,8 +65,7 @@ class MicroBatches {
   std::int64_t own_factor_ = 1;  // additional factor of this rank, without effect on other ranks
 };
 
-/// Handles a step for which memory is too short: repeats it in smaller micro-batches, the same on
-/// all ranks.
+/// Repeats a step for which memory is too short in smaller micro-batches, the same on all ranks.
 class MemoryRetry {
  public:
   /// All must outlive this object; `ranks` and `parts` may be null.
@@ -145,8 +143,7 @@ class ImmediateUpdates final : public GradientSink {
   bool is_finite_ = true, is_between_ = false;
 };
 
-/// Forward and backward of one micro-batch, with activations stored according to the memory
-/// settings.
+/// Forward and backward of one micro-batch, with activations at their configured place.
 class MicroBatchPass {
  public:
   /// All must outlive this object. Dropout depends on the step count of `rates`.

@@ -30,8 +30,7 @@ class LearningRates {
 
   /// Returns the rate of the next step.
   double rate() const { return rate_at(steps_done_); }
-  /// Returns the rates of as many steps as updates are delayed, starting `first` steps after the
-  /// next one.
+  /// Returns one rate per step of delay, starting `first` steps after the next one.
   std::vector<float> rates_from(std::int64_t first) const;
   /// Returns the run's progress for optimizers.
   RunProgress progress() const { return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)}; }
@@ -58,8 +57,7 @@ class LossScale {
   double value() const { return static_cast<double>(value_); }
   /// Number of steps whose gradient overflowed.
   std::int64_t overflows() const { return overflows_; }
-  /// Halves the factor after an overflow. Returns false if it is already 1, so that scaling is not
-  /// the cause.
+  /// Halves the factor after an overflow. Returns false if it is 1: scaling is not the cause.
   bool halve();
   /// Counts a finite gradient. Returns true if the factor was doubled.
   bool add_finite_step();
@@ -72,8 +70,7 @@ class LossScale {
   std::int64_t overflows_ = 0;
 };
 
-/// Scales of a step in low precision: of the loss in fp16, and of each operand in fp8. Equal on all
-/// ranks.
+/// Scales of a step in low precision: of the loss in fp16, of operands in fp8. Equal on all ranks.
 class StepScales {
  public:
   /// All must outlive this object; `ranks` may be null.
