@@ -38,7 +38,7 @@ double seconds_of(const Work& work) {
   return seconds_since(begin);
 }
 
-/// Runs `work` in another thread, on this thread's device, and returns the seconds that it gives.
+/// Runs `work` in another thread, on this thread's device. The future gives its seconds.
 template <class Work>
 std::future<double> seconds_beside(const Work& work) {
   return start_thread([&] {

@@ -85,7 +85,7 @@ class PendingWork {
   /// Returns whether any rank had voted true by the step that the result is for, the same on all
   /// ranks. Absent if nothing is pending between ranks.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
-  /// Returns the use of an asynchronous optimizer since the program began; else absent.
+  /// Returns statistics of an asynchronous optimizer since the program began, if there is one.
   virtual std::optional<SpeculationUse> use() const { return {}; }
   virtual void save(State&) const {}
   /// Resumes after weights and optimizer state are loaded. With delayed updates, the model must be

@@ -54,7 +54,7 @@ class LearningRateFinder {
   std::int64_t updates_ = 0;  // since the window began
   std::int64_t probes_ = 0, refused_in_a_row_ = 0;
   bool ended_ = false;
-  /// Weights at the begin of the window; during a probe, their change since.
+  /// Weights at the start of the window; during a probe, their change since.
   std::vector<Tensor> window_;
 };
 

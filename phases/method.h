@@ -77,7 +77,7 @@ class Method {
   virtual void report(PhaseOutcome&) {}
   /// Resets the inputs of predictions (Recovery::kResetPredictor).
   virtual void reset_predictor() {}
-  /// Stops starting predictions; one in progress continues to its end.
+  /// Prevents further predictions; one in progress continues to its end.
   virtual void give_up() {}
   /// Returns the steps since the last decision on the weights.
   virtual std::int64_t undecided_steps() const { return 0; }

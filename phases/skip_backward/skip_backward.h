@@ -34,7 +34,7 @@ class SkipBackwardMethod final : public Method {
   /// first trains on the batches of Predict, each with its original step number, and stays in
   /// Full's precision to the end of the phase. Weights are then bit-identical to a run without the
   /// prediction, unless the optimizer state was dropped. A prediction is reverted without
-  /// comparison if a loss was not finite, if it never moved, or if memory was too short.
+  /// comparison if a loss was not finite, if it never moved, or if memory was too short for either.
   void correct(const Batch& batch, PhaseOutcome& outcome) override;
   void see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
     prediction_.see_update(measurement, outcome);
@@ -65,7 +65,7 @@ class SkipBackwardMethod final : public Method {
     // Mean losses on the probe batches at the snapshot and at the predicted point.
     double before = 0, after = 0;
     double slope = 0;   // per position, at the predicted point
-    std::string alarm;  // reason for rejecting the point without comparison, or ""
+    std::string alarm;  // reason for rejecting the point regardless of the losses, or ""
   };
   std::size_t probe_count() const;
   double probe_loss(PhaseOutcome& outcome);

@@ -15,8 +15,7 @@ struct LostRankLimits {
   std::chrono::milliseconds silence{10000};      // without a heartbeat: stopped
   std::chrono::milliseconds no_progress{30000};  // stuck, while others wait for it
   /// Time between reporting and ending the job, for the rank that speaks. Ten times as long if a
-  /// link may be down, so that the launcher can detect it too. Other ranks wait nine times this
-  /// value more.
+  /// link may be down, so that the launcher can detect it too. Other ranks add nine times this.
   std::chrono::milliseconds farewell{500};
 };
 

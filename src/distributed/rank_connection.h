@@ -131,7 +131,7 @@ class SideConnection : public std::enable_shared_from_this<SideConnection> {
   /// Called for each message, and once with null at the end.
   using Receiver = std::function<void(SideConnection&, const SideMessage*)>;
 
-  /// Connects to the authenticated rank `peer` of `ranks`.
+  /// `socket`: connection to the authenticated rank `peer`, one of `ranks`.
   SideConnection(RankSocket socket, int peer, int ranks, Receiver receiver)
       : socket_(std::move(socket)), peer_(peer), ranks_(ranks), receiver_(std::move(receiver)) {}
   /// Starts receiving. An invalid message closes the connection.

@@ -100,7 +100,7 @@ struct PredictionMiss {
 };
 
 /// Delayed updates with prediction. Composition k uses the forecast made after the update by
-/// gradient k − L, or from the begin of the lag. There are L forecasts; k's is at k mod L.
+/// gradient k − L, or from the start of the lag. There are L forecasts; k's is at k mod L.
 class ForecastUpdates : public LateUpdates {
  public:
   ForecastUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,

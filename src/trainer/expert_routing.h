@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// Copies of the routers from the begin of Predict. Its forward passes use them to count the tokens
+/// Copies of the routers from the start of Predict. Its forward passes use them to count the tokens
 /// that changed routers send to other experts.
 class RouterCopies {
  public:

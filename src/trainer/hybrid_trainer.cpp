@@ -78,7 +78,7 @@ HybridTrainerConfig validated(const HybridTrainerConfig& config) {
 
 }  // namespace
 
-/// Makes the record of each step and reports its news.
+/// Makes the record of each step and reports its events.
 class StepRecorder {
  public:
   /// All must outlive this object; `ranks` may be null.

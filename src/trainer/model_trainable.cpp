@@ -55,8 +55,8 @@ std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config
       sharing_of(config, bucket_bytes_for(weights, config.distributed)), stream);
 }
 
-/// Makes the method's own optimizer or the configured one, with its state placed. Throws
-/// OutOfMemory.
+/// Makes the method's own optimizer, or else the configured one, with its state at the configured
+/// place. Throws OutOfMemory.
 std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config,
                                                const std::vector<Parameter*>& parameters,
                                                const Stream& stream, MemoryPlaces& places) {

@@ -172,7 +172,8 @@ class ModelTrainable final : public Trainable, public Engine {
     return parts_ ? parts_->parameters() : trained_weights_;
   }
   bool has_parts() const override { return parts_ != nullptr; }
-  /// Updates compute copies after a change; replicated weights' on their next use or send_weights.
+  /// Refreshes compute copies. With several ranks, those of replicated weights are outdated until
+  /// send_weights or their next use.
   void publish_weights() override;
   void send_weights() override {
     if (parts_) parts_->send_changes();

@@ -34,8 +34,8 @@ BatchForm batch_form(const HybridTrainerConfig& config, std::int64_t examples);
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
                                         const std::optional<ModelFolder>& folder,
                                         const Stream& home, const ModelRegistry& registry);
-/// Makes it with frozen weights at their places in memory.device_map and memory.weights, and other
-/// weights at the place farthest from the device.
+/// Makes the model with frozen weights at their places in memory.device_map and memory.weights, and
+/// other weights at the place farthest from the device.
 std::unique_ptr<Network> make_run_model(const HybridTrainerConfig& config,
                                         const std::optional<ModelFolder>& folder,
                                         MemoryPlaces& places, const ModelRegistry& registry);

@@ -110,7 +110,7 @@ class PhaseMachine {
   const PhaseStatistics& statistics() const;
   /// Whether the last update, if any, had no warning.
   bool is_healthy() const;
-  /// Stops starting predictions; one in progress is still decided. This state is saved.
+  /// Prevents further predictions; one in progress is still decided. This state is saved.
   void give_up_predicting();
 
   /// Waits for pending gradients of other ranks and makes the weights exact; Predict then

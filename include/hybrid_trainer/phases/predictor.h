@@ -25,8 +25,8 @@ class Predictor {
   /// Writes the expected weight change of the next step. Shapes: one f32 tensor per weight, in its
   /// shape. Called only if ready, before the gradient of that step is known.
   virtual void write_directions(Trainable& model, const std::vector<Tensor>& directions) = 0;
-  /// Reports a decision: weights are now weights + length·directions, or as before the prediction
-  /// if length is 0. The predictor moves its record of earlier weights accordingly, or drops it.
+  /// Called after a decision: the prediction moved the weights by length·directions, or not at all
+  /// if 0. The predictor moves its record of earlier weights accordingly, or drops it.
   virtual void follow(Trainable&, const std::vector<Tensor>& /*directions*/, double /*length*/) {}
   virtual void save(State&) const {}
   virtual void load(const State&, Trainable&) {}
@@ -35,13 +35,12 @@ class Predictor {
 /// Makes the predictor that config.predictor names:
 /// - momentum: the optimizer's update from its moments only. Uses no memory.
 /// - linear: least-squares slope of the recent weights. Four tensors of the weights' size.
-/// - two_timescale: momentum and a slow mean of past weight changes. One such tensor, with the
-/// directions.
-/// - merged: the difference of the mean weights of two consecutive windows of updates. Three such
-/// tensors, with the directions.
+/// - two_timescale: momentum and a slow mean of past weight changes. One such tensor.
+/// - merged: difference of the mean weights of two consecutive windows. Three such tensors.
 /// - random: a control, random directions of the momentum's length. Uses no memory.
 /// - zero: a control without any change.
-/// Throws ConfigError with the nearest name.
+/// two_timescale and merged store tensors with the directions. Throws ConfigError with the
+/// nearest name.
 std::unique_ptr<Predictor> make_predictor(const SkipBackwardConfig& config);
 
 }  // namespace hybrid_trainer

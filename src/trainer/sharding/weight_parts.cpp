@@ -27,7 +27,7 @@ class GroupCutter {
   GroupCutter(const WeightGroup& group, const std::vector<Parameter*>& weights,
               const std::vector<std::int64_t>& units)
       : weights_(weights), units_(units), last_(group.last), weight_(group.first) {}
-  /// Cuts near `wanted` elements from the group's begin, which must not precede the last cut.
+  /// Cuts near `wanted` elements from the group's start, which must not precede the last cut.
   WeightCut cut_near(std::int64_t wanted) {
     while (weight_ < last_ && before_ + weights_[weight_]->elements() <= wanted)
       before_ += weights_[weight_++]->elements();

@@ -124,7 +124,7 @@ class WeightArrivals {
   void wait_for(std::size_t weight);
   /// Returns the weight's underlying storage.
   WeightStorage& storage(std::size_t weight) const;
-  /// Returns it for changing this rank's shard, once that is no longer being sent.
+  /// Returns the storage for changing this rank's shard, once the shard is no longer being sent.
   WeightStorage& own_storage(std::size_t weight);
 
  private:

@@ -62,7 +62,7 @@ class GradientPath {
   virtual ImmediateUpdates* immediate() { return nullptr; }
 
  protected:
-  /// Adds the sums of squares of all gradients, and their parameters.
+  /// Adds the sums of squares of all gradients, and the parameters that have one.
   void measure(PendingGradient& pending, const Stream& stream) const;
 
   const GradientParts parts_;

@@ -30,8 +30,8 @@ class MicroBatches {
     phase_ = phase;
     own_factor_ = 1;
   }
-  /// Returns the number for this batch. Smaller batches of stretches have as few as do not exceed
-  /// the size of the largest batch's.
+  /// Returns the number for this batch. A smaller batch of a stretch has the fewest micro-batches
+  /// that are no larger than those of the largest batch.
   std::int64_t of(const Batch& batch) const { return of(batch, own_factor_ * count()); }
   /// Returns the micro-batch with this index.
   Batch part(const Batch& batch, std::int64_t index) const;
@@ -65,7 +65,7 @@ class MicroBatches {
   std::int64_t own_factor_ = 1;  // additional factor of this rank, without effect on other ranks
 };
 
-/// Repeats a step for which memory is too short in smaller micro-batches, the same on all ranks.
+/// Repeats a step in smaller micro-batches if memory is too short, the same on all ranks.
 class MemoryRetry {
  public:
   /// All must outlive this object; `ranks` and `parts` may be null.
