@@ -62,8 +62,7 @@ void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, boo
   to.push_back(std::move(rest));
 }
 
-/// Percentage of the device budget that pages may fill; below the warning level of every memory
-/// monitor profile.
+/// Percentage of the device budget that pages may fill; below the memory monitor's target.
 constexpr std::size_t kPagesPercent = 85;
 
 }  // namespace
