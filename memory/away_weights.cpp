@@ -66,7 +66,7 @@ void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places) 
       moved = Tensor::empty_like(master, MemoryKind::kParameters, wanted);
       copy_or_wait(moved, master, device);
     }
-    device.synchronize();  // before the old memory goes
+    device.synchronize();  // before the old memory is freed
     if (place == "device") {
       parameter.set_storage(std::make_unique<ResidentWeight>(moved));
     } else {

@@ -7,12 +7,12 @@
 
 namespace hybrid_trainer {
 
-/// A weight whose masters and compute copy lie in host memory or in a file. While it is held, a
-/// copy is in the memory of the stream; what changed goes back at the end. Where a copy to its home
-/// fails, acquire and home_master throw that from then on.
+/// A weight whose masters and compute copy are in host memory or in a file. acquire loads a copy
+/// into the stream's memory, and release writes changes back. If a write fails, later calls of
+/// acquire and home_master throw its error.
 class AwayWeight final : public WeightStorage {
  public:
-  /// `master`: f32, where it shall lie; the compute copy joins it in its pool.
+  /// `master`: f32, in its primary location; the compute copy is made in the same pool.
   AwayWeight(Tensor master, std::shared_ptr<Prefetcher> prefetcher);
   ~AwayWeight() override;
   Tensor acquire(DType dtype, const Stream& stream) override;
@@ -34,23 +34,23 @@ class AwayWeight final : public WeightStorage {
   Staged master_, copy_;
 };
 
-/// Gives each weight of the model its home by the map, but vectors, which go to the device, and what has no
-/// masters, which stays. Of those in a file what follows is read ahead. Blocks.
+/// Moves each weight of the model to its place in the map. Vectors go to the device; weights
+/// without masters stay. Weights in a file are read ahead. Blocks.
 void move_weights(LossModel& model, const DeviceMap& map, MemoryPlaces& places);
 
-/// Gradients that are on the device only while backward adds to them: one that is complete goes to
-/// the pool of `home`, where the update finds it once norm and finiteness of all are known.
+/// Gradients that are on the device only while backward adds to them. A complete one moves to the
+/// pool of `home`, and the update reads it there once the norm and finiteness of all are known.
 class ConsumedGradients final : public GradientSink {
  public:
-  /// Both must outlive it.
+  /// `home` and `stream` must outlive this object.
   ConsumedGradients(const Stream& home, const Stream& stream) : home_(home), stream_(stream) {}
-  /// Forgets those of the last step.
+  /// Drops the gradients of the last step.
   void begin() {
     gradients_.clear();
     away_.clear();
   }
   Tensor gradient(const Parameter& parameter) const override;
-  /// Throws OutOfMemory where home has no room, which ready, told by a destructor, must not.
+  /// Throws OutOfMemory if `home` has no room. ready must not throw, since a destructor calls it.
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
                     const Stream& stream) override;
   void ready(const Parameter& parameter, const Stream& stream) override;
@@ -58,9 +58,9 @@ class ConsumedGradients final : public GradientSink {
  private:
   const Stream& home_;
   const Stream& stream_;
-  /// On the device, then at home; made when it is first asked for.
+  /// On the device until complete, then at home; allocated on first use.
   mutable std::unordered_map<const Parameter*, Tensor> gradients_;
-  std::unordered_map<const Parameter*, Tensor> away_;  // for those on the device
+  std::unordered_map<const Parameter*, Tensor> away_;  // memory at home for gradients on the device
 };
 
 }  // namespace hybrid_trainer

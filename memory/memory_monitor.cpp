@@ -9,9 +9,10 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kWindow = 16;     // steps of a phase that a trend is taken from
-constexpr double kStepsAhead = 100;     // of the trend
-constexpr double kLeastGrowth = 0.001;  // of what lives, over the window, to be a leak
+constexpr std::size_t kWindow = 16;  // steps of a phase that a trend covers
+constexpr double kStepsAhead = 100;  // that a trend is extrapolated
+// Share of live memory, over the window, that counts as a leak.
+constexpr double kLeastGrowth = 0.001;
 
 // Shares of the budget.
 constexpr double kTarget = 0.90, kWarning = 0.92, kCritical = 0.95, kEmergency = 0.97;
@@ -21,7 +22,7 @@ void push(std::vector<double>& window, double value) {
   window.push_back(value);
 }
 
-/// Growth a step, over a full window; 0 before.
+/// Returns the growth per step over a full window; 0 before.
 double slope(const std::vector<double>& window) {
   if (window.size() < kWindow) return 0;
   return (window.back() - window.front()) / static_cast<double>(kWindow - 1);
@@ -45,7 +46,7 @@ std::int64_t MemoryMonitor::recommended_micro_batch() const {
 MemoryReading MemoryMonitor::observe(Phase phase, const MemoryUse& use, std::int64_t micro_batch) {
   History& history = history_[static_cast<std::size_t>(phase)];
   push(history.peaks, static_cast<double>(use.peak_total));
-  // Without batches: Predict holds more of them with each step until it is decided on.
+  // Excludes batches: Predict keeps more of them each step until the decision.
   const std::size_t data = use.live[static_cast<std::size_t>(MemoryKind::kData)];
   push(history.live, static_cast<double>(use.live_total - data));
   MemoryReading reading;

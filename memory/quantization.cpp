@@ -15,7 +15,7 @@ using kernels::FourBitTensors, kernels::FourBitType, kernels::kFourBitBlock,
     kernels::kFourBitLevelBlock;
 using kernels::MicroScalingTensors, kernels::kMicroScalingBlock, kernels::kMicroScalingValues;
 
-/// Returns the largest magnitude.
+/// Encodes a row and returns its largest magnitude.
 float encode_row(std::int8_t* codes, const float* values, std::int64_t count) {
   float most = 0;
   for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(values[i]));
@@ -25,7 +25,7 @@ float encode_row(std::int8_t* codes, const float* values, std::int64_t count) {
   return most;
 }
 
-/// The number of middles between neighbours that are below x.
+/// Returns the index of the nearest value: the number of midpoints below x.
 template <std::size_t kCount>
 std::uint8_t nearest(const std::array<float, kCount>& middles, float x) {
   return static_cast<std::uint8_t>(std::lower_bound(middles.begin(), middles.end(), x) -
@@ -39,10 +39,9 @@ constexpr std::array<float, kCount - 1> middles_of(const std::array<float, kCoun
   return middles;
 }
 
-/// Of a table of codes.
+/// Sort order of a code table.
 struct FourBitOrder {
-  std::array<std::uint8_t, 16>
-      codes{};  // by what they stand for, ascending; of equals the lower one
+  std::array<std::uint8_t, 16> codes{};  // ascending by value; of equal values the lower code
   std::array<float, 15> middles{};
 };
 
@@ -62,9 +61,9 @@ constexpr FourBitOrder order_of(const std::array<float, 16>& values) {
   return order;
 }
 
-/// Calls encode(i, x) with each number over the largest magnitude of its block, which is returned for
-/// each block. As bitsandbytes' reference, a whole block is multiplied by the reciprocal, and a
-/// shorter one divided.
+/// Calls encode(i, x) with each number divided by the largest magnitude of its block, and returns
+/// these magnitudes. As in bitsandbytes' reference, a full block is multiplied by the reciprocal
+/// and a shorter one is divided.
 template <class Encode>
 std::vector<float> encode_blocks(const float* values, std::int64_t count, std::int64_t size,
                                  const Encode& encode) {
@@ -91,7 +90,7 @@ Tensor tensor_of(const void* values, std::int64_t count, DType dtype, const Stre
 
 constexpr std::uint8_t kNoNumber = 255;  // exponent of a block with a NaN
 
-/// Of a magnitude; on a bound between two codes the even one.
+/// Returns the nearest code of a magnitude; ties to even.
 std::uint8_t code_of(float size) {
   std::uint8_t code = 0;
   for (; code < 7; ++code) {
@@ -101,7 +100,7 @@ std::uint8_t code_of(float size) {
   return code;
 }
 
-/// The exponent of 2^(⌊log2 of the largest⌋ − 2), within what a byte holds.
+/// Returns the exponent of 2^(⌊log2 of the largest⌋ − 2), clamped to a byte.
 std::uint8_t exponent_of(const float* values) {
   float largest = 0;
   for (std::int64_t i = 0; i < kMicroScalingBlock; ++i) {

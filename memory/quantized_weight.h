@@ -8,9 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// A weight that is never changed, held in one form alone. Whoever acquires it in that form's dtype
-/// where it lies on the stream's device reads it there; else a copy is made for the time of the
-/// computation, in the workspace. There are no masters: home_master() is undefined.
+/// A weight that never changes, stored in one format. Acquiring it in the dtype of its format on
+/// the device that stores it makes no copy. Any other use makes a temporary copy in the workspace.
+/// There are no masters: home_master() is undefined.
 class FrozenWeight : public WeightStorage {
  public:
   Tensor acquire(DType dtype, const Stream& stream) final;
@@ -21,23 +21,23 @@ class FrozenWeight : public WeightStorage {
   void refresh_compute_copy(const Stream&) final {}
 
  protected:
-  /// For fixed_place: null on the host.
+  /// Implements fixed_place; null on the host.
   static const void* place_on_device(const Tensor& tensor) {
     return tensor.device().type == DeviceType::kCuda ? tensor.raw() : nullptr;
   }
 
  private:
   HeldValues& of(DType dtype) { return held_[dtype == DType::kBF16 ? 1 : 0]; }
-  /// The values in the dtype on the stream's device.
+  /// Returns the values in `dtype` on the stream's device.
   virtual Tensor values_in(DType dtype, const Stream& stream) const = 0;
   std::array<HeldValues, 2> held_;
   DType compute_dtype_ = DType::kF32;
 };
 
-/// In f32 or bf16.
+/// A frozen weight in f32 or bf16.
 class FrozenRealWeight final : public FrozenWeight {
  public:
-  /// `values`: f32 on the host, or simulated; rounded to the dtype, they lie in the pool of `home`.
+  /// `values`: f32 on the host, or simulated. They are rounded to `dtype`, in the pool of `home`.
   FrozenRealWeight(const Tensor& values, DType dtype, const Stream& home);
 
  private:
@@ -50,33 +50,32 @@ class FrozenRealWeight final : public FrozenWeight {
 using QuantizedTensors = std::variant<kernels::FourBitTensors, kernels::EightBitTensors,
                                       kernels::MicroScalingTensors, kernels::BlockTensors>;
 
-/// Consecutive rows of a matrix, quantized by themselves.
+/// Consecutive rows of a matrix, quantized separately.
 struct QuantizedRows {
   std::int64_t rows;
   QuantizedTensors tensors;
 };
 
-/// `values`, f32 (rows, columns) on the host, or simulated, as `form` of lora.base has them: nf4, fp4,
-/// mxfp4 or int8. The tensors lie in the pool of `home`.
+/// Quantizes `values`, f32 (rows, columns) on the host or simulated, to a `form` of lora.base: nf4,
+/// fp4, mxfp4 or int8. The tensors are in the pool of `home`.
 QuantizedRows quantize_rows(const Tensor& values, const std::string& form, const Stream& home);
 
-/// values (rows, columns), f32 or bf16 on the stream's device = what the codes stand for, wherever
-/// they lie.
+/// Writes dequantized values (rows, columns), f32 or bf16 on the stream's device.
 void dequantize_rows(const Tensor& values, const QuantizedRows& from, const Stream& stream);
 
-/// A frozen matrix that is quantized. Acquiring it makes values for the time of the computation.
+/// A frozen quantized matrix. Acquiring it dequantizes it temporarily.
 class QuantizedWeight final : public FrozenWeight {
  public:
-  /// `parts`: one under the other, all of its rows.
+  /// `parts`: all rows, from top to bottom.
   QuantizedWeight(const Shape& shape, std::vector<QuantizedRows> parts);
   const std::vector<QuantizedRows>& parts() const { return parts_; }
-  /// Few rows of x, and 4 bits on the stream's device; or a file's blocks on a processor, where inputs
-  /// are rounded.
+  /// Supports few rows of x with 4-bit weights on the stream's device; a file's blocks on a CPU
+  /// with rounded inputs.
   bool multiply(const Tensor& y, const Tensor& x, const Tensor& bias, const Tensor& residual,
                 const Stream& stream) override;
-  /// Blocks of a file multiply inputs of 8 bits, as llama.cpp does; else a product reads their values.
+  /// True multiplies a file's blocks by 8-bit inputs, as llama.cpp does; false dequantizes them.
   void round_inputs(bool rounds) override { rounds_inputs_ = rounds; }
-  /// Of a file's blocks on a processor, of one format.
+  /// Supports a file's blocks of a single format on a CPU.
   bool look_up(const Tensor& y, const Tensor& indices, const Stream& stream) override;
 
  private:

@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Small blocks share their pages with others, which would be unlocked with them.
+/// Smaller blocks share pages with others, which would be unlocked with them.
 constexpr std::size_t kLeastLockedBytes = 4096;
 
 void lock_pages(const Tensor& tensor) {
@@ -38,7 +38,7 @@ double seconds_of(const Work& work) {
   return seconds_since(begin);
 }
 
-/// Seconds of work in a thread of its own, on this thread's device.
+/// Runs `work` in another thread, on this thread's device. The future gives its seconds.
 template <class Work>
 std::future<double> seconds_beside(const Work& work) {
   return start_thread([&] {
@@ -71,7 +71,7 @@ bool PoolStore::begin_staging() {
   try {
     for (const Tensor& kept : copies_)
       staged_.push_back(Tensor::empty_like(kept, kept.kind(), host));
-  } catch (const OutOfMemory&) {  // it comes straight from where it is
+  } catch (const OutOfMemory&) {  // write_to then reads the slow medium
     staged_.clear();
     staging_->trim();
   }
@@ -217,11 +217,11 @@ void StoredOffload::begin_restore() {
 
 void StoredOffload::begin_return() {
   if (now_ == Whereabouts::kLeaving) release_moved_out();
-  if (!async_ || now_ != Whereabouts::kAway) return;  // not beside what is still leaving
+  if (!async_ || now_ != Whereabouts::kAway) return;  // must not overlap with copies out
   try {
     allocate_returning();
     start_restore(true);
-  } catch (const std::exception&) {  // wait_until_restored tries again, and reports it
+  } catch (const std::exception&) {  // wait_until_restored retries and reports it
     give_up_restore();
   }
 }
@@ -234,7 +234,7 @@ void StoredOffload::give_up_restore() {
   if (now_ == Whereabouts::kReturning) now_ = Whereabouts::kAway;
 }
 
-/// In this thread, so that the copies come after all earlier uses of the memory.
+/// Runs in this thread, so that the copies follow all earlier uses of the memory.
 void StoredOffload::allocate_returning() {
   release_moved_out();
   std::vector<Tensor> tensors;

@@ -7,37 +7,37 @@
 
 namespace hybrid_trainer {
 
-/// Where the contents of offloaded tensors are kept.
+/// Storage for the contents of offloaded tensors.
 class ContentStore {
  public:
   virtual ~ContentStore() = default;
-  /// Keeps a copy of all, made in stream order. Throws OutOfMemory or IoError, then holds nothing.
+  /// Copies the contents of all slots in stream order. Throws OutOfMemory or IoError, and then
+  /// stores nothing.
   virtual void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) = 0;
-  /// Writes what keep was given into tensors of the same shapes, in any thread. Throws IoError.
+  /// Writes the contents to tensors of the same shapes, from any thread. Throws IoError.
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
-  /// False where write_to only enqueues on such a stream.
+  /// Whether write_to does more than enqueue work on `stream`.
   virtual bool blocks(const Stream& stream) const {
     return stream.device().type == DeviceType::kCpu && !stream.device().simulated;
   }
-  /// Takes host memory for what lies on a slow medium; false where there is no such medium or no
-  /// such memory. Then stage fills it, in any thread, and write_to reads it there.
+  /// Allocates host memory for contents on a slow medium. Returns false without such a medium or
+  /// memory. After true, stage fills it from any thread, and write_to reads it.
   virtual bool begin_staging() { return false; }
-  /// Where it fails, write_to reads from where it was.
+  /// Fills the staging memory. If it fails, write_to reads the slow medium.
   virtual void stage() {}
-  /// Frees the space.
   virtual void forget() = 0;
-  /// What write_to writes.
+  /// Returns the precision of write_to.
   virtual Restored restored() const { return Restored::kBits; }
 };
 
-/// Whether the system may write pages of host memory to its swap space.
+/// Whether the system may swap host memory pages to disk.
 enum class Pages { kSwappable, kLocked };
 
-/// Copies in another pool, of host memory or in a file, of their own kinds. Pinned memory is locked
-/// in any case; where other memory cannot be, keep throws IoError.
+/// Copies in another pool: host memory, or a file. Pinned memory is always locked. keep throws
+/// IoError if other memory cannot be locked.
 class PoolStore final : public ContentStore {
  public:
-  /// `staging`: where begin_staging takes its memory; null where nothing is staged.
+  /// `staging`: memory for begin_staging; null disables staging.
   explicit PoolStore(std::shared_ptr<MemoryPool> pool, Pages pages = Pages::kSwappable,
                      std::shared_ptr<MemoryPool> staging = nullptr)
       : host_(std::move(pool)),
@@ -62,7 +62,7 @@ class PoolStore final : public ContentStore {
   std::vector<Tensor> staged_;  // copies of copies_ in memory, if any
 };
 
-/// Keeps nothing and gives zeros.
+/// Stores nothing and restores zeros.
 class ZeroStore final : public ContentStore {
  public:
   void keep(const std::vector<OffloadSlot>&, const Stream&) override {}
@@ -71,16 +71,16 @@ class ZeroStore final : public ContentStore {
   Restored restored() const override { return Restored::kZeros; }
 };
 
-/// Keeps f32 tensors where they are, in one byte an element and a scale for each block of 256. What
-/// comes back differs by at most 0.71 % of the largest magnitude in its block, by half of that
-/// where nothing is negative; a NaN or an infinity comes back as NaN in its whole block. Tensors of
-/// other types, and those that are not to be rounded, keep their memory and their bits. Source: Dettmers et al. 2022, "8-bit optimizers
-/// via block-wise quantization".
+/// Compresses f32 tensors in place, to one byte per element and one scale per block of 256. The
+/// error is at most 0.71 % of the largest magnitude in the block, or half of that if no value is
+/// negative. A NaN or an infinity becomes NaN in its whole block. Other dtypes, and slots that must
+/// not be rounded, keep their memory and their bits. Source: Dettmers et al. 2022, "8-bit
+/// optimizers via block-wise quantization".
 class CompressedStore final : public ContentStore {
  public:
   void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) override;
   void write_to(const std::vector<Tensor>& tensors, const Stream& stream) override;
-  /// The kernels run here, on the threads that a step's do.
+  /// The kernels run here, on the threads of a step.
   bool blocks(const Stream&) const override { return false; }
   void forget() override { kept_.clear(); }
   Restored restored() const override { return Restored::kRounded; }
@@ -94,9 +94,9 @@ class CompressedStore final : public ContentStore {
   std::vector<Kept> kept_;
 };
 
-/// Offloads tensors to a ContentStore and restores them: if the store blocks, in a background
-/// thread when `async`; otherwise by copies on a stream of its own. It is no Prefetcher: all tensors
-/// leave together for a whole phase, and come back when the phase asks for them.
+/// Offloads tensors to a ContentStore and restores them. If the store blocks, a background thread
+/// does so when `async`; otherwise copies run on a separate stream. Unlike a Prefetcher, it moves
+/// all tensors together, for a whole phase.
 class StoredOffload final : public OffloadStrategy {
  public:
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)
@@ -124,18 +124,18 @@ class StoredOffload final : public OffloadStrategy {
   std::unique_ptr<ContentStore> store_;
   bool async_;
   Whereabouts now_ = Whereabouts::kResident;
-  const Stream* stream_ = nullptr;  // the one given to move_out
+  const Stream* stream_ = nullptr;  // of move_out
   std::optional<Stream> transfer_;  // for the copies
-  Event ready_;                     // what the copies must come after
-  Event moved_out_;                 // the copies out are done
-  Event moved_in_;                  // the copies in are done
+  Event ready_;                     // start of the copies
+  Event moved_out_;                 // end of the copies out
+  Event moved_in_;                  // end of the copies in
   std::vector<OffloadSlot> slots_;  // of the last move_out
   std::vector<Origin> origins_;     // of the slots' tensors
   std::vector<Tensor> leaving_;     // until moved_out_
   std::vector<Tensor> returning_;   // the slots' new tensors, being filled
-  bool store_is_full_ = false;      // it may forget once moved_in_ is reached
-  std::future<double> staging_;     // gives the seconds that it took
-  std::future<double> pending_;     // the same
+  bool store_is_full_ = false;      // the store may forget once moved_in_ is reached
+  std::future<double> staging_;     // gives its duration in seconds
+  std::future<double> pending_;     // gives its duration in seconds
 };
 
 }  // namespace hybrid_trainer

@@ -13,10 +13,10 @@ namespace {
 
 constexpr auto kMap = kernels::QuantizationMap::kSigned;
 
-/// Numbers that are converted to or from f32 at a time.
+/// Numbers converted to or from f32 at a time.
 constexpr std::int64_t kPart = 1 << 22;
 
-/// Calls part(numbers, codes, scales) for parts of all of them.
+/// Calls part(numbers, codes, scales) for consecutive parts of the tensors.
 template <class Part>
 void for_parts(const Tensor& x, const Tensor& codes, const Tensor& scales, const Part& part) {
   const std::int64_t count = x.elements();
@@ -51,8 +51,8 @@ class StoredTape final : public PlainTape {
 
   TapeStorage storage_;
   bool is_away_;
-  Prefetcher copies_;                               // the last one there, and the next one back
-  std::unordered_map<const void*, Tensor> scales_;  // by the address of what is kept
+  Prefetcher copies_;                               // the last write and the next read
+  std::unordered_map<const void*, Tensor> scales_;  // by the address of the kept codes
 };
 
 Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
@@ -63,7 +63,7 @@ Tensor StoredTape::sent(const Tensor& tensor, const Stream& stream) {
   return there;
 }
 
-/// While backward computes with what it took, the next comes from the file.
+/// Reads the next tensor from the file while backward computes with the current one.
 void StoredTape::ahead(const Tensor& kept, const Stream& stream) {
   if (is_away_) copies_.expect(kept, stream);
 }
@@ -81,7 +81,7 @@ Tensor StoredTape::quantized(const Tensor& x, const Stream& stream) {
     kernels::quantize(to, scale, exact, kMap, stream);
   });
   const Tensor kept_scales = sent(scales, stream),
-               kept = sent(codes, stream);  // the small one first
+               kept = sent(codes, stream);  // writes the small tensor first
   scales_[kept.raw()] = kept_scales;
   return kept;
 }

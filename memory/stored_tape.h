@@ -5,17 +5,18 @@
 
 namespace hybrid_trainer {
 
-/// Storage of the activations of a tape.
+/// Storage of a tape's activations.
 struct TapeStorage {
-  const Stream& home;      // in whose pool; must outlive the tape
-  std::int64_t bits = 32;  // of a number that may be lossy, where it has more: 32, 16 or 8
-  /// A file: beside a processor, one activation goes there or comes back while others are computed.
+  const Stream& home;      // provides the pool; must outlive the tape
+  std::int64_t bits = 32;  // at most, per lossy value: 32, 16 or 8
+  /// A file. On a CPU, transfers of one activation overlap with the computation of others.
   bool slow = false;
 };
 
-/// A tape that keeps activations as `storage` says. In 16 bits they are rounded to bf16, in 8 to the
-/// signed map of kernels/quantized/quantization.h: to 0.71 % of the largest magnitude among 256 neighbours.
-/// Elsewhere than on the device they go by copies in stream order; to a file these block on CUDA.
+/// Makes a tape that stores activations according to `storage`. 16 bits round to bf16. 8 bits use
+/// the signed map of kernels/quantized/quantization.h, with an error of at most 0.71 % of the
+/// largest magnitude of 256 neighbors. Transfers are copies in stream order; those to a file block
+/// on CUDA.
 std::unique_ptr<PlainTape> make_tape(const Pass& pass, const TapeStorage& storage,
                                      const Stream& device);
 

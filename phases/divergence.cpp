@@ -22,7 +22,7 @@ double median_of(std::vector<double> values) {
   return *middle;
 }
 
-/// Standard deviation around the mean, but at least 1e-4 of the mean: rounding is no signal.
+/// Returns the standard deviation, at least 1e-4 of the mean, to ignore rounding.
 double spread_of(const std::vector<double>& values) {
   const double mean = mean_of(values);
   double sum = 0;
@@ -31,9 +31,9 @@ double spread_of(const std::vector<double>& values) {
   return std::max(deviation, 1e-4 * std::abs(mean));
 }
 
-/// Correlation of neighbouring residuals around the trend line, −1 for a strict alternation, 0 for
-/// noise (sign changes alone would not do: noise changes sign in two of three steps). 0 if the
-/// residuals are rounding errors.
+/// Returns the correlation of neighboring residuals around the trend line: −1 for a strict
+/// alternation, 0 for noise or rounding errors. Counting sign changes is not enough, because noise
+/// changes sign in two of three steps.
 double neighbour_correlation(const std::vector<double>& values) {
   std::vector<double> ones(values.size(), 1.0), times(values.size());
   std::iota(times.begin(), times.end(), 0.0);

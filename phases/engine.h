@@ -13,102 +13,99 @@
 
 namespace hybrid_trainer {
 
-/// The sum of a step's gradients over this rank's own micro-batches: one f32 tensor in which the
-/// weights follow one another.
+/// Sum of a step's gradients over this rank's micro-batches: one f32 tensor of all weights.
 class GradientSums {
  public:
   virtual ~GradientSums() = default;
   virtual Communicator& ranks() const = 0;
-  /// From the next micro-batch on the sum concerns no other rank, or all of them again.
+  /// Sets whether the sum stays on this rank from the next micro-batch on.
   virtual void keep_own(bool keeps) = 0;
-  /// Takes the sum away; and sets another one, which is the weights' gradient from now on.
+  /// Moves the sum out; show sets another tensor as the weights' gradient.
   virtual Tensor take() = 0;
   virtual void show(Tensor values) = 0;
-  /// Forgets the sum.
   virtual void free() = 0;
   virtual std::int64_t elements() const = 0;  // of a sum
-  /// Where a weight begins in a sum.
+  /// Returns the offset of a weight in a sum.
   virtual std::int64_t first_element(const Parameter& weight) const = 0;
-  /// A weight's part of a sum; undefined where it has none.
+  /// Returns a weight's part of a sum; undefined if it has none.
   virtual Tensor part_of(const Tensor& sum, const Parameter& weight) const = 0;
-  /// Where ranks have parts of the weights, those of this rank of such a sum, as part_of wants them.
+  /// Returns this rank's shards of a whole sum, in the layout of part_of.
   virtual Tensor own_parts_of(const Tensor& whole) const = 0;
-  /// What ranks sum together, and who keeps what.
+  /// Returns the elements that ranks sum together, and their owners.
   virtual std::vector<SharedElements> shared_elements() const = 0;
 };
 
-/// What a training step gives to the device half of each method. The trainer implements it.
+/// Operations of a training step for the device half of a method. The trainer implements it.
 class Engine {
  public:
   virtual ~Engine() = default;
   virtual const Stream& stream() const = 0;
-  /// What this rank updates of each trainable weight: all of it, or, where ranks have parts, its own.
+  /// Returns the parameters that this rank updates: all trainable weights, or its shards of them.
   virtual const std::vector<Parameter*>& parameters() const = 0;
   virtual bool has_parts() const = 0;
-  /// Makes compute copies again: the masters of parameters() have changed, on all ranks.
+  /// Refreshes compute copies after the masters of parameters() have changed on all ranks.
   virtual void publish_weights() = 0;
-  /// Starts to gather the other ranks' updates where weights are whole. A collective.
+  /// Starts gathering the other ranks' weight updates. Collective.
   virtual void send_weights() = 0;
   virtual Optimizer& optimizer() = 0;
-  /// The schedule's, of the step to come.
+  /// Returns the scheduled rate of the next step.
   virtual double learning_rate() const = 0;
-  /// Those of as many steps as updates are delayed, from the `first` after the one to come on.
+  /// Returns one rate per step of delay, starting `first` steps after the next one.
   virtual std::vector<float> rates_from(std::int64_t first) const = 0;
-  /// Forward and backward of this rank's own micro-batches, whose sum is in sums(). If memory is
-  /// short, only this rank halves them. Returns their mean loss, and the norm of what they add to the
-  /// gradient of all ranks' mean. Blocks. Throws OutOfMemory.
+  /// Computes forward and backward of this rank's own micro-batches, with their sum in sums(). If
+  /// memory is short, only this rank halves its micro-batches. Returns their mean loss, and the
+  /// norm of their contribution to the gradient of all ranks' mean. Blocks. Throws OutOfMemory.
   virtual GradientMeasurement wait_for_own_gradient(const Batch& batch) = 0;
-  /// This rank's share of the micro-batches, from 0 to 1: of this batch's, and of the configured ones.
+  /// Returns this rank's share of the batch's, or of the configured, micro-batches, 0 to 1.
   virtual double own_share(const Batch& batch) const = 0;
   virtual double own_share() const = 0;
-  /// Only where ranks have all of the state (DistributedConfig::zero at most 1).
+  /// Requires a replicated optimizer state (DistributedConfig::zero at most 1).
   virtual GradientSums& sums() = 0;
-  /// The optimizer's update by the last gradient, clipped.
+  /// Makes the optimizer's update by the last gradient, clipped.
   virtual void apply_gradient() = 0;
-  /// A part of apply_gradient: leaves states and scales to the next batch. A collective.
+  /// Advances states and scales to the next batch; part of apply_gradient. Collective.
   virtual void finish_batch() = 0;
-  /// Factor of the gradient in the update: clipping and the scale of the loss.
+  /// Returns the factor of the gradient in the update: clipping and loss scale.
   virtual float update_scale() const = 0;
 };
 
-/// The device half of a method: what it has pending in Predict beside the step. By default nothing.
-/// What its phases call beyond that is an interface in the method's folder.
+/// Device half of a method: its pending work during Predict. The base class has none. Further
+/// operations for the method's phases are in an interface in its folder.
 class PendingWork {
  public:
   virtual ~PendingWork() = default;
-  /// The model has entered Predict.
+  /// Called after the model has entered Predict.
   virtual void enter_predict() {}
-  /// An update was made at once, by a gradient that was clipped by `scale`.
+  /// Called after a synchronous update whose gradient was clipped by `scale`.
   virtual void observe_update(float /*scale*/) {}
-  /// Ends what is pending without its updates, for weights and state that are about to be loaded.
+  /// Discards pending work, before weights and state are loaded.
   virtual void drop() {}
-  /// Calls `use` while the exact weights are in place of predicted ones, which may be others on each
-  /// rank; between two steps.
+  /// Calls `use` with exact weights in place of predicted ones. Call it between two steps.
   virtual void with_exact(const std::function<void()>& use) { use(); }
-  /// Where ranks have something pending: whether any had called this with true by the step that it is
-  /// of, the same on all ranks. Else absent.
+  /// Returns whether any rank had voted true by the step that the result is for, the same on all
+  /// ranks. Absent if nothing is pending between ranks.
   virtual std::optional<bool> vote_to_stop(bool /*asks*/) { return {}; }
-  /// Of an optimizer that updates beside the step, since the program began; else absent.
+  /// Returns statistics of an asynchronous optimizer since the program began, if there is one.
   virtual std::optional<SpeculationUse> use() const { return {}; }
   virtual void save(State&) const {}
-  /// Weights and optimizer state have been loaded, and the model computes as it does in Predict if
-  /// updates are delayed.
+  /// Resumes after weights and optimizer state are loaded. With delayed updates, the model must be
+  /// in Predict's precision.
   virtual void load(const State&) {}
 };
 
-/// What a device half is made of; the engine outlives it.
+/// Inputs of a device half; the engine must outlive it.
 struct PendingSetup {
   const PhaseConfig& phases;
   const OptimizerConfig& optimizer;
   Engine& engine;
-  /// Receives one line where updates cannot be delayed.
+  /// Receives a warning if updates cannot be delayed.
   std::function<void(const std::string&)> tell;
 };
 
-/// That of the configured method. Throws OutOfMemory.
+/// Makes the device half of the configured method. Throws OutOfMemory.
 std::unique_ptr<PendingWork> make_pending_work(const PendingSetup& setup);
 
-/// What a method's own optimizer is made of; all but the configs outlive it.
+/// Inputs of a method's own optimizer; all but the configs must outlive it.
 struct OptimizerSetup {
   const PhaseConfig& phases;
   const OptimizerConfig& optimizer;
@@ -119,7 +116,7 @@ struct OptimizerSetup {
   const Stream& home;  // of the state
 };
 
-/// The optimizer of a method that has one of its own; else null. Throws OutOfMemory.
+/// Makes the method's own optimizer, or returns null if it has none. Throws OutOfMemory.
 std::unique_ptr<Optimizer> make_own_optimizer(const OptimizerSetup& setup);
 
 }  // namespace hybrid_trainer

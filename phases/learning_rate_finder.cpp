@@ -49,7 +49,8 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
   try {
     lowest = search(model, batch, examples);
   } catch (...) {
-    if (!model.is_one_of_several()) model.rollback().restore_snapshot();  // which others would not
+    // Other ranks would not restore.
+    if (!model.is_one_of_several()) model.rollback().restore_snapshot();
     model.rollback().drop_snapshot();
     throw;
   }
@@ -64,7 +65,7 @@ void LearningRateFinder::probe(Trainable& model, const Batch& batch, PhaseOutcom
   model.scale_learning_rate(factor_);
 }
 
-/// Where 1 + α/k is the largest factor already, a larger α would change nothing.
+/// Stops when 1 + α/k has reached the largest factor, since a larger α would not matter.
 LearningRateFinder::Lowest LearningRateFinder::search(Trainable& model, const Batch& batch,
                                                       std::int64_t examples) const {
   const auto updates = static_cast<double>(updates_);

@@ -6,32 +6,31 @@
 
 namespace hybrid_trainer {
 
-/// Raises a learning rate that is too low: after every `interval` = k updates, losses are taken
-/// further along the mean of those updates, at 1, 2, 4, … of its lengths, until one is not lower
-/// than the one before. Where it is lowest at α, the rate is multiplied by
-/// min(largest_factor, 1 + α/k); α = 0 refuses. The weights come back bit for bit.
+/// Raises a learning rate that is too low. After every `interval` = k updates, it measures losses
+/// further along the mean of those updates, at 1, 2, 4, … times its length, until a loss is not
+/// lower than the previous one. If the lowest is at α, the rate is multiplied by
+/// min(largest_factor, 1 + α/k); α = 0 refuses. Weights are restored bit for bit.
 ///
-/// It can only raise, and looks no further than one line: noise that says "further" is never taken
-/// back, and a rate that a decaying schedule will bring down later may be larger than what it
-/// finds.
+/// Limits: it only raises the rate, so an increase due to noise stays. It searches only one line,
+/// and a rate that a decaying schedule will lower later may be larger than the rate that it finds.
 class LearningRateFinder {
  public:
   struct Setup {
     LearningRateFinderConfig config;
-    std::int64_t ramp_steps = 0;  // first steps of the run, in which the schedule's rate rises
+    std::int64_t ramp_steps = 0;  // first steps of the run, while the schedule's rate rises
     double forward_cost = 0.35;   // of a whole batch, in Full steps
   };
   explicit LearningRateFinder(Setup setup) : setup_(std::move(setup)) {}
 
-  /// To be called before each step of Warmup: probes on the step's batch where that is due. Where
-  /// memory does not hold what a probe takes, finding ends.
+  /// Must be called before each step of Warmup; probes on the step's batch if due. Finding ends if
+  /// memory is too short for a probe.
   void begin_step(Trainable& model, const Batch& batch, std::int64_t steps_done,
                   PhaseOutcome& outcome);
   void add_updates(std::int64_t updates) { updates_ += updates; }
-  /// Warmup is over; says so where probes still raised the rate.
+  /// Ends finding after Warmup; warns if probes were still raising the rate.
   void leave_warmup(PhaseOutcome& outcome);
   bool is_on() const { return setup_.config.is_on(); }
-  /// Of the schedule's learning rate.
+  /// Factor of the schedule's learning rate.
   double factor() const { return factor_; }
 
   void save(State& state) const;
@@ -55,7 +54,7 @@ class LearningRateFinder {
   std::int64_t updates_ = 0;  // since the window began
   std::int64_t probes_ = 0, refused_in_a_row_ = 0;
   bool ended_ = false;
-  /// Weights at the window's begin; within a probe, what they changed since.
+  /// Weights at the start of the window; during a probe, their change since.
   std::vector<Tensor> window_;
 };
 

@@ -8,7 +8,7 @@ void Method::allow(PhaseSignals& signals) {
   const std::int64_t steps = parts_.statistics.steps();
   signals.planned_predict = parts_.recovery.shortened(parts_.config().max_predict_steps, steps);
   signals.may_predict = parts_.may_leave_full() && !parts_.recovery.forces_full(steps);
-  signals.trial_overdue = true;  // neither confidence nor gate decides
+  signals.trial_overdue = true;  // confidence and gate do not apply
 }
 
 void Method::train(const Batch& batch, PhaseOutcome& outcome) {
@@ -41,7 +41,7 @@ Refusal refusal_of_prediction_recoveries() {
           .wanted = "another one"};
 }
 
-/// Ranks that run ahead of one another agree neither on a skipped step nor on the scales of numbers.
+/// Ranks with delayed messages cannot agree on a skipped step or on loss scales.
 std::vector<Refusal> refusals_of_scaled_products() {
   const std::string longest = "phases.max_predict_steps", wanted = "fp32 or bf16";
   return {{.keys = {"mixed_precision.predict"},

@@ -11,21 +11,21 @@
 
 namespace hybrid_trainer {
 
-/// All that the choice of the next phase depends on.
+/// Inputs of the choice of the next phase.
 struct PhaseSignals {
-  std::int64_t steps_in_phase = 0;   // done in the current phase
+  std::int64_t steps_in_phase = 0;   // completed in the current phase
   std::int64_t planned_predict = 0;  // steps granted to the current Predict
   std::int64_t steps_to_come = std::numeric_limits<std::int64_t>::max();  // remaining in the run
-  bool may_predict = false;     // direction measured, and the gate open or a trial due
-  bool trial_overdue = false;   // a trial has waited long for a confident direction
-  bool healthy = true;          // the divergence monitor sees nothing
+  bool may_predict = false;     // direction measured, and the gate open or a probe due
+  bool trial_overdue = false;   // a probe has waited long for a confident direction
+  bool healthy = true;          // no warning from the divergence monitor
   double confidence = 0;        // probability that the direction lowers the loss
-  double least_confidence = 0;  // that Predict waits for, unless a trial is overdue
+  double least_confidence = 0;  // required for Predict, unless a probe is overdue
   bool stop_predict = false;    // the loss left its band or the slope changed sign
 };
 
-/// The state machine: Warmup → Full → Predict → Correct → Full …; pure. The last step of a run is
-/// never a Predict step, so that each prediction is decided on.
+/// Returns the next phase: Warmup → Full → Predict → Correct → Full …. The last step of a run is
+/// never in Predict, so every prediction is decided. Pure.
 constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseConfig& config) {
   switch (now) {
     case Phase::kWarmup:
@@ -50,42 +50,41 @@ constexpr Phase next_phase(Phase now, const PhaseSignals& signals, const PhaseCo
 
 struct PhaseParts;
 
-/// A way to go on in Predict. The phase machine says which phase comes, and asks the method what a
-/// step of it does. A step adds to `outcome`, which has its phase and the cost of entering it.
+/// Behavior of Predict. The phase machine chooses the phase and asks the method to run a step of
+/// it. A step adds to `outcome`, which already has its phase and the cost of entering it.
 class Method {
  public:
   explicit Method(PhaseParts& parts) : parts_(parts) {}
   virtual ~Method() = default;
 
-  /// Fills in whether Predict may come or has to end. By default Predict comes when it is due and is
-  /// as long as the config says.
+  /// Sets whether Predict may begin or must end. By default it has the configured length.
   virtual void allow(PhaseSignals& signals);
-  /// A step of Warmup or Full: by default gradient and update.
+  /// Runs a step of Warmup or Full; by default gradient and update.
   virtual void train(const Batch& batch, PhaseOutcome& outcome);
-  /// Before the first step of Predict. May turn to another phase, which the step is of then.
+  /// Called before the first step of Predict. May turn the step into one of another phase.
   virtual void enter_predict(PhaseOutcome& outcome);
-  /// A step of Predict. Where it turns to another phase, it has not used the batch.
+  /// Runs a step of Predict. It must not use the batch before turning to another phase.
   virtual void predict(const Batch& batch, PhaseOutcome& outcome) = 0;
-  /// Before the first step of Correct: by default drains first.
+  /// Called before the first step of Correct; drains by default.
   virtual void enter_correct(PhaseOutcome& outcome);
-  /// A step of Correct: by default gradient and update.
+  /// Runs a step of Correct; by default gradient and update.
   virtual void correct(const Batch& batch, PhaseOutcome& outcome);
-  /// Waits for what ranks have pending, so that the weights are the exact ones and can be saved.
+  /// Waits for pending messages between ranks, so that weights are exact and can be saved.
   virtual void drain(PhaseOutcome&) {}
-  /// An update was made.
+  /// Called after an update.
   virtual void see_update(const GradientMeasurement&, PhaseOutcome&) {}
-  /// A step is over, and the next one's phase is known.
+  /// Called after a step, when the next phase is known.
   virtual void report(PhaseOutcome&) {}
-  /// Forgets what predictions are made of (Recovery::kResetPredictor).
+  /// Resets the inputs of predictions (Recovery::kResetPredictor).
   virtual void reset_predictor() {}
-  /// No Predict begins from now on; one that is in progress goes on to its end.
+  /// Prevents further predictions; one in progress continues to its end.
   virtual void give_up() {}
-  /// Steps since the weights were last decided on.
+  /// Returns the steps since the last decision on the weights.
   virtual std::int64_t undecided_steps() const { return 0; }
   virtual void save(State&) const {}
   virtual void load(const State&) {}
 
-  /// What a row takes of a method that has none of these.
+  /// Defaults for the row of a method without pending work.
   static std::unique_ptr<PendingWork> make_pending(const PendingSetup&) {
     return std::make_unique<PendingWork>();
   }
@@ -96,9 +95,9 @@ class Method {
   PhaseParts& parts_;
 };
 
-/// What makes a method. A new one is a folder of its own, its group in PhaseConfig, and a row.
+/// Registry entry of a method. To add one, add its folder, its group in PhaseConfig, and its row.
 struct MethodRow {
-  const char* name;  // of phases.method, and of its group
+  const char* name;  // in phases.method, and of its group
   const std::vector<Refusal>& (*refusals)();
   std::string (*text)(const PhaseConfig& config);  // see PhaseConfig::predict_text
   std::unique_ptr<Method> (*make)(PhaseParts& parts);
@@ -108,17 +107,16 @@ struct MethodRow {
       Method::make_optimizer;
 };
 
-/// The kinds of tests, for lists of refusals.
 using Kind = KeyTest::Kind;
 
-/// Gradients in 16 bits, for methods that update at once.
+/// Refuses 16-bit gradients, for methods with synchronous updates.
 Refusal refusal_of_rounded_gradients();
-/// Recoveries that act on a confidence and a predictor, for methods that have neither.
+/// Refuses recoveries that need a confidence and a predictor, for methods without them.
 Refusal refusal_of_prediction_recoveries();
-/// What methods refuse in which ranks run ahead of one another, of memory, optimizers and ranks.
+/// Common refusals of memory, optimizers and ranks for methods with delays between ranks.
 std::vector<Refusal> refusals_ahead_of_ranks();
 
-/// The row of the method M.
+/// Makes the row of the method M.
 template <class M>
 MethodRow row_of(const char* name) {
   return {name,
@@ -130,13 +128,13 @@ MethodRow row_of(const char* name) {
           M::make_optimizer};
 }
 
-/// Each beside its method.
+/// Rows, each defined with its method.
 MethodRow skip_backward_row();
 MethodRow asynchronous_optimizer_row();
 MethodRow asynchronous_gradients_row();
 MethodRow local_sgd_row();
 
-/// All methods, in one table.
+/// Returns all methods.
 const std::vector<MethodRow>& methods();
 
 }  // namespace hybrid_trainer

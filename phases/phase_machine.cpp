@@ -99,7 +99,7 @@ void PhaseMachine::step(const Batch& batch, PhaseOutcome& outcome) {
   end_predicting_in_time();
   outcome.tokens = batch.tokens();
   parts.full_flops = parts.model.step_flops(batch);
-  do {  // in the phase that is due, or in the one that the step turns out to be of
+  do {  // repeats if the step turns into one of another phase
     enter_due_phase(outcome);
     if (parts.phase != outcome.phase) continue;
     switch (outcome.phase) {
@@ -129,7 +129,7 @@ void PhaseMachine::finish_step(PhaseOutcome& outcome, double seconds) {
   totals.seconds += outcome.seconds;
 }
 
-/// The last step of the run decides, also where the run was made shorter meanwhile.
+/// The last step of the run decides, even if the run was shortened.
 void PhaseMachine::end_predicting_in_time() {
   if (parts_->phase != Phase::kPredict || parts_->steps_to_come() > 1) return;
   parts_->begin(parts_->is_in_predict() ? Phase::kCorrect : Phase::kFull);
@@ -151,7 +151,6 @@ void PhaseMachine::enter_due_phase(PhaseOutcome& outcome) {
   parts.has_entered = true;
 }
 
-/// Chooses the phase of the next step.
 void PhaseMachine::advance(PhaseOutcome& outcome) {
   PhaseParts& parts = *parts_;
   PhaseSignals signals;

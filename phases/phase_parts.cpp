@@ -15,7 +15,7 @@ void tell(PhaseOutcome& outcome, const std::string& text) {
 
 namespace {
 
-/// Counts an update that is not made. Throws Diverged where that, or the action, ends the run.
+/// Counts a skipped update. Throws Diverged if that, or the action, ends the run.
 void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome) {
   const std::int64_t most = parts.setup.divergence.max_skipped_updates;
   ++parts.statistics.skipped_updates;
@@ -35,7 +35,7 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
   throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
 }
 
-/// No failure: the next step's gradient is scaled by less.
+/// An overflow is not a failure: the next step uses a smaller loss scale.
 void skip_overflow(PhaseParts& parts, double loss_scale, PhaseOutcome& outcome,
                    const std::function<void(bool applies)>& apply) {
   parts.signal = Signal::kNone;
@@ -194,7 +194,7 @@ void PhaseParts::load(const State& state) {
   method->load(state);
   finder.load(state, model);
   statistics.load(state);
-  // A prediction that was due and had not begun, where the run predicts no more.
+  // A due prediction has not begun, and the run no longer predicts.
   const bool predicts_no_more = config().max_predict_steps == 0 && method->undecided_steps() == 0;
   if (phase == Phase::kPredict && predicts_no_more) phase = Phase::kFull;
   if (has_entered) model.enter_phase(model_phase);

@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// A class that lists its members once, in a function of itself and `visit`, with visit("name",
-/// member), is saved with a StateWriter and loaded with a StateReader. Members are bool, enum,
+/// A class is saved with a StateWriter and loaded with a StateReader if it lists its members once,
+/// in a function of itself and `visit` that calls visit("name", member). Members are bool, enum,
 /// std::int64_t, double or std::vector<double>.
 struct StateWriter {
   State& state;
@@ -42,18 +42,18 @@ class StateReader {
   const State& state_;
 };
 
-/// Writes views of the tensors as "<name>.0", "<name>.1", … and their count as "<name>.count".
+/// Saves views of the tensors as "<name>.0", "<name>.1", … and their count as "<name>.count".
 void save_tensors(State& state, const std::string& name, const std::vector<Tensor>& tensors);
-/// Copies of what save_tensors wrote, in the stream's pool. Throws DataError where one is missing.
+/// Loads copies of saved tensors into the stream's pool. Throws DataError if one is missing.
 std::vector<Tensor> load_tensors(const State& state, const std::string& name, MemoryKind kind,
                                  const Stream& stream);
 
-/// The same as directions, all of them; not initialized where none was saved.
+/// Loads saved tensors as a full set of directions; uninitialized if none was saved.
 std::vector<Tensor> load_directions(const State& state, const std::string& name, Trainable& model);
 
-/// Batches under `name`, as views.
+/// Saves views of the batches under `name`.
 void save_batches(State& state, const std::string& name, const std::vector<Batch>& batches);
-/// What save_batches wrote, as the model keeps batches. Throws DataError where one is missing.
+/// Loads saved batches as the model keeps batches. Throws DataError if one is missing.
 std::vector<Batch> load_batches(const State& state, const std::string& name, Trainable& model);
 
 }  // namespace hybrid_trainer

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Parses each file of the program by itself: the other builds compile several files at once, where a file can lean on what
-# another one includes. A header comes first in its own source; a public one that has none is parsed alone, twice in one file.
+# another one includes. A file that a finished build has compiled alone, or as the first of its group, is left out. A header
+# comes first in its own source; a public one that has none is parsed alone, twice in one file.
 # Exit code 0: each includes what it uses.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
@@ -8,7 +9,16 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 "$root/scripts/install_dependencies.sh" || exit
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+alone=$(mktemp)
+trap 'rm -f "$log" "$alone"' EXIT
+if [ "$(ninja -C "$root/build" -n hybrid 2>/dev/null | tail -n 1 || true)" = "ninja: no work to do." ]; then
+  ninja -C "$root/build" -t commands hybrid | sed -nE 's/.* -c ([^ ]+\.(cpp|cxx))$/\1/p' | while IFS= read -r source; do
+    case $source in
+      */unity_*) sed -n 's/^#include "\(.*\)"$/\1/p' "$source" | head -n 1 ;;
+      *) echo "$source" ;;
+    esac
+  done >"$alone"
+fi
 folder=$root/build/each-file
 configure=(cmake --preset cpu-debug -B "$folder" -DCMAKE_CXX_FLAGS_DEBUG=-O0 -DHT_CUDA=OFF -DHT_TESTS=OFF -DHT_EXAMPLES=OFF -DHT_CCACHE=OFF)
 (cd "$root" && "${configure[@]}") >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
@@ -18,7 +28,8 @@ cd "$folder"
 mapfile -t headers < <(commands 'cmake_pch.hxx.cxx$' | sed 's/.* -o \([^ ]*\) .*/\1/')
 ninja "${headers[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 # No code is made of them, and nothing is written.
-commands ' -c [^ ]*\.cpp$' | sed 's/ -MD -MT [^ ]* -MF [^ ]* -o [^ ]*/ -fsyntax-only/' |
+commands ' -c [^ ]*\.cpp$' | awk -v list="$alone" 'BEGIN { while ((getline file < list) > 0) skip[file] = 1 } !($NF in skip)' |
+  sed 's/ -MD -MT [^ ]* -MF [^ ]* -o [^ ]*/ -fsyntax-only/' |
   xargs -d '\n' -P "$(nproc)" -I{} sh -c '{}' >"$log" 2>&1 || { grep -A 6 'error:' "$log" >&2 || tail -n 30 "$log" >&2; exit 1; }
 
 sources=$(cd "$root" && find src kernels phases memory -name '*.cpp' -printf '%f\n' | sed 's/\.cpp$//' | tr '\n' ' ')

@@ -8,8 +8,8 @@
 usage() { sed -n '2,6s/^# //p' "${BASH_SOURCE[0]}"; }
 case ${1:-} in -h | --help) usage && exit 0 ;; esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-for tool in clang++ clang-tidy; do
-  command -v $tool >/dev/null || { echo "error: $tool is missing; as root: apt-get install clang clang-tidy libomp-dev" >&2; exit 69; }
+for tool in clang++-16 clang-tidy-16; do
+  command -v $tool >/dev/null || { echo "error: $tool is missing; as root: apt-get install clang-16 clang-tidy-16 libomp-16-dev" >&2; exit 69; }
 done
 
 case ${1:---changed} in
@@ -24,7 +24,7 @@ case ${1:---changed} in
 esac
 
 # Each file by itself, with clang's options: the usual build compiles several files at once.
-cmake -S . -B build-clang/tidy -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_UNITY_BUILD=OFF \
+cmake -S . -B build-clang/tidy -G Ninja -DCMAKE_CXX_COMPILER=clang++-16 -DCMAKE_UNITY_BUILD=OFF \
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DHT_CUDA=OFF >/dev/null
 files=()
 while read -r file; do
@@ -32,7 +32,7 @@ while read -r file; do
   if grep -qF "\"$PWD/$file\"" build-clang/tidy/compile_commands.json; then files+=("$file"); else echo "not part of this build: $file"; fi
 done <<<"$listed"
 [ ${#files[@]} -gt 0 ] || { echo "clang-tidy: no source to check" && exit 0; }
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet --warnings-as-errors='*' -p build-clang/tidy 2>&1 |
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy-16 --quiet --warnings-as-errors='*' -p build-clang/tidy 2>&1 |
   { grep -v ' warnings generated\.$' || true; } ||
   { echo "error: clang-tidy found the above; see .clang-tidy for the checks" >&2; exit 1; }
 echo "clang-tidy: ${#files[@]} files are clean"

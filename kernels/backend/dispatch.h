@@ -54,7 +54,8 @@ void check_update(const KernelCall& call, const NamedTensor& w, const NamedTenso
 /// Calls the CUDA backend's function, with the arguments and the stream, for what the processor's
 /// backend does by other kernels; otherwise as below.
 template <auto& on_cuda, class... Arguments>
-void dispatch_to_cuda(const KernelCall& call, Work work, const Arguments&... arguments) {
+void dispatch_to_cuda(const KernelCall& call, Work work,
+                      [[maybe_unused]] const Arguments&... arguments) {
   count_progress();
   const KernelTimer timer(call.stream, work);
 #if defined(HT_WITH_CUDA)

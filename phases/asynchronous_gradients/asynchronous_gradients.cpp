@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// ‖x − y‖². Blocks.
+/// Returns ‖x − y‖². Blocks.
 double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream) {
   const Tensor difference = Tensor::empty_like(x, MemoryKind::kWorkspace, stream);
   kernels::axpy(difference, x, -1, y, stream);
@@ -24,43 +24,43 @@ double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream)
 
 constexpr const char* kClipScale = "trainer.expected_clip_scale";
 
-/// Asynchronous gradients: the ranks sum a step's gradient beside the next steps, and the exact update
-/// follows `lag` steps late. Which sum meets which step is fixed by counting, so that the bits do not
-/// depend on the link. All decisions are made by sums over all ranks; how far an update was missed is
-/// told with the next gradient that is sent. A step calls wait_for_own_gradient, wait_for_gradient,
-/// apply where one arrived, and predict_weights.
+/// Asynchronous gradients: summing a step's gradient over ranks overlaps with the next steps, and
+/// the exact update is `lag` steps late. Step counts determine which sum each step uses, so results
+/// do not depend on the link. All decisions use sums over all ranks; prediction errors are sent
+/// with the next gradient. A step calls wait_for_own_gradient, wait_for_gradient, apply if one
+/// arrived, and predict_weights.
 ///
-/// Where ranks have parts of the weights, each sums, updates and predicts its own, and the predicted
-/// ones are brought to where weights are whole, as updated ones are: all ranks compute with the same.
-/// The next step wants these, and its gradient's sum only a later one, so a step sends them first.
+/// With sharded weights, each rank sums, updates and predicts its shards, and predicted weights are
+/// gathered like updated ones, so all ranks compute with the same weights. The next step needs the
+/// weights first and the gradient sum later, so a step sends the weights first.
 class AsynchronousGradients final : public PendingWork, public DelayedGradients {
  public:
-  /// The engine's optimizer updates this rank's parts of the weights, or all. Throws OutOfMemory.
+  /// The engine's optimizer updates this rank's shards, or all weights. Throws OutOfMemory.
   explicit AsynchronousGradients(const PendingSetup& setup);
 
-  /// A gradient whose norm is not finite predicts nothing. Throws OutOfMemory.
+  /// A gradient with a non-finite norm is not used for prediction. Throws OutOfMemory.
   double wait_for_own_gradient(const Batch& batch) override;
   std::optional<GradientMeasurement> wait_for_gradient(bool all) override;
   ArrivedUpdate apply(bool finite) override;
   void predict_weights() override;
   void wait_for_exact_weights() override;
 
-  /// Pending updates are expected to be clipped as the last one was.
+  /// Predictions assume that pending updates are clipped like the last one.
   void observe_update(float scale) override { clip_scale_ = scale; }
   void drop() override;
-  /// A collective where ranks have parts: what it throws but Diverged, which all meet, may be one
-  /// rank's alone, and leaves the exact weights there.
+  /// Collective with sharded weights. All errors except Diverged, which occurs on all ranks, may
+  /// concern one rank only and leave its exact weights in place.
   void with_exact(const std::function<void()>& use) override;
   std::optional<bool> vote_to_stop(bool asks) override;
   void save(State& state) const override;
   void load(const State& state) override;
 
  private:
-  /// What a rank tells the others of a step.
+  /// Contents of a rank's message about a step.
   enum Word { kLoss, kStops, kMissed, kMoved };
   struct Flight {
-    Tensor own;   // this rank's gradient, with parts of its own ones
-    Tensor sent;  // what is to be summed, until that begins
+    Tensor own;   // this rank's gradient; only its shards if sharded
+    Tensor sent;  // to be summed, until the sum begins
     std::vector<double> words{};
     LateSum sum{};
     bool is_finite = true;
@@ -77,15 +77,15 @@ class AsynchronousGradients final : public PendingWork, public DelayedGradients 
   Engine& engine_;
   GradientSums& sums_;
   const bool has_parts_;
-  const std::vector<Parameter*>& parameters_;  // that this rank updates
+  const std::vector<Parameter*>& parameters_;  // updated by this rank
   const Stream& stream_;
   PredictedWeights weights_;
   std::deque<Flight> flights_;  // oldest first
   std::optional<Flight> arrived_;
   double arrived_norm_ = 0;
-  float clip_scale_ = 1;           // of the update that was made last
-  double missed_ = 0, moved_ = 0;  // squares of the update that arrived last, on this rank
-  std::optional<double> error_{};  // of the same, over all ranks, as they told it
+  float clip_scale_ = 1;           // of the last update
+  double missed_ = 0, moved_ = 0;  // squared error and change of the last update on this rank
+  std::optional<double> error_{};  // relative error over all ranks
   std::string worst_weight_{};     // on this rank
   bool asks_to_stop_ = false, was_asked_to_stop_ = false;
 };
@@ -110,8 +110,8 @@ double AsynchronousGradients::wait_for_own_gradient(const Batch& batch) {
   return own.loss;
 }
 
-/// Starts the sum in `leaves`, of this rank's own micro-batches; with parts only when weights have
-/// been predicted. `loss`: what they add to the mean over all ranks' micro-batches.
+/// Starts the sum of this rank's gradient; if sharded, only after the weights are predicted.
+/// `loss`: contribution of its micro-batches to the mean over all ranks.
 void AsynchronousGradients::send(double loss, double norm) {
   weights_.begin();
   Flight flight;
@@ -143,7 +143,7 @@ void AsynchronousGradients::begin_sums() {
 }
 
 std::optional<GradientMeasurement> AsynchronousGradients::wait_for_gradient(bool all) {
-  if (all) begin_sums();  // of a step that ended before it predicted
+  if (all) begin_sums();  // of a step that ended before its prediction
   const std::size_t stays = all ? 0 : static_cast<std::size_t>(delay_);
   if (flights_.size() <= stays) return {};
   arrived_ = std::move(flights_.front());
@@ -174,7 +174,7 @@ ArrivedUpdate AsynchronousGradients::apply(bool finite) {
   return {error_, worst_weight_, true, static_cast<std::int64_t>(flights_.size())};
 }
 
-/// What the last of the ranks' updates came to, against what this rank had expected.
+/// Measures the last update against this rank's prediction.
 void AsynchronousGradients::measure_prediction(const Flight& arrived) {
   if (!arrived.predicted) return;
   const Tensor now = weights_.slices(true);
@@ -182,7 +182,7 @@ void AsynchronousGradients::measure_prediction(const Flight& arrived) {
   std::int64_t first = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::int64_t elements = weights_.slice_elements()[i];
-    if (elements == 0) continue;  // another rank's
+    if (elements == 0) continue;  // not on this rank
     const auto slice = [&](const Tensor& all) { return all.rows(first, first + elements); };
     const double scale =
         static_cast<double>(parameters_[i]->elements()) / static_cast<double>(elements);
@@ -201,7 +201,7 @@ void AsynchronousGradients::measure_prediction(const Flight& arrived) {
 void AsynchronousGradients::predict_weights() {
   std::vector<OwnGradient> gradients;
   for (const Flight& flight : flights_) {
-    if (!flight.is_finite) continue;  // no update will be made by it
+    if (!flight.is_finite) continue;  // its update will be skipped
     gradients.push_back({[this, own = flight.own](const Parameter& parameter) {
                            return sums_.part_of(own, parameter);
                          },
@@ -265,9 +265,9 @@ void AsynchronousGradients::load(const State& state) {
   if (state.reals.contains(kClipScale)) clip_scale_ = static_cast<float>(state.real(kClipScale));
 }
 
-/// Asynchronous gradients: a step of Predict goes on with this rank's gradient alone; that of all ranks
-/// is judged, and makes its update, when it arrives. The loss of a step is that of the step whose
-/// gradient arrived in it, of all ranks; in the first ones, where none did, that of its own.
+/// Asynchronous gradients: a step of Predict continues with this rank's gradient only. The gradient
+/// of all ranks is judged and applied when it arrives. The reported loss is all ranks' loss of the
+/// step whose gradient arrived or, before the first arrival, the rank's own loss.
 class AsynchronousGradientsMethod final : public Method {
  public:
   using Method::Method;
@@ -329,7 +329,7 @@ void AsynchronousGradientsMethod::predict(const Batch& batch, PhaseOutcome& outc
   gradients.predict_weights();
 }
 
-/// Where one ends the run, those after it are waited for all the same.
+/// Continues with the remaining updates even if one ends the run.
 void AsynchronousGradientsMethod::drain(PhaseOutcome& outcome) {
   DelayedGradients& gradients = this->gradients();
   std::optional<Diverged> end;

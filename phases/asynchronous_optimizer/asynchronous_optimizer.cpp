@@ -17,7 +17,7 @@ class AsynchronousOptimizer final : public PendingWork, public DelayedOptimizer 
   ArrivedUpdate wait_for_update(bool finite) override;
   void wait_for_exact_weights() override;
 
-  /// Updates stay in step where there is no room for pending ones.
+  /// Updates stay synchronous if memory is too short for pending ones.
   void enter_predict() override;
   void drop() override { wait_for_exact_weights(); }
   std::optional<SpeculationUse> use() const override { return optimizer_.use(); }
@@ -63,8 +63,8 @@ void AsynchronousOptimizer::load(const State& state) {
   optimizer_.load_late(state, engine_.rates_from(0), engine_.stream());
 }
 
-/// The asynchronous optimizer: Predict's steps are like Full's, but their exact updates arrive late.
-/// Ends early where what was predicted of them is too far off.
+/// The asynchronous optimizer: Predict's steps equal Full's, but their exact updates are delayed.
+/// Predict ends early if the prediction error is too large.
 class AsynchronousOptimizerMethod final : public Method {
  public:
   using Method::Method;

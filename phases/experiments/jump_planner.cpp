@@ -28,7 +28,7 @@ VectorXd stacked(const VectorXd& a, const VectorXd& b) {
   return both;
 }
 
-/// Softmax within each group, without the uniform part.
+/// Returns the softmax within each group, without the uniform part.
 VectorXd softmax(VectorXd logits) {
   for (int group = 0; group < Dreams::kGroups; ++group) {
     auto part = logits.segment(group * Dreams::kCategories, Dreams::kCategories);
@@ -42,7 +42,7 @@ VectorXd mixed(const VectorXd& soft) {
   return ((1 - kUniform) * soft.array() + kUniform / Dreams::kCategories).matrix();
 }
 
-/// Gradient by the logits, of one by the mixed probabilities.
+/// Converts a gradient with respect to mixed probabilities to one with respect to logits.
 VectorXd through_softmax(const VectorXd& soft, const VectorXd& gradient) {
   VectorXd result(kCodes);
   for (int at = 0; at < kCodes; at += Dreams::kCategories) {
@@ -59,8 +59,8 @@ double divergence(const VectorXd& q, const VectorXd& p) {
 
 constexpr std::size_t kModels = 3;
 constexpr double kLearningRate = 3e-3, kFading = 0.98, kActionScale = 8, kPrior = 2;
-constexpr double kLeastSpread = 1e-3;  // of a dreamt drop, in running deviations of the loss
-constexpr std::size_t kStride = 3;     // numbers of an update in the history, and of a residual
+constexpr double kLeastSpread = 1e-3;  // of a simulated drop, in running deviations of the loss
+constexpr std::size_t kStride = 3;     // values per update in the history, and per residual
 
 double normal_probability(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
@@ -89,7 +89,7 @@ struct LatentDynamics::Layout {
   static VectorXd apply(const VectorXd& parameters, const Linear& map, const VectorXd& x) {
     return weights(parameters, map) * x + parameters.segment(map.end() - map.rows, map.rows);
   }
-  /// Adds to the gradient; returns that by x.
+  /// Adds to `gradient` and returns the gradient with respect to x.
   static VectorXd apply_back(const VectorXd& parameters, VectorXd& gradient, const Linear& map,
                              const VectorXd& x, const VectorXd& by_result) {
     Eigen::Map<MatrixXd>(gradient.data() + map.begin, map.rows, map.columns) +=
@@ -122,7 +122,7 @@ LatentDynamics::LatentDynamics(int features, std::uint64_t seed) : features_(fea
   }
 }
 
-/// The next h.
+/// Returns the next h.
 VectorXd LatentDynamics::recurrent(const Latent& before, double action, Trace* trace) const {
   const Layout layout(features_);
   const VectorXd input = stacked(before.z, VectorXd::Constant(1, action));
@@ -258,8 +258,7 @@ void JumpPlanner::see_update(const GradientMeasurement& measurement, const RunCo
   see_update(measurement.loss, measurement.norm, may_learn);
 }
 
-/// Features are in running deviations from running means, so that models see numbers near 1 however
-/// far the run has come.
+/// Features are in running deviations from running means, so they stay near 1 throughout the run.
 void JumpPlanner::see_update(double loss, double gradient_norm, bool may_learn) {
   if (!std::isfinite(loss) || !std::isfinite(gradient_norm)) return;
   const double log_norm = std::log(std::max(gradient_norm, 1e-12));
@@ -308,7 +307,7 @@ double JumpPlanner::plan_flops(std::int64_t most_steps) const {
   return static_cast<double>(kModels * (kWindow + dreams)) * models_.front().step_flops();
 }
 
-/// Each model's, after the last updates: as many as it learns from at once.
+/// Returns each model's state after the last updates, at most one training window.
 std::vector<LatentDynamics::Latent> JumpPlanner::latents() {
   const std::size_t kept = history_.size() / kStride;
   const std::vector<SeenStep> steps = window(kept - std::min(kept, kWindow), kept);
@@ -320,7 +319,7 @@ std::vector<LatentDynamics::Latent> JumpPlanner::latents() {
   return latents;
 }
 
-/// The loss that each model sees after a Full step and a jump, in running deviations.
+/// Returns each model's predicted loss after a prediction and a Full step, in running deviations.
 std::vector<double> JumpPlanner::losses_after(double position,
                                               const std::vector<LatentDynamics::Latent>& latents) {
   std::vector<double> losses;
@@ -332,7 +331,7 @@ std::vector<double> JumpPlanner::losses_after(double position,
   return losses;
 }
 
-/// What a jump would lower the loss by beyond a Full step from the same place.
+/// Returns the loss drop of a prediction beyond a Full step from the same weights.
 JumpPlanner::Dream JumpPlanner::dream_of(const std::vector<double>& without,
                                          const std::vector<double>& with) const {
   const double deviation = std::sqrt(std::max(square_, 1e-12));
@@ -347,7 +346,7 @@ JumpPlanner::Dream JumpPlanner::dream_of(const std::vector<double>& without,
   return dream;
 }
 
-/// Of the first predicted step's length times so many, each `decay` of the one before.
+/// Returns the total length of `steps` predicted steps, each `decay` times the previous one.
 double JumpPlanner::reach(std::int64_t steps, double step_length) const {
   double sum = 0;
   for (; steps > 0; --steps, step_length *= config_.skip_backward.decay) sum += step_length;

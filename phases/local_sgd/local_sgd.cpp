@@ -12,22 +12,21 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Such elements of a tensor of any shape.
 Tensor part_of(const Tensor& tensor, const Shard& elements) {
   return tensor.view({tensor.elements()}).rows(elements.first, elements.last);
 }
 
-/// Weights one after the other in one tensor, laid out as their gradients are.
+/// Weights concatenated in one tensor, in the layout of their gradients.
 class FlatWeights {
  public:
-  /// Both must outlive it.
+  /// `weights` and `layout` must outlive this object.
   FlatWeights(const std::vector<Parameter*>& weights, const GradientSums& layout,
               const Stream& stream)
       : weights_(weights), layout_(layout), stream_(stream) {}
   Shard all() const { return {0, layout_.elements()}; }
-  /// So many zeros for what a prediction needs.
+  /// Returns zeros for use by a prediction.
   Tensor zeros(std::int64_t elements) const;
-  /// values = such elements of the masters; and the other way round, with their compute copies.
+  /// Copy elements of the masters to `values`, or back, with their compute copies.
   void read(const Tensor& values, const Shard& elements) const;
   void write(const Tensor& values, const Shard& elements) const;
 
@@ -43,7 +42,7 @@ Tensor FlatWeights::zeros(std::int64_t elements) const {
   return Tensor::zeros({elements}, DType::kF32, MemoryKind::kPredictor, stream_);
 }
 
-/// call(weight, elements of it, the same among `elements`) for each weight that has some of them.
+/// Calls call(weight, range in the weight, range in `elements`) for each weight in `elements`.
 template <class Call>
 void FlatWeights::for_each_part(const Shard& elements, const Call& call) const {
   for (Parameter* const weight : weights_) {
@@ -75,49 +74,46 @@ void FlatWeights::write(const Tensor& values, const Shard& elements) const {
   });
 }
 
-/// Local SGD: each rank trains on by itself, and every H steps (phases.local_sgd.steps) they exchange how
-/// far they came. The mean Δ of θ − w over ranks, from the
-/// weights θ that all had, is a gradient for Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It
-/// arrives `lag` steps after it was sent; what a rank did meanwhile is kept on top. Source: Douillard
-/// et al. 2023, "DiLoCo", algorithm 1; sending it beside the next steps, and in fragments: Douillard
-/// et al. 2025, "Streaming DiLoCo".
+/// Local SGD: each rank trains independently, and every H steps (phases.local_sgd.steps) the ranks
+/// exchange weight deltas. Δ, the mean over ranks of θ − w from the common weights θ, is the
+/// gradient of Nesterov momentum u = μ·u + Δ, θ −= η·(Δ + μ·u). It arrives `lag` steps after it was
+/// sent; each rank's changes since then are added on top. Source: Douillard et al. 2023, "DiLoCo",
+/// algorithm 1; overlapping exchanges and fragments: Douillard et al. 2025, "Streaming DiLoCo".
 ///
-/// With F fragments (phases.local_sgd.fragments) each F-th of the weights is exchanged by itself, also
-/// every H steps, fragment f (f + 1)·H/F steps after Predict began, so that the link carries at most
-/// an F-th at once. With phases.local_sgd.exchange_bits below 32 an exchange is a LowBitSum.
-///
-/// At the end the ranks have one θ again, the mean of their moments, and the counter of the one that
-/// made the most steps.
+/// With F fragments (phases.local_sgd.fragments), each 1/F of the weights is exchanged separately
+/// every H steps, fragment f first (f + 1)·H/F steps after Predict began, so the link carries at
+/// most 1/F at a time. With phases.local_sgd.exchange_bits below 32, an exchange is a LowBitSum. At
+/// the end, the ranks have one θ again, the mean of their moments, and the largest step counter.
 class LocalSgd final : public PendingWork, public LocalTraining {
  public:
   /// The engine's optimizer updates all weights. Throws OutOfMemory.
   explicit LocalSgd(const PendingSetup& setup);
 
-  /// Begins and ends exchanges, too. Throws OutOfMemory.
+  /// Also begins and ends exchanges. Throws OutOfMemory.
   LocalStep wait_for_step(const Batch& batch) override;
-  /// What was not exchanged yet, fewer than H steps and what rounding left, moves θ by its mean in 32
-  /// bits, and leaves u as it is. A collective.
+  /// Moves θ by the mean of the deltas not exchanged yet (fewer than H steps, and rounding errors),
+  /// in 32 bits, without changing u. Collective.
   LocalStep wait_for_exact_weights() override;
 
   void drop() override;
-  /// Whoever is called finds θ in place of the weights.
+  /// Calls `use` with θ in place of the weights.
   void with_exact(const std::function<void()>& use) override;
-  /// Votes are told with each exchange.
+  /// Votes are sent with each exchange.
   std::optional<bool> vote_to_stop(bool asks) override;
-  /// Adds u, as views; and takes it, which is 0 where there is none.
+  /// Saves u as views, and loads it; 0 if it is missing.
   void save(State& state) const override;
   void load(const State& state) override;
 
  private:
   enum Word { kSkipped, kSteps, kStops };
-  /// A part of the weights that is exchanged by itself.
+  /// A part of the weights that is exchanged separately.
   struct Fragment {
-    Shard elements;           // of all
-    std::int64_t offset = 0;  // steps before its first exchange begins
-    std::int64_t steps = 0;   // since the last one began
-    std::int64_t next = 0;    // steps after which the next one begins
-    Tensor sent{};            // this rank's weights when it began
-    bool is_rest = false;     // the exchange: of what end() found
+    Shard elements;           // of all weights
+    std::int64_t offset = 0;  // steps before its first exchange
+    std::int64_t steps = 0;   // since the last exchange began
+    std::int64_t next = 0;    // steps after which the next exchange begins
+    Tensor sent{};            // this rank's weights when the exchange began
+    bool is_rest = false;     // the final exchange, at the end of Predict
     std::optional<LateSum> exchange{};
     LowBitErrors errors{};
   };
@@ -138,12 +134,12 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   GradientSums& sums_;
   const Stream& stream_;
   const FlatWeights weights_;
-  // Laid out as the gradients are in `sums_`.
+  // In the layout of `sums_`.
   Tensor anchor_;    // θ
-  Tensor momentum_;  // u; stays from Predict to Predict
+  Tensor momentum_;  // u; kept between Predict phases
   std::vector<Fragment> fragments_;
-  std::int64_t since_exchange_ = 0;  // steps since one began
-  // Not told yet: steps, losses of those that were finite, and how many were not.
+  std::int64_t since_exchange_ = 0;  // since any exchange began
+  // Not sent yet: steps, and how many were not finite.
   std::int64_t steps_ = 0;
   double skipped_ = 0;
   bool asks_to_stop_ = false, was_asked_to_stop_ = false;
@@ -161,7 +157,7 @@ LocalSgd::LocalSgd(const PendingSetup& setup)
       momentum_(weights_.zeros(sums_.elements())),
       fragments_(make_fragments()) {}
 
-/// Weights are cut where parts of one size end: a table of tokens may be most of all.
+/// Splits weights into equal parts, even within a weight: a token table may be most of the model.
 std::vector<LocalSgd::Fragment> LocalSgd::make_fragments() const {
   const std::int64_t steps = config_.steps, elements = sums_.elements();
   const std::int64_t count = std::min(config_.fragments, elements);
@@ -208,8 +204,8 @@ LocalStep LocalSgd::wait_for_step(const Batch& batch) {
   return step;
 }
 
-/// The gradient of the mean loss over its own micro-batches is 1/share of their part of the mean over
-/// all.
+/// The gradient of the mean loss over its own micro-batches is 1/share of their part of the overall
+/// mean.
 void LocalSgd::update(const GradientMeasurement& own, double share) {
   if (!own.finite()) {
     ++skipped_;
@@ -221,8 +217,7 @@ void LocalSgd::update(const GradientMeasurement& own, double share) {
   sums_.free();
 }
 
-/// What a rank did is told once, after as many steps as the ranks make between two exchanges of a
-/// fragment, however many there are.
+/// Statistics of independent steps are sent once per round of fragments, whatever their number.
 std::vector<double> LocalSgd::take_words(bool of_steps) {
   std::vector<double> words{0, 0, asks_to_stop_ ? 1.0 : 0.0};
   if (!of_steps) return words;
@@ -267,7 +262,7 @@ void LocalSgd::finish_exchange(Fragment& fragment, LocalStep& step) {
   hear(*fragment.exchange, step);
   kernels::scale(mean, mean, 1 / static_cast<float>(sums_.ranks().size()), stream_);
   move_anchor(fragment, mean);
-  const Tensor now = mean;  // what it held is used up
+  const Tensor now = mean;  // reuses the memory of the mean
   weights_.read(now, fragment.elements);
   kernels::axpy(now, now, -1, fragment.sent, stream_);
   kernels::axpy(now, now, 1, part_of(anchor_, fragment.elements), stream_);
@@ -367,13 +362,13 @@ void LocalSgd::load(const State& state) {
     if (state.tensors.contains(name)) {
       wait_for_copy(own, state.tensor(name), stream_);
     } else {
-      fill_zero(own, stream_);  // of a run without local steps
+      fill_zero(own, stream_);  // saved without local steps
     }
   }
 }
 
-/// Local SGD: in Predict each rank trains on by itself. What it tells of a step is its own, and the
-/// monitor judges none of them.
+/// Local SGD: each rank trains independently in Predict. It reports its own losses, and the
+/// divergence monitor judges none of them.
 class LocalSgdMethod final : public Method {
  public:
   using Method::Method;
@@ -453,8 +448,7 @@ void LocalSgdMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   tell_skipped(step, outcome);
 }
 
-/// Steps that ranks made by themselves and that made no update. Throws Diverged where all of them are
-/// such.
+/// Reports independent steps without an update. Throws Diverged if all of them were skipped.
 void LocalSgdMethod::tell_skipped(const LocalStep& step, PhaseOutcome& outcome) {
   if (step.skipped == 0) return;
   parts_.statistics.skipped_updates += step.skipped;

@@ -4,24 +4,24 @@
 
 namespace hybrid_trainer {
 
-/// A step that this rank made by itself, and what the ranks told each other in it.
+/// Result of an independent step of this rank, and the ranks' messages that arrived in it.
 struct LocalStep {
-  GradientMeasurement own;          // over its own micro-batches
-  std::int64_t since_exchange = 0;  // steps since one began, this one among them
-  /// Where an exchange arrived, of fragments the last one: steps of all ranks until it began, and those
-  /// of them that made no update because something was not finite.
+  GradientMeasurement own;          // of this rank's micro-batches
+  std::int64_t since_exchange = 0;  // steps since an exchange began, including this one
+  /// If an exchange (the last fragment's) arrived: steps of all ranks before it began, and those
+  /// without an update because of non-finite values.
   std::int64_t steps = 0, skipped = 0;
 };
 
-/// A model that each rank trains by itself between two exchanges of weights: phases.method local_sgd.
+/// A model that each rank trains independently between weight exchanges (phases.method local_sgd).
 class LocalTraining {
  public:
   virtual ~LocalTraining() = default;
-  /// Makes a step with an update of its own, which is skipped where it is not finite. Blocks; for
-  /// other ranks only where an exchange is due and has not arrived.
+  /// Runs a step with a local update, which is skipped if not finite. Blocks; waits for other ranks
+  /// only if a due exchange has not arrived.
   virtual LocalStep wait_for_step(const Batch& batch) = 0;
-  /// Waits until all ranks have the same weights and optimizer state. Returns what they told each
-  /// other meanwhile, of steps made by themselves.
+  /// Waits until all ranks have the same weights and optimizer state. Returns the messages about
+  /// independent steps that arrived meanwhile.
   virtual LocalStep wait_for_exact_weights() = 0;
 };
 

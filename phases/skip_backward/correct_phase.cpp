@@ -9,8 +9,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Lowest point of the parabola f(s) = f(0) + start·s + bend·s² with f(1) − f(0) = rise > 0 and
-/// f'(1) = end_slope; 0 where it rises from the start.
+/// Returns the minimum of the parabola f(s) = f(0) + start·s + bend·s² with f(1) − f(0) = rise > 0
+/// and f'(1) = end_slope; 0 if it rises from the start.
 double parabola_minimum(double rise, double end_slope) {
   const double start = 2 * rise - end_slope;
   const double bend = end_slope - rise;
@@ -70,8 +70,8 @@ SkipBackwardMethod::Comparison SkipBackwardMethod::compare(const GradientMeasure
   return losses;
 }
 
-/// The fraction of the jump to keep: all where it did not raise the probes' loss, else a shorter
-/// one that lowers it, else 0. Leaves the weights there.
+/// Returns the fraction of the prediction to keep, and leaves the weights there: 1 if the probe
+/// loss did not rise, else a shorter one that lowers it, else 0.
 double SkipBackwardMethod::choose(const Comparison& losses, double& kept_loss,
                                   PhaseOutcome& outcome) {
   if (losses.alarm.empty() && losses.after <= losses.before) {
@@ -94,7 +94,7 @@ double SkipBackwardMethod::choose(const Comparison& losses, double& kept_loss,
   return 0;
 }
 
-/// Trains on the batches of Predict as Full would have.
+/// Trains on the batches of Predict as Full would have done.
 void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcome) {
   const std::unique_ptr<Trainable, void (*)(Trainable*)> rewound(
       &parts_.model, [](Trainable* model) { model->rollback().rewind(0); });
@@ -108,7 +108,7 @@ void SkipBackwardMethod::replay(std::vector<Batch> batches, PhaseOutcome& outcom
   }
 }
 
-/// Compares before and after, decides what is kept and leaves the weights there.
+/// Compares losses before and after, decides, and leaves the weights at the kept point.
 void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   const Comparison losses = compare(measurement, outcome);
@@ -129,7 +129,7 @@ void SkipBackwardMethod::judge(const GradientMeasurement& measurement, PhaseOutc
   }
 }
 
-/// No prediction is to blame for a gradient that is too large for the loss scale of fp16.
+/// The prediction is not to blame for a gradient that overflows the loss scale of fp16.
 GradientMeasurement SkipBackwardMethod::wait_for_gradient_to_judge(const Batch& batch,
                                                                    PhaseOutcome& outcome) {
   for (;;) {
@@ -141,7 +141,7 @@ GradientMeasurement SkipBackwardMethod::wait_for_gradient_to_judge(const Batch& 
   }
 }
 
-/// Returns the measurement at the predicted point, where there was one.
+/// Returns the measurement at the predicted point, if it was measured.
 GradientMeasurement SkipBackwardMethod::try_to_judge(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   GradientMeasurement measurement;
@@ -169,8 +169,8 @@ void SkipBackwardMethod::revert_unseen(PhaseOutcome& outcome) {
   tell(outcome, concat("reverted: ", why, " in ", jump.steps, " predicted steps"));
 }
 
-/// Returns the measurement at the point that is kept. The prediction is charged for all others but
-/// the replayed ones, which are updates like Full's.
+/// Returns the measurement at the kept point. All other measurements count as cost of the
+/// prediction, except replayed ones, which are updates as in Full.
 GradientMeasurement SkipBackwardMethod::decide(const Batch& batch, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   jump.moved = prediction_.line.position() > 0;

@@ -32,9 +32,9 @@ double DirectionTrust::confidence() const {
 namespace {
 
 constexpr double kForget = 0.9;
-constexpr double kShortestStep = 1.0 / 16;  // of step_length
-constexpr std::size_t kLeastLosses = 4;     // on each side of a jump, for it to be judged
-constexpr std::size_t kMostLosses = 200;    // a trend stays straight only for a while
+constexpr double kShortestStep = 1.0 / 16;  // relative to step_length
+constexpr std::size_t kLeastLosses = 4;     // on each side of a prediction, to judge it
+constexpr std::size_t kMostLosses = 200;    // a trend is straight only for a while
 
 }  // namespace
 
@@ -135,7 +135,7 @@ PredictGate::Evidence PredictGate::evidence_of_last_jump() const {
     is_after.push_back(after ? 1 : 0);
     losses.push_back(loss);
   };
-  for (std::size_t i = gap; i < side; ++i) {  // outwards from the jump, on both sides
+  for (std::size_t i = gap; i < side; ++i) {  // outwards from the prediction, on both sides
     const auto distance = static_cast<double>(i);
     add(-1 - distance, false, before_[before_.size() - 1 - i]);
     add(static_cast<double>(last_.updates) + distance, true, after_[i]);
@@ -146,7 +146,7 @@ PredictGate::Evidence PredictGate::evidence_of_last_jump() const {
   if (!fit) return {};
   Evidence evidence;
   evidence.price = -fit->coefficients[1] * last_.cost;
-  if (!kept) return evidence;  // the previous weights are back: nothing gained, for certain
+  if (!kept) return evidence;  // reverted: the gain is exactly zero
   evidence.gain = -fit->coefficients[2];
   evidence.variance = fit->standard_errors[2] * fit->standard_errors[2];
   evidence.drop = last_.paired_drop;

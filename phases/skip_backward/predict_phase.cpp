@@ -12,7 +12,7 @@ std::string probability_text(double probability) {
   return probability < 0.001 ? "below 0.001" : brief(probability);
 }
 
-/// A trial may go ahead without the confidence that is wanted elsewhere.
+/// A probe may begin below the confidence threshold.
 std::string beginning_text(const Jump& jump, double threshold) {
   const std::string what = concat("predicting ", jump.planned_steps, " steps"),
                     confidence = concat("confidence ", probability_text(jump.confidence));
@@ -52,8 +52,7 @@ void SkipBackwardMethod::enter_predict(PhaseOutcome& outcome) {
   parts_.statistics.trials += grant.trial;
 }
 
-/// The line points along a direction and begins at the weights, and the model is in Predict; false
-/// where that cannot be.
+/// Starts the line at the current weights and enters Predict, or returns false.
 bool SkipBackwardMethod::begin(PhaseOutcome& outcome) {
   try {
     if (prediction_.aim(outcome)) {
@@ -79,8 +78,8 @@ void SkipBackwardMethod::predict(const Batch& batch, PhaseOutcome& outcome) {
   } catch (const OutOfMemory& error) {
     parts_.give_up_predicting(error, outcome);
     jump.lacks_room = jump.stop = true;
-    if (jump.steps > before) return;                        // all but the move was done
-    jump.batches.resize(static_cast<std::size_t>(before));  // Correct trains on this one
+    if (jump.steps > before) return;                        // only the move was missing
+    jump.batches.resize(static_cast<std::size_t>(before));  // Correct trains on this batch
     parts_.turn_to(Phase::kCorrect, outcome);
   }
 }
@@ -131,7 +130,7 @@ Verdict SkipBackwardMethod::micro_correct(const Batch& batch, PhaseOutcome& outc
   outcome.loss = measurement.loss;
   outcome.cost += 1;
   ++parts_.statistics.micro_corrections;
-  if (measurement.lowered_loss_scale)  // there is no slope; the loss is judged alone
+  if (measurement.lowered_loss_scale)  // no slope; only the loss is judged
     return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
   outcome.gradient_norm = measurement.norm;
   if (!measurement.finite()) return parts_.monitor.assess(measurement);
@@ -139,7 +138,7 @@ Verdict SkipBackwardMethod::micro_correct(const Batch& batch, PhaseOutcome& outc
   return parts_.monitor.assess_loss(outcome.loss, *outcome.predicted_loss);
 }
 
-/// The secant through the slopes at the snapshot and here tells where the slope vanishes.
+/// Estimates the position of zero slope by the secant through the slopes at the snapshot and here.
 void SkipBackwardMethod::take_slope(double slope, PhaseOutcome& outcome) {
   Jump& jump = prediction_.jump;
   const double position = prediction_.line.position();
@@ -148,7 +147,7 @@ void SkipBackwardMethod::take_slope(double slope, PhaseOutcome& outcome) {
     tell(outcome, concat("prediction ends early: the loss rises by ", brief(slope), " per step"));
     return;
   }
-  jump.curvature = (slope - jump.slope) / position;  // a step was predicted before: not at 0
+  jump.curvature = (slope - jump.slope) / position;  // position > 0 after a predicted step
   jump.limit = jump.curvature > 0 ? position - slope / jump.curvature : 0.0;
   tell(outcome, concat("micro-correction: slope ", brief(slope), " against ", brief(jump.slope)));
 }

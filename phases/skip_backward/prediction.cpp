@@ -222,7 +222,7 @@ PredictGate::Grant Prediction::grant() const {
   const bool is_first = parts.statistics.predictions.made == 0 && !told_no_direction;
   const bool is_free = is_first && (parts.setup.steps == 0 || config().trial_share == 0);
   if (!grant.trial || is_free) return grant;
-  // The first one tells whether to predict at all, so that the whole run may pay for it.
+  // The first probe shows whether to predict at all, so its limit is a share of the whole run.
   const std::int64_t steps = is_first ? parts.setup.steps : parts.statistics.steps();
   const double charged = parts.statistics.cost() - static_cast<double>(parts.statistics.steps());
   const double room = 2 * config().trial_share * static_cast<double>(steps);
@@ -234,7 +234,7 @@ double Prediction::price_of(const PredictGate::Grant& grant) const {
   const std::int64_t probes = std::min(config().probe_batches, grant.steps);
   const std::int64_t forwards = grant.steps + (2 + config().max_shrinks) * probes;
   const std::int64_t slopes = std::max<std::int64_t>(0, slopes_needed() - trust.count());
-  const std::int64_t aims = slopes + 1;  // and where Predict begins
+  const std::int64_t aims = slopes + 1;  // and one when Predict begins
   const std::int64_t interval = config().correction_interval;
   const std::int64_t gradients = 1 + (interval > 0 ? grant.steps / interval : 0);
   double advice = 0;
@@ -248,7 +248,7 @@ std::int64_t Prediction::slopes_needed() const {
   return std::max<std::int64_t>(2, std::min(config().confidence_window, parts.config().full_steps));
 }
 
-/// Predictors that memory is too short to move along begin anew: half moved they would be wrong.
+/// Predictors restart if memory is too short to move them: partly moved, they would be wrong.
 void Prediction::follow_jump() {
   if (line.position() != 0) parts.model.weights().follow(line.directions(), line.position());
   try {
@@ -292,7 +292,7 @@ void Prediction::load(const State& state) {
   visit_prediction(*this, StateReader{state});
   predictors = new_predictors();
   const bool predicts = parts.config().max_predict_steps > 0 || jump.open;
-  if (predicts) predictors.load(state, parts.model);  // else they would only take memory
+  if (predicts) predictors.load(state, parts.model);  // otherwise they would only use memory
   for (const auto& advisor : advisors) advisor->load(state);
   trust.load(state);
   gate.load(state);

@@ -11,22 +11,21 @@
 
 namespace hybrid_trainer {
 
-/// How far the predicted direction d can be trusted: from the slopes <g_t, d_t> of the last Full
-/// gradients, where d_t was fixed before g_t was measured, so that no slope is fitted to the noise
-/// it is judged by.
+/// Confidence in the predicted direction d, from the slopes <g_t, d_t> of the last Full gradients.
+/// d_t is fixed before g_t is measured, so no slope is fitted to the noise that it is judged by.
 ///
-/// The slopes are samples of the loss change per predicted step. Their mean over its standard error
-/// is a t-statistic; confidence is the normal probability that the true mean is not above zero,
-/// Φ(−mean/error). It needs one dot product per weight and step, and no pass over data.
+/// The slopes are samples of the loss change per predicted step. Mean over standard error is a
+/// t-statistic; the confidence is the normal probability Φ(−mean/error) that the true mean is not
+/// positive. It needs one dot product per weight and step, and no pass over data.
 class DirectionTrust {
  public:
   explicit DirectionTrust(std::int64_t window) : window_(window) {}
   void add(double slope);
   void clear() { slopes_.clear(); }
   std::int64_t count() const { return static_cast<std::int64_t>(slopes_.size()); }
-  /// Expected loss change of one predicted step; 0 before the first slope.
+  /// Returns the expected loss change of one predicted step; 0 before the first slope.
   double mean_slope() const;
-  /// In [0, 1]; 1 for a direction that changes nothing, 0 before the second slope.
+  /// Returns the confidence in [0, 1]: 1 for a zero direction, 0 before the second slope.
   double confidence() const;
 
   void save(State& state) const { state.series["phases.trust.slopes"] = slopes_; }
@@ -37,57 +36,57 @@ class DirectionTrust {
   std::vector<double> slopes_;  // the last `window`, oldest first
 };
 
-/// Decides whether Predict may begin and for how long: only while its measured progress for its
-/// cost is not behind Full's, plus a share of trials.
+/// Decides whether Predict may begin, and its length. Predict is allowed while its measured
+/// progress per cost is at least Full's, and for a small share of probes.
 ///
-/// A loss that is lower right after a jump mostly comes from less noise in the weights, and does
-/// not last. So the gain of a jump is read from the losses of the Full steps around it, each on a
-/// fresh batch before its update: loss = a + b·t + c·[after the jump], t in updates, fitted over
-/// windows of equal length on both sides (so that a curved trend cancels) without the quarter next
-/// to the jump. −c is what remains of the jump's gain, its standard error comes with the fit, −b is
-/// the progress of one Full step. Over all jumps, older ones discounted by 0.9 each:
+/// The loss drop right after a prediction mostly comes from less noise in the weights, and does not
+/// last. So the gain is fitted from the losses of the Full steps around it, each on a new batch
+/// before its update: loss = a + b·t + c·[after the prediction], t in updates. The fit uses windows
+/// of equal length on both sides, so that a curved trend cancels, without the quarter next to the
+/// prediction. −c is the lasting gain, with its standard error from the fit; −b is the progress of
+/// one Full step. Over all predictions, discounted by 0.9 each:
 ///   advantage = min(Σgain − sigmas·error, Σpaired drop) − Σcost·(progress of a Full step)
-/// Costs are counted in Full steps, not seconds, so that equal runs decide equally.
+/// Costs are in Full steps, not seconds, so identical runs make identical decisions.
 ///
-/// Lengths begin at trial_steps, double with each accepted jump and halve with each reverted one;
-/// trials wait until their share has room for the length: for the same number of predicted steps, a
-/// few long jumps stand out from the noise better than many short ones. The first trial, and trials
-/// within half of the share, are made whatever the confidence; the others wait for it.
+/// The length starts at trial_steps, doubles with each accepted prediction and halves with each
+/// reverted one. A probe waits until its share of steps has room for the length: a few long
+/// predictions stand out from the noise better than many short ones. The first probe, and probes
+/// within half of the share, ignore the confidence.
 ///
-/// No Predict begins before four Full losses since the one before: with fewer the jump between
-/// could not be judged, and would never be charged.
+/// Predict begins only after four Full losses since the previous one. With fewer, the previous
+/// prediction could not be judged and would never count as cost.
 ///
-/// Step lengths learn from Correct: the next jump aims where the last one was shrunk to, a reverted
-/// jump halves them, an accepted one doubles them up to one predicted step. A jump that never moved
-/// changes no length.
+/// Step lengths follow Correct's decisions: a shrunk prediction sets the next length, a reverted
+/// one halves it, and an accepted one doubles it, up to one predicted step. A prediction that did
+/// not move changes no length.
 class PredictGate {
  public:
   struct Grant {
     bool open = false;
     bool trial = false;
-    bool overdue = false;  // a trial that does not wait for confidence
+    bool overdue = false;  // a probe that ignores the confidence
     std::int64_t steps = 0;
     double step_length = 1;  // of the first step, in predicted steps
   };
-  /// What the measured progress says about prediction.
+  /// Result of comparing predictions with Full.
   enum class Verdict { kUntried, kBehind, kAhead };
 
   explicit PredictGate(const PhaseConfig& config);
-  /// What a Predict that begins now would be granted.
+  /// Returns the allowed length of a Predict that begins now.
   Grant grant() const;
-  /// Loss saved by the jumps so far minus what Full would have saved at their cost; 0 if unknown. Decides
-  /// which is better; it is no estimate of the run's last loss, whose later steps and decay make up for most
-  /// of it.
+  /// Returns the loss saved by predictions so far minus the loss that Full would have saved at
+  /// their cost; 0 if unknown. It only ranks the two and does not estimate the run's final loss,
+  /// because later steps and the decay compensate for most of it.
   double advantage() const;
-  /// Whether there are enough losses since the last jump to judge it by.
+  /// Whether enough losses are known to judge the last prediction.
   bool ready() const;
   Verdict verdict() const;
-  /// The verdict in words: "predictions are behind Full by …".
+  /// Describes the verdict: "predictions are behind Full by …".
   std::string explanation() const;
 
   void add_step() { ++steps_; }
   void add_full_loss(double loss);
-  /// The length of the next Predict and of its first step, where they are chosen elsewhere.
+  /// Sets the length of the next Predict and of its first step, if an advisor chooses them.
   void plan(std::int64_t steps, double step_length) {
     length_ = std::min(steps, config_.max_predict_steps);
     step_length_ = step_length;
@@ -128,60 +127,60 @@ class PredictGate {
   }
 
   PhaseConfig config_;
-  std::size_t window_;            // most losses on one side of a jump
+  std::size_t window_;            // most losses on one side of a prediction
   std::int64_t steps_ = 0;        // of all phases
-  std::int64_t trial_steps_ = 0;  // granted to trials
+  std::int64_t trial_steps_ = 0;  // used by probes
   std::int64_t jumps_ = 0;
-  std::int64_t length_;  // of the next Predict where it pays
+  std::int64_t length_;  // of the next Predict while predictions are ahead
   double step_length_ = 1;
-  Evidence past_;  // all jumps but the last
+  Evidence past_;  // all predictions except the last
   Jump last_;
-  std::vector<double> before_;  // Full losses before the last jump
+  std::vector<double> before_;  // Full losses before the last prediction
   std::vector<double> after_;   // first `window_` since
   std::vector<double> recent_;  // last `window_` since
 };
 
-/// The straight line w(x) = snapshot + x·direction that a prediction moves on. Position is in units
-/// of the first predicted step; at 0 the weights are the snapshot bit for bit.
+/// The line w(x) = snapshot + x·direction of a prediction. The unit of position is the first
+/// predicted step; at 0 the weights are the snapshot bit for bit.
 class PredictionLine {
  public:
-  /// Points the line along the predictor's current direction. False if it has none yet.
+  /// Sets the line to the predictor's current direction. Returns false if it has none yet.
   bool aim(Trainable& model, Predictor& predictor);
-  /// Whether the direction is finite and, but for the control's, not zero. Blocks.
+  /// Whether the direction is finite and, except for the control, nonzero. Blocks.
   bool wait_for_sound_direction(Trainable& model) const;
-  /// Fixes the snapshot at the current weights, position 0. Needs a successful aim.
+  /// Takes the snapshot at the current weights, position 0. Requires a successful aim.
   void start(Trainable& model);
-  /// False for the control, whose direction changes nothing.
+  /// Returns false for the control, whose direction changes nothing.
   bool moves() const { return !directions_.empty(); }
 
-  /// Moves the weights forward by a length.
+  /// Moves the weights forward by `length`.
   void advance(Trainable& model, double length);
-  /// Moves the weights to a position, starting from the snapshot.
+  /// Moves the weights to `position`, starting from the snapshot.
   void return_to(Trainable& model, double position);
   double position() const { return position_; }
-  /// Empty for the control.
+  /// Returns the directions; empty for the control.
   const std::vector<Tensor>& directions() const { return directions_; }
-  /// Slope of the loss per unit of position: <gradient, direction> of the last measurement.
+  /// Returns the slope of the loss per unit of position, from the last measured gradient.
   double wait_for_slope(Trainable& model) const;
-  /// Frees directions and snapshot; the weights stay where they are.
+  /// Frees directions and snapshot without moving the weights.
   void release(Trainable& model);
 
   void save(State& state) const;
   void load(const State& state, Trainable& model);
 
  private:
-  std::vector<Tensor> directions_;  // empty where the direction changes nothing
+  std::vector<Tensor> directions_;  // empty if the direction changes nothing
   double position_ = 0;
   bool started_ = false;
 };
 
 using MakePredictor = std::function<std::unique_ptr<Predictor>(const SkipBackwardConfig&)>;
 
-/// The predictors that a config names, each once: all see every update and every jump, and one
-/// gives the directions.
+/// The distinct predictors of a config. All observe every update and every prediction.
 class PredictorSet {
  public:
-  /// Those of config.arms, or config.predictor alone. Throws ConfigError for an unknown name.
+  /// Makes the predictors of config.arms, or config.predictor. Throws ConfigError for an unknown
+  /// name.
   PredictorSet(const SkipBackwardConfig& config, const MakePredictor& make);
   void choose(const std::string& name);
   Predictor& chosen() { return *members_[chosen_].predictor; }
@@ -201,8 +200,7 @@ class PredictorSet {
   std::size_t chosen_ = 0;
 };
 
-/// What skip-backward prediction holds from step to step: where predictions come from, what speaks
-/// for them, and the one under way.
+/// State of skip-backward prediction: predictors, evidence about them, and the current prediction.
 struct Prediction {
   explicit Prediction(PhaseParts& shared);
 
@@ -213,42 +211,40 @@ struct Prediction {
   PredictGate gate;
   PredictionLine line;
   Jump jump;
-  bool told_no_direction = false;  // that a predictor's direction was zero or not finite
-  bool has_held_snapshot = false;  // memory has held one; not saved
-  double aim_cost = 0;  // of directions and of what chooses lengths, since the last prediction
+  bool told_no_direction = false;  // warned of a zero or non-finite direction
+  bool has_held_snapshot = false;  // a snapshot has fit into memory; not saved
+  double aim_cost = 0;             // of directions and advisors since the last prediction
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const SkipBackwardConfig& config() const { return parts.config().skip_backward; }
-  /// Whether Predict may come.
+  /// Whether Predict may begin.
   bool predicts() const { return parts.may_leave_full(); }
-  /// Points the line along the predictor's direction, at its cost; false where it has none yet, or
-  /// memory does not hold it, or a snapshot besides, which ends all predicting.
+  /// Computes the predictor's direction and counts its cost. Returns false if there is none yet.
+  /// Also returns false, and ends all predicting, if memory has no room for it and a snapshot.
   bool aim(PhaseOutcome& outcome);
-  /// Lets the advisors see an update, at their cost, and the predictor. Where memory does not hold
-  /// what that keeps, all predicting ends.
+  /// Passes an update to predictors and advisors. Ends all predicting if memory is short.
   void see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome);
-  /// Charges what an advisor has computed since the last call.
+  /// Counts the cost of an advisor's computations since the last call.
   void charge(JumpAdvisor& advisor, PhaseOutcome& outcome);
-  /// Says once that a direction that is zero or not finite is no prediction, and why that may be.
+  /// Warns once that the direction is zero or not finite, with likely reasons.
   void tell_no_direction(PhaseOutcome& outcome);
-  /// The gate's, but for trials, whose cost has to stay within twice trial_share: of what all steps
-  /// so far were charged beyond a Full step each, and of a trial's most. The first one is weighed
-  /// against all steps of the run.
+  /// Returns the gate's grant, except that the cost of probes is limited to twice trial_share. The
+  /// cost so far beyond one Full step per step, plus the maximum cost of the probe, must fit. For
+  /// the first probe, the limit is a share of all steps of the run.
   PredictGate::Grant grant() const;
-  /// The most that a trial is charged beyond Full's steps, without slopes that were measured already.
+  /// Returns the maximum cost of a probe beyond Full's steps, without slopes already measured.
   double price_of(const PredictGate::Grant& grant) const;
-  /// Slopes that the confidence needs; not more than a Full phase can give.
+  /// Returns the number of slopes that the confidence needs, at most those of one Full phase.
   std::int64_t slopes_needed() const;
-  /// No direction: what was measured along the last one means nothing.
+  /// Drops the direction and all measurements along it.
   void forget_direction();
-  /// Directions that are not decided on stay until they are.
+  /// Resets the predictors. Directions of an undecided prediction stay until its decision.
   void begin_predictors_anew();
-  /// What is held of earlier weights moves along with a jump.
+  /// Moves the predictors' records of earlier weights along with the prediction.
   void follow_jump();
-  /// Ends the prediction that was decided on: informs gate, advisors and predictors, frees the
-  /// line.
+  /// Ends the decided prediction: informs gate, advisors and predictors, and frees the line.
   void close_jump();
-  /// Predictor and lengths of the next prediction are an advisor's, where one chooses them.
+  /// Applies an advisor's choice of predictor and lengths, if any.
   void take_choice();
   PredictorSet new_predictors() const;
 

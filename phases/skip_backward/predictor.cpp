@@ -12,15 +12,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Least-squares extrapolation of the recent weight path.
+/// Least-squares extrapolation of the recent weights.
 ///
-/// Every `interval` updates it stores the weight change since the last time; from three consecutive
-/// changes D1, D2, D3 the slope per step that best fits the four points of each weight is (0.3·D1 +
-/// 0.4·D2 + 0.3·D3)/interval. Per tensor it is multiplied by how much of a change remains two
-/// intervals later, clip(<D3, D1>/<D1, D1>, 0, 1): a first-order autoregression fitted on the path
-/// itself, which is near 0 where the path is noise.
-///
-/// Memory: four tensors of the weights' size, taken at the first update it sees.
+/// Every `interval` updates it stores the weight change since the last sample. From three
+/// consecutive changes D1, D2, D3, the slope per step that best fits the four points of each weight
+/// is (0.3·D1 + 0.4·D2 + 0.3·D3)/interval. Each tensor is scaled by the share of a change that
+/// remains two intervals later, clip(<D3, D1>/<D1, D1>, 0, 1). This first-order autoregression is
+/// fitted on the path itself and is near 0 for noise. Memory: four tensors of the weights' size,
+/// allocated at the first update.
 class LinearPredictor : public Predictor {
  public:
   explicit LinearPredictor(std::int64_t interval) : interval_(interval) {}
@@ -30,7 +29,7 @@ class LinearPredictor : public Predictor {
     return full ? Readiness::kReady : Readiness::kNotYet;
   }
   void write_directions(Trainable& model, const std::vector<Tensor>& directions) override;
-  /// Forgets all: a path with a jump in it is no straight one.
+  /// Resets the history, because a path with a predicted change is not straight.
   void follow(Trainable&, const std::vector<Tensor>&, double) override {
     *this = LinearPredictor(interval_);
   }
@@ -40,7 +39,7 @@ class LinearPredictor : public Predictor {
  private:
   static constexpr std::size_t kChanges = 3;
   std::int64_t interval_;
-  std::int64_t updates_ = 0;               // since the first that was seen
+  std::int64_t updates_ = 0;               // since the first observed one
   std::vector<Tensor> last_weights_;       // at the last multiple of the interval
   std::vector<Tensor> changes_[kChanges];  // oldest first
 };
@@ -77,7 +76,7 @@ void LinearPredictor::save(State& state) const {
   state.integers["phases.linear.updates"] = updates_;
   save_tensors(state, "phases.linear.weights", last_weights_);
   for (std::size_t k = 0; k < kChanges; ++k) {
-    // Before the ring is full its older members hold nothing yet.
+    // Until the ring is full, its older members are unset.
     const bool written = updates_ > interval_ * static_cast<std::int64_t>(kChanges - k);
     save_tensors(state, concat("phases.linear.change", k),
                  written ? changes_[k] : std::vector<Tensor>());
@@ -97,17 +96,16 @@ void LinearPredictor::load(const State& state, Trainable& model) {
   }
 }
 
-/// Merge, then extrapolate: single weights oscillate, but their means over stretches of a run lie
-/// nearly on a line, so the direction is the mean of the last whole stretch less that of the one
-/// before, by update. Live weights move along it and keep their own noise: nothing is replaced by a
-/// mean, whose lower loss would be that of less noise alone. Per tensor it is multiplied by how much
-/// of a change was left in the next one, clip(<D2, D1>/<D1, D1>, 0, 1), as in LinearPredictor.
-///
-/// Memory: three tensors of the weights' size, where directions lie. Source: Extra-Merge,
-/// arXiv 2605.26484.
+/// Extrapolates averaged weights. Single weights oscillate, but their means over windows of updates
+/// are nearly on a line. The direction is the mean of the last complete window minus the mean of
+/// the one before, per update. Live weights move along it and keep their noise; they are not
+/// replaced by a mean, whose lower loss would only come from less noise. Each tensor is scaled by
+/// the share of a change that remains in the next one, clip(<D2, D1>/<D1, D1>, 0, 1), as in
+/// LinearPredictor. Memory: three tensors of the weights' size, stored with the directions. Source:
+/// Extra-Merge, arXiv 2605.26484.
 class MergedPredictor final : public Predictor {
  public:
-  /// A stretch is `steps` updates, of which every `interval`th counts.
+  /// A window has `steps` updates, of which every `interval`th is sampled.
   MergedPredictor(std::int64_t steps, std::int64_t interval)
       : interval_(interval), looks_in_stretch_(std::max<std::int64_t>(1, steps / interval)) {}
   void observe(Trainable& model) override;
@@ -121,16 +119,16 @@ class MergedPredictor final : public Predictor {
 
  private:
   void end_stretch(Trainable& model);
-  double share_seen() const {  // of the stretch under way
+  double share_seen() const {  // of the current window
     return static_cast<double>(looks_) / static_cast<double>(looks_in_stretch_);
   }
 
   std::int64_t interval_, looks_in_stretch_;
   std::int64_t updates_ = 0, looks_ = 0, stretches_ = 0;
-  std::vector<Tensor> sum_;     // of the stretch under way, divided by a whole one's looks
-  std::vector<Tensor> mean_;    // of the last whole stretch
-  std::vector<Tensor> change_;  // between the last two
-  std::vector<double> kept_;    // of the change before, per tensor
+  std::vector<Tensor> sum_;     // of the current window, divided by the samples of a complete one
+  std::vector<Tensor> mean_;    // of the last complete window
+  std::vector<Tensor> change_;  // between the last two means
+  std::vector<double> kept_;    // share that remained of the change before, per tensor
 };
 
 void MergedPredictor::observe(Trainable& model) {
@@ -143,7 +141,7 @@ void MergedPredictor::observe(Trainable& model) {
   if (++looks_ == looks_in_stretch_) end_stretch(model);
 }
 
-/// The oldest tensors are written to next: three are enough.
+/// Overwrites the oldest tensors, so three are enough.
 void MergedPredictor::end_stretch(Trainable& model) {
   looks_ = 0;
   ++stretches_;
@@ -170,7 +168,7 @@ void MergedPredictor::write_directions(Trainable& model, const std::vector<Tenso
 
 void MergedPredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
                              double length) {
-  if (length == 0) return;  // times a direction that is not finite it would be no zero
+  if (length == 0) return;  // 0 times a non-finite direction is not 0
   const auto move = [&](const std::vector<Tensor>& kept, double by) {
     for (std::size_t i = 0; i < kept.size(); ++i)
       model.weights().write_direction(kept[i], {kept[i], directions[i]},
@@ -204,13 +202,13 @@ void MergedPredictor::load(const State& state, Trainable& model) {
   change_ = load_directions(state, "phases.merged.change", model);
 }
 
-/// Momentum on two timescales: (1 − share) times what the optimizer's own moments would do next,
-/// and share times an exponential mean of past weight changes with a time constant of `steps`
-/// updates, which noise and oscillations leave.
+/// Momentum on two timescales: (1 − share) times the optimizer's next update from its moments, plus
+/// share times an exponential mean of past weight changes with a time constant of `steps` updates,
+/// which averages out noise and oscillations.
 ///
-/// That mean needs one tensor of the weights' size, where directions lie: an exponential mean e of
-/// the weights themselves, taken every `interval` updates with g = exp(−interval/steps), since
-/// w − e = Σ g^j·(change over the interval j looks ago). Divided by the sum of its factors, in
+/// The slow mean needs one tensor of the weights' size, stored with the directions: an exponential
+/// mean e of the weights, updated every `interval` updates with g = exp(−interval/steps), since w −
+/// e = Σ g^j·(change over the interval j samples ago). Divided by the sum of its factors, in
 /// updates, it is exact on a straight path. Source of the two timescales: AdEMAMix, Pagliardini,
 /// Ablin & Grangier 2024.
 class TwoTimescalePredictor final : public Predictor {
@@ -234,7 +232,7 @@ class TwoTimescalePredictor final : public Predictor {
 
  private:
   double kept() const;     // g
-  double updates() const;  // that w − e is the change of
+  double updates() const;  // number of updates that w − e spans
 
   std::int64_t steps_, interval_;
   double share_;
@@ -274,16 +272,14 @@ void TwoTimescalePredictor::write_directions(Trainable& model,
 
 void TwoTimescalePredictor::follow(Trainable& model, const std::vector<Tensor>& directions,
                                    double length) {
-  if (length == 0) return;  // times a direction that is not finite it would be no zero
+  if (length == 0) return;  // 0 times a non-finite direction is not 0
   for (std::size_t i = 0; i < mean_.size(); ++i)
     model.weights().write_direction(mean_[i], {mean_[i], directions[i]},
                                     {1, static_cast<float>(length)});
 }
 
-/// A placebo: each tensor's direction is random and as long as momentum's, another one each time. What
-/// a jump along it gains, any jump of that length gains.
-///
-/// Memory: one tensor at a time on the host.
+/// A control: each tensor's direction is random, with momentum's length, and drawn again each time.
+/// Its gain is the gain of any move of that length. Memory: one tensor at a time on the host.
 class RandomPredictor final : public Predictor {
  public:
   RandomPredictor() : host_(MemoryPool::create("host")) {}
@@ -322,14 +318,14 @@ void RandomPredictor::write_directions(Trainable& model, const std::vector<Tenso
   }
 }
 
-/// The control: Predict runs, and no weight moves.
+/// A control: Predict runs, but weights do not move.
 class ZeroPredictor final : public Predictor {
  public:
   Readiness readiness() const override { return Readiness::kChangesNothing; }
   void write_directions(Trainable&, const std::vector<Tensor>&) override {}
 };
 
-/// The optimizer's next step from its moments alone, which already are a mean of past gradients.
+/// The optimizer's next step from its moments only, which are means of past gradients.
 class MomentumPredictor : public Predictor {
  public:
   Readiness readiness() const override { return Readiness::kReady; }

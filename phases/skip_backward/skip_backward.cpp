@@ -14,7 +14,7 @@ bool SkipBackwardMethod::wants_slope() const {
   return to_come <= prediction_.slopes_needed() && prediction_.grant().open;
 }
 
-/// A slope of exactly 0 along a direction that is to move weights says that there is none.
+/// A slope of exactly 0 along a nonzero direction means that the direction is invalid.
 void SkipBackwardMethod::measure_slope(const GradientMeasurement& measurement,
                                        PhaseOutcome& outcome) {
   double slope = 0;
@@ -35,15 +35,14 @@ void SkipBackwardMethod::measure_slope(const GradientMeasurement& measurement,
 
 void SkipBackwardMethod::train(const Batch& batch, PhaseOutcome& outcome) {
   bool aimed = wants_slope() && prediction_.aim(outcome);
-  if (!aimed) prediction_.forget_direction();  // older slopes would mean nothing
+  if (!aimed) prediction_.forget_direction();  // older slopes belong to another direction
   GradientMeasurement measurement;
   try {
     measurement = parts_.model.wait_for_gradient(batch);
   } catch (const OutOfMemory& error) {
     if (!prediction_.predicts()) throw;
     parts_.give_up_predicting(error, outcome);
-    measurement =
-        parts_.model.wait_for_gradient(batch);  // without what a prediction needs beside it
+    measurement = parts_.model.wait_for_gradient(batch);  // without the memory of a prediction
   }
   aimed = aimed && prediction_.predicts();
   outcome.cost += 1;

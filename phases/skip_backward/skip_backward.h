@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// Skip-backward prediction: Predict moves the weights along a predicted direction, on forward passes
-/// alone, and Correct decides on the move.
+/// Skip-backward prediction: Predict moves the weights along a predicted direction with forward
+/// passes only, and Correct decides on the move.
 class SkipBackwardMethod final : public Method {
  public:
   explicit SkipBackwardMethod(PhaseParts& parts) : Method(parts), prediction_(parts) {}
@@ -18,28 +18,28 @@ class SkipBackwardMethod final : public Method {
   }
 
   void allow(PhaseSignals& signals) override;
-  /// Warmup and Full: gradient and update. In Full, before a Predict may come, it also measures the
-  /// slope along the predicted direction.
+  /// Runs a step of Warmup or Full: gradient and update. In Full, before a Predict may begin, it
+  /// also measures the slope along the predicted direction.
   void train(const Batch& batch, PhaseOutcome& outcome) override;
-  /// Where the predictor has no direction, or memory is too short to begin, the step is one of Full;
-  /// where memory is too short on the way, the step is Correct's, which reverts. Nothing is predicted
-  /// after a shortage.
+  /// Turns the step into a Full step if the predictor has no direction or memory is too short to
+  /// begin. A later shortage of memory turns the step into one of Correct, which reverts. After any
+  /// shortage, nothing is predicted.
   void enter_predict(PhaseOutcome& outcome) override;
-  /// Forward only. Watches the loss and moves along the line; every correction_interval steps a true
-  /// gradient tells how far the loss still falls along the line. The loss is compared with that of
-  /// the first forward, which is at the snapshot.
+  /// Runs a forward pass, checks the loss and moves along the line. Every correction_interval
+  /// steps, a true gradient measures the remaining slope along the line. The loss is compared with
+  /// the first forward pass, at the snapshot.
   void predict(const Batch& batch, PhaseOutcome& outcome) override;
   void enter_correct(PhaseOutcome& outcome) override;
-  /// Its first step decides on the prediction, then each step is an update. After a revert it first
-  /// trains on the batches of Predict, each as the step that it was, and stays in Full's precision to
-  /// its end, so that the weights are bit for bit those of a run that never predicted, unless the
-  /// optimizer state was dropped. A prediction that met a loss that is not finite, never moved, or for
-  /// which memory was too short, also for the comparison, is reverted without it.
+  /// Decides on the prediction in the first step; all other steps are updates. After a revert it
+  /// first trains on the batches of Predict, each with its original step number, and stays in
+  /// Full's precision to the end of the phase. Weights are then bit-identical to a run without the
+  /// prediction, unless the optimizer state was dropped. A prediction is reverted without
+  /// comparison if a loss was not finite, if it never moved, or if memory was too short for either.
   void correct(const Batch& batch, PhaseOutcome& outcome) override;
   void see_update(const GradientMeasurement& measurement, PhaseOutcome& outcome) override {
     prediction_.see_update(measurement, outcome);
   }
-  /// Says in one line, when the gate's verdict has changed, why Predict is entered or not.
+  /// Reports changes of the gate's verdict and their effect on Predict.
   void report(PhaseOutcome& outcome) override;
   void reset_predictor() override { prediction_.begin_predictors_anew(); }
   void give_up() override;
@@ -50,11 +50,9 @@ class SkipBackwardMethod final : public Method {
   void load(const State& state) override { prediction_.load(state); }
 
  private:
-  // Full.
   bool wants_slope() const;
   void measure_slope(const GradientMeasurement& measurement, PhaseOutcome& outcome);
 
-  // Predict.
   bool begin(PhaseOutcome& outcome);
   void predict_step(const Batch& batch, PhaseOutcome& outcome);
   Verdict forward(const Batch& batch, PhaseOutcome& outcome);
@@ -62,12 +60,12 @@ class SkipBackwardMethod final : public Method {
   void take_slope(double slope, PhaseOutcome& outcome);
   void advance();
 
-  // Correct.
   struct Comparison {
-    double position = 0;           // of the predicted point
-    double before = 0, after = 0;  // mean losses of the probes at the snapshot and there
-    double slope = 0;              // per position, there
-    std::string alarm;             // why that point is rejected at once, or ""
+    double position = 0;  // of the predicted point
+    // Mean losses on the probe batches at the snapshot and at the predicted point.
+    double before = 0, after = 0;
+    double slope = 0;   // per position, at the predicted point
+    std::string alarm;  // reason for rejecting the point regardless of the losses, or ""
   };
   std::size_t probe_count() const;
   double probe_loss(PhaseOutcome& outcome);

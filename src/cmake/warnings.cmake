@@ -5,7 +5,7 @@ function(ht_compile_options target)
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -fno-math-errno -fno-trapping-math>)
   if(HT_SANITIZE STREQUAL "thread")
     # The sanitizer does not see how OpenMP's threads wait for each other: loops run in one thread.
-    target_compile_options(${target} PRIVATE -fopenmp-simd)
+    target_compile_options(${target} PRIVATE -fopenmp-simd -g1)
     target_link_libraries(${target} PRIVATE gomp)
   else()
     target_link_libraries(${target} PRIVATE OpenMP::OpenMP_CXX)

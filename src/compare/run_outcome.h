@@ -37,8 +37,6 @@ struct ProgramOutput {
 };
 ProgramOutput parse_program_output(const std::string& text);
 
-class Interruption;
-
 /// One point of a run's loss curve.
 struct LossPoint {
   double tokens = 0, seconds = 0, loss = 0;

@@ -9,52 +9,50 @@
 
 namespace hybrid_trainer {
 
-/// A rank ended, or was ended, while others needed it. The message names it.
+/// Error: a rank ended, or was ended, while others needed it. The message names it.
 class RankLost : public Error {
  public:
   explicit RankLost(const std::string& message) : Error(kExitCode, message) {}
   static constexpr ExitCode kExitCode{68};
 };
 
-/// Ranks do not call the same operation with the same counts: a mistake in the program. The message
-/// says what each rank called.
+/// Error: ranks called different operations or counts, a bug. The message lists all calls.
 class CollectiveMismatch : public Error {
  public:
   explicit CollectiveMismatch(const std::string& message) : Error(ExitCode::kInternal, message) {}
 };
 
-/// Elements [first, last) of a tensor, in row-major order.
 struct Shard {
   std::int64_t first = 0, last = 0;
   std::int64_t elements() const { return last - first; }
 };
 
-/// The part of `elements` elements that is a rank's own: each rank has ⌈elements/ranks⌉ of them,
-/// the last ones fewer or none.
+/// Returns a rank's shard of `elements` elements: ⌈elements/ranks⌉ each; the last shards are
+/// smaller or empty.
 Shard shard_of(std::int64_t elements, int rank, int ranks);
 
-/// Bytes of tensors that a rank has sent and received so far.
+/// Tensor bytes that a rank has sent and received so far.
 struct CommunicationUse {
   std::uint64_t bytes_sent = 0;
-  std::uint64_t bytes_received = 0;  // on processors alone
+  std::uint64_t bytes_received = 0;  // counted on CPUs only
   std::uint64_t calls = 0;
-  /// In which its caller waited; counted by BackgroundCommunicator alone: elsewhere streams wait.
+  /// Time that the caller waited; measured only by BackgroundCommunicator: elsewhere streams wait.
   std::optional<double> exposed_seconds{};
 };
 
 class Communicator;
 
-/// Calls of a communicator that go on beside their caller.
+/// Collectives that overlap with their caller's work.
 using CollectiveJob = std::function<void(Communicator&, const Stream&)>;
-/// Names one of them.
+/// Identifies a CollectiveJob.
 using CollectiveTicket = std::int64_t;
 
-/// The ranks of a job, as one of them sees them. Collectives are called by all ranks in the same
-/// order, with tensors of the same dtype and count; where they are not, CollectiveMismatch tells.
-/// Tensors lie on the stream's device, and calls are ordered as other work of that stream: on a
-/// processor each has completed when it returns, so it blocks until all ranks have come to it. On
-/// CUDA they return before, so that calls that differ are not told: the streams wait. All calls throw RankLost where a rank has ended or aborted. Used
-/// from one thread.
+/// The ranks of a job, from the view of one rank. All ranks must call the same collectives in the
+/// same order, with tensors of the same dtype and count; otherwise they throw CollectiveMismatch.
+/// Tensors are on the stream's device, and calls are ordered like other work of the stream. On a
+/// CPU, a collective blocks until all ranks have called it and has completed when it returns. On
+/// CUDA it returns earlier: mismatches are not detected and the streams hang. All calls throw
+/// RankLost if a rank has ended or aborted. Not thread-safe.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -62,66 +60,66 @@ class Communicator {
   virtual int size() const = 0;
   virtual const char* name() const = 0;  // "single", "threads", "mpi", "sockets", "nccl"
 
-  /// `values` becomes the shards (shard_of) of all ranks, one after the other. Any dtype. `shard`
-  /// may be the rank's own part of `values`.
+  /// Concatenates the shards (shard_of) of all ranks in `values`. Any dtype. `shard` may be this
+  /// rank's part of `values`.
   virtual void all_gather(const Tensor& values, const Tensor& shard, const Stream& stream) = 0;
-  /// Gathers parts of any length, in place: `values` becomes the parts of all ranks, one after the
-  /// other, of counts[r] elements of rank r, whose own is there already. Any dtype. ShapeMismatch
-  /// where `values` has fewer elements than the counts say.
+  /// Gathers parts of different lengths in place. `values` becomes the concatenation of counts[r]
+  /// elements of each rank r; this rank's part is already there. Any dtype. Throws ShapeMismatch if
+  /// `values` is smaller than the sum of counts.
   virtual void gather_parts(const Tensor& values, const std::vector<std::int64_t>& counts,
                             const Stream& stream) = 0;
-  /// Sends each rank r the next send_counts[r] elements of `sent`; `received` gets
-  /// receive_counts[r] elements of rank r, one rank after the other. Any dtype. ShapeMismatch where
-  /// a tensor has fewer elements than its counts say.
+  /// Sends the next send_counts[r] elements of `sent` to each rank r. `received` becomes the
+  /// concatenation of receive_counts[r] elements of each rank r. Any dtype. Throws ShapeMismatch if
+  /// a tensor is smaller than the sum of its counts.
   virtual void all_to_all(const Tensor& received, const std::vector<std::int64_t>& receive_counts,
                           const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                           const Stream& stream) = 0;
   /// Blocks until all ranks have called it.
   virtual void barrier() = 0;
-  /// The bytes that each rank gave, by rank; they may differ in length. Blocks.
+  /// Returns each rank's bytes, by rank; lengths may differ. Blocks.
   virtual std::vector<std::string> host_gather(std::string_view bytes) = 0;
-  /// Ends the job for all ranks, because of `reason`, which they are told unless it is empty: other ranks as threads
-  /// throw RankLost; with Open MPI all processes end with RankLost's code, by TCP this one, and this
-  /// does not return. On CUDA what streams wait for ends first. Any thread may call it.
+  /// Ends the job for all ranks. Sends a nonempty `reason` to them. Thread ranks throw RankLost.
+  /// With Open MPI, all processes exit with RankLost's code; over TCP, this process exits; neither
+  /// returns. On CUDA, work that streams wait for ends first. Thread-safe.
   virtual void abort(const std::string& reason) = 0;
 
-  /// `job` runs beside what its caller does next, after what is enqueued on the stream so far; later
-  /// calls, beside or not, come after it, so that all ranks begin the same in the same order. It
-  /// owns what it works on, and allocates nothing. Here it is done when this returns.
+  /// Starts `job` after the work enqueued on the stream so far, and overlaps it with the caller's
+  /// next work. All later calls come after it, so all ranks run the same order. The job owns its
+  /// data and allocates nothing. The base class runs it before returning.
   virtual CollectiveTicket begin(CollectiveJob job, const Stream& stream) {
     job(*this, stream);
     return 0;
   }
-  /// Makes the stream wait for that job, and all before it; blocks on a processor. Throws what the
-  /// job threw.
+  /// Makes the stream wait for `job` and all earlier ones; blocks on a CPU. Rethrows the job's
+  /// error.
   virtual void wait_for(CollectiveTicket /*job*/, const Stream&) {}
-  /// Ends the calls of a rank that met an error: pending ones in another thread, and later ones,
-  /// throw RankLost. Does not tell other ranks. Any thread may call it.
+  /// Makes pending calls in another thread, and all later calls, throw RankLost after an error of
+  /// this rank. Does not notify other ranks. Thread-safe.
   virtual void interrupt() {}
 
-  /// Any thread may ask.
+  /// Thread-safe.
   virtual CommunicationUse use() const = 0;
-  /// Collectives that were entered and left; any thread may ask.
+  /// Returns the number of collectives entered and left. Thread-safe.
   virtual RankProgress call_progress() const { return {}; }
 };
 
-/// Throws ShapeMismatch unless `shard` has the dtype of `values` and the count of the rank's shard.
+/// Throws ShapeMismatch unless `shard` has the dtype of `values` and the size of the rank's shard.
 void check_shard(const Tensor& shard, const Tensor& values, int rank, int ranks);
 
-/// Throws ShapeMismatch unless there is a count for each rank, none negative, and the tensor has as
-/// many elements as they say.
+/// Throws ShapeMismatch unless there is one nonnegative count per rank and the tensor has enough
+/// elements.
 void check_counts(const Tensor& tensor, const std::vector<std::int64_t>& counts, int ranks);
 
-/// What a rank says of itself before ranks start to work together on devices.
+/// A rank's description of itself before ranks use devices together.
 struct RankIntroduction {
   std::string host;
-  std::string device;   // what no other device is called
-  std::string version;  // of the library that sends between them
-  std::string problem;  // why it cannot take part
+  std::string device;   // unique device name
+  std::string version;  // of the communication library
+  std::string problem;  // reason why it cannot take part
 };
 
-/// Throws DeviceError, the same on all ranks, where one has a problem or another version, or two
-/// have one device. A collective.
+/// Throws DeviceError, the same on all ranks, if a rank has a problem or another version, or if two
+/// ranks share a device. Collective.
 void check_introductions(const RankIntroduction& mine, Communicator& ranks);
 
 }  // namespace hybrid_trainer

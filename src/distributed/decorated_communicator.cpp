@@ -40,7 +40,7 @@ std::vector<std::string> DecoratedCommunicator::host_gather(std::string_view byt
 
 namespace {
 
-/// Adds the time until it ends.
+/// Adds its lifetime to a total.
 class ExposedTime {
  public:
   explicit ExposedTime(std::atomic<double>& seconds) : seconds_(seconds) {}
@@ -53,7 +53,7 @@ class ExposedTime {
   const Clock::time_point begin_ = Clock::now();
 };
 
-/// A slow link is no rank that is stuck.
+/// Waits are sliced so that a slow link does not look like a stuck rank.
 constexpr std::chrono::milliseconds kSlice{500};
 
 constexpr int kBarriers = 101, kRounds = 7;
@@ -94,7 +94,7 @@ BackgroundCommunicator::~BackgroundCommunicator() {
   if (std::uncaught_exceptions() > exceptions_) ranks().interrupt();
 }
 
-/// The caller's stream may be gone by then, where it ended by an error.
+/// Does not keep the caller's stream, which may be gone after an error.
 CollectiveTicket BackgroundCommunicator::begin(CollectiveJob job, const Stream& stream) {
   if (!beside_) {
     make(&stream, [&] { job(ranks(), stream); });
@@ -122,7 +122,7 @@ SideStreamCommunicator::~SideStreamCommunicator() {
   if (!side_ || std::uncaught_exceptions() > exceptions_) return;
   try {
     side_->synchronize();
-  } catch (const DeviceError&) {  // which whoever works with the device meets too
+  } catch (const DeviceError&) {  // other users of the device report it
   }
 }
 
@@ -137,8 +137,8 @@ CollectiveTicket SideStreamCommunicator::begin(CollectiveJob job, const Stream& 
   return last_;
 }
 
-/// They end in their order, so that one's end is that of those before it. The last one stays without
-/// its job, for calls on other streams.
+/// Jobs end in order, so the end of one implies the end of all before it. The last one stays,
+/// without its job, for calls on other streams.
 void SideStreamCommunicator::wait_for(CollectiveTicket job, const Stream& stream) {
   const auto later = std::find_if(begun_.begin(), begun_.end(),
                                   [&](const Begun& one) { return one.ticket > job; });

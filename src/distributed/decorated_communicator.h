@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Another communicator, with something done around each call that concerns other ranks.
+/// A communicator that wraps another and adds behavior to each call that involves other ranks.
 class DecoratedCommunicator : public Communicator {
  public:
   int rank() const final { return ranks_.rank(); }
@@ -29,25 +29,25 @@ class DecoratedCommunicator : public Communicator {
   RankProgress call_progress() const final { return ranks_.call_progress(); }
 
  protected:
-  /// `ranks` must outlive it.
+  /// `ranks` must outlive this object.
   explicit DecoratedCommunicator(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
-  /// Makes `call`, which is one of `ranks`; it is ordered as work of `stream`, if there is one.
+  /// Runs `call`, a call of `ranks`; it is ordered as work of `stream`, if not null.
   virtual void make(const Stream* stream, const std::function<void()>& call) = 0;
 
  private:
   Communicator& ranks_;
 };
 
-/// The ranks of another communicator on a processor, whose calls that `begin` go on in a thread of
-/// their own. Any other call waits for these first, and is made by its caller. Counts the time that
-/// the caller waited: CommunicationUse::exposed_seconds.
+/// Runs jobs of `begin` in a background thread, for communicators on a CPU. Other calls wait for
+/// these jobs and run in the caller's thread. Measures the time that the caller waits:
+/// CommunicationUse::exposed_seconds.
 class BackgroundCommunicator final : public DecoratedCommunicator {
  public:
-  /// `ranks` must outlive it. Not `beside`: what begins is done at once.
+  /// `ranks` must outlive this object. `beside` false runs jobs synchronously.
   BackgroundCommunicator(Communicator& ranks, bool beside)
       : DecoratedCommunicator(ranks), beside_(beside), worker_(1, beside) {}
-  /// Waits for what began; during an exception it interrupts that instead.
+  /// Waits for pending jobs; during an exception, interrupts them instead.
   ~BackgroundCommunicator() override;
   CollectiveTicket begin(CollectiveJob job, const Stream& stream) override;
   void wait_for(CollectiveTicket job, const Stream& stream) override;
@@ -63,13 +63,13 @@ class BackgroundCommunicator final : public DecoratedCommunicator {
   BackgroundWorker worker_;
 };
 
-/// The ranks of another communicator between CUDA devices, whose calls that `begin` go on in a stream
-/// of their own: after what their caller's stream had been given, beside what it is given next. Any
-/// other call on that device comes after all of these, since one communicator's calls must be in one
-/// order on all ranks. Blocks in none of that. Where nothing is beside, leave it out.
+/// Runs jobs of `begin` on a separate CUDA stream: after the work already in the caller's stream,
+/// overlapping with its next work. Other calls on that device come after all jobs, because all
+/// ranks must run a communicator's calls in one order. Does not block. Not needed if nothing
+/// overlaps.
 class SideStreamCommunicator final : public DecoratedCommunicator {
  public:
-  /// `ranks` must outlive it.
+  /// `ranks` must outlive this object.
   explicit SideStreamCommunicator(Communicator& ranks) : DecoratedCommunicator(ranks) {}
   /// Waits for pending calls, except during an exception.
   ~SideStreamCommunicator() override;
@@ -80,8 +80,8 @@ class SideStreamCommunicator final : public DecoratedCommunicator {
   void make(const Stream* stream, const std::function<void()>& call) override;
 
  private:
-  /// The job keeps its tensors until its caller's stream waits for it: freed earlier, their memory
-  /// would be given to work that does not wait.
+  /// A job keeps its tensors until its caller's stream waits for it. Freed earlier, their memory
+  /// could be reused by work that does not wait.
   struct Begun {
     CollectiveTicket ticket;
     const CUstream_st* caller;
@@ -90,25 +90,25 @@ class SideStreamCommunicator final : public DecoratedCommunicator {
   };
 
   const int exceptions_ = std::uncaught_exceptions();
-  std::optional<Stream> side_;  // from the first job on
+  std::optional<Stream> side_;  // created with the first job
   Event begin_;
   CollectiveTicket last_ = 0;
-  std::deque<Begun> begun_;  // in their order: what is waited for, and the last one
+  std::deque<Begun> begun_;  // in order: jobs not waited for yet, and the last one
 };
 
-/// Time of a message over a link: a part that is always there, and one by its bytes. Each direction
-/// has the whole rate.
+/// Time of a message over a link: a constant part, and a part proportional to its bytes. Each
+/// direction has the full rate.
 struct LinkSpeed {
-  double bytes_per_second = 0;  // 0: bytes take no time
+  double bytes_per_second = 0;  // 0: unlimited
   std::chrono::duration<double> latency{0};
 };
 
-/// Another communicator, each of whose calls takes in addition what it would over a slower link: the
-/// latency, and the bytes that this rank sends or receives, whichever are more, at the link's rate.
-/// Imitates a network on one machine, to measure what hides it; no bit depends on it.
+/// Simulates a slower link on one machine, to measure which communication is hidden. Each call
+/// takes the latency longer, plus the time of the larger of the sent and received bytes at the
+/// link's rate. Results are unchanged.
 class ImitatedLink final : public DecoratedCommunicator {
  public:
-  /// `ranks` must outlive it.
+  /// `ranks` must outlive this object.
   ImitatedLink(Communicator& ranks, LinkSpeed speed)
       : DecoratedCommunicator(ranks), speed_(speed) {}
 
@@ -119,9 +119,9 @@ class ImitatedLink final : public DecoratedCommunicator {
   LinkSpeed speed_;
 };
 
-/// Measures messages while all ranks send at once: the median of barriers, and the bytes a second
-/// that the slowest rank sends by all_to_all at its best. A collective of two ranks or more;
-/// blocks. The same on all ranks.
+/// Measures a link while all ranks send at the same time: the median time of barriers, and the
+/// slowest rank's best rate in all_to_all. Returns the same values on all ranks. Collective of at
+/// least two ranks; blocks.
 LinkSpeed measure_link(Communicator& ranks, const Stream& stream);
 
 }  // namespace hybrid_trainer

@@ -52,7 +52,7 @@ void check_expected(const CollectiveCall& expected, int rank, const CollectiveCa
                                   text_of(got)));
 }
 
-/// Tells each other rank its call and returns theirs, by rank.
+/// Sends this rank's calls to the others and returns theirs, by rank.
 std::vector<CollectiveCall> HostCommunicator::exchange(
     const std::vector<CollectiveCall>& for_each) {
   std::vector<CollectiveCall> calls(for_each.size());
@@ -79,7 +79,7 @@ void HostCommunicator::enter_and_wait(std::span<const OutgoingBytes> sent,
   ++left_;
 }
 
-/// For collectives whose ranks all give the same counts.
+/// Checks collectives for which all ranks give the same counts.
 void HostCommunicator::agree(Operation operation, const Tensor& values, std::int64_t detail) {
   check_in_host_memory(values);
   const CollectiveCall call{operation, values.dtype(), detail, values.elements(), ++collectives_};
@@ -92,7 +92,7 @@ void HostCommunicator::wait_for_data(const PeerMessages& messages) {
   enter_and_wait(messages.sent, messages.received);
 }
 
-/// Each rank's is in its place.
+/// Gathers shards; each rank's own is already in place.
 void HostCommunicator::gather_from_all(const Tensor& values, const std::vector<Shard>& by_rank) {
   PeerMessages messages(rank_);
   const Bytes mine = bytes_of(values, by_rank[static_cast<std::size_t>(rank_)]);
@@ -117,7 +117,7 @@ void HostCommunicator::gather_parts(const Tensor& values, const std::vector<std:
   check_counts(values, counts, size_);
   std::vector<Shard> parts;
   std::int64_t first = 0;
-  std::uint64_t hash = 0;  // of the counts, on which all must agree
+  std::uint64_t hash = 0;  // of the counts, which must be equal on all ranks
   for (const std::int64_t count : counts) {
     parts.push_back({first, first + count});
     first += count;

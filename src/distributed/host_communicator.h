@@ -27,7 +27,6 @@ struct Bytes {
   std::size_t count;
 };
 
-/// Of elements [first, last).
 inline Bytes bytes_of(const Tensor& tensor, std::int64_t first, std::int64_t last) {
   const std::size_t each = size_of(tensor.dtype());
   return {static_cast<char*>(tensor.raw()) + static_cast<std::size_t>(first) * each,
@@ -46,7 +45,7 @@ inline void copy_bytes(void* to, const Bytes& from) {
   if (from.count > 0 && to != from.data) std::memcpy(to, from.data, from.count);
 }
 
-/// What a rank exchanges with the others at once: not empty, and not with itself.
+/// Messages of one exchange with other ranks. Skips empty messages and messages to itself.
 class PeerMessages {
  public:
   explicit PeerMessages(int me) : me_(me) {}
@@ -56,7 +55,7 @@ class PeerMessages {
   void receive(int peer, const Bytes& to) {
     if (peer != me_ && to.count > 0) received.push_back({peer, to.data, to.count});
   }
-  /// With itself a rank copies.
+  /// Copies directly if `peer` is this rank.
   void exchange(int peer, const Bytes& from, const Bytes& to) {
     if (peer == me_) copy_bytes(to.data, from);
     send(peer, from);
@@ -77,27 +76,27 @@ enum class Operation : std::uint32_t {
   kHostGather,
 };
 
-/// What a rank calls, as it says to each other rank before data follow.
+/// Description of a collective that a rank sends to the others before its data.
 struct CollectiveCall {
   Operation operation = Operation::kBarrier;
   DType dtype = DType::kU8;
-  std::int64_t detail = 0;     // a hash of the counts
-  std::int64_t elements = 0;   // of the tensor, or for the rank that is told
-  std::uint64_t sequence = 0;  // the how manieth collective it is
+  std::int64_t detail = 0;     // hash of the counts
+  std::int64_t elements = 0;   // of the tensor, or for the receiving rank
+  std::uint64_t sequence = 0;  // index of this collective
   bool operator==(const CollectiveCall&) const = default;
 };
 
-/// "all_gather of 5 f32, its call 7"
+/// Returns "all_gather of 5 f32, its call 7".
 std::string text_of(const CollectiveCall& call);
 
 /// Throws CollectiveMismatch, with each rank's call, unless all are equal.
 void check_same(const std::vector<CollectiveCall>& calls);
 
-/// Throws CollectiveMismatch where what `from` called is not what `rank` waits for.
+/// Throws CollectiveMismatch if the call of `from` is not the one that `rank` expects.
 void check_expected(const CollectiveCall& expected, int rank, const CollectiveCall& got, int from);
 
-/// Collectives on tensors in host memory, made of messages between two ranks. Before data follow,
-/// each rank tells the others what it calls, so that no message meets memory of another size.
+/// Collectives on host tensors, built from messages between two ranks. Before data follow, each
+/// rank sends a description of its call, so that no message is written to memory of another size.
 class HostCommunicator : public Communicator {
  public:
   HostCommunicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -115,8 +114,8 @@ class HostCommunicator : public Communicator {
   RankProgress call_progress() const final { return {0, entered_, left_}; }
 
  protected:
-  /// Sends and receives all of them, in any order of peers, but each peer's in the order given;
-  /// data may be used again when it returns. No message is empty. Throws RankLost.
+  /// Sends and receives all messages: any order of peers, but per peer in the given order. The data
+  /// may be reused when it returns. No message is empty. Throws RankLost.
   virtual void wait_for_transfer(std::span<const OutgoingBytes> sent,
                                  std::span<const IncomingBytes> received) = 0;
 

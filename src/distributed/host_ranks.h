@@ -7,47 +7,47 @@
 
 namespace hybrid_trainer {
 
-/// `ranks` ranks in this process, one for each thread that is to be one. Tensors lie in host
-/// memory. One that is destroyed has ended: others that wait for it throw RankLost.
+/// Makes `ranks` ranks in this process, one per thread. Tensors are in host memory. A destroyed
+/// communicator has ended: ranks that wait for it throw RankLost.
 std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks);
 
-/// Runs `rank` in a thread for each rank, and returns when all have ended. Where one throws, the
-/// others are aborted, and what it threw is thrown on.
+/// Runs `rank` in one thread per rank, and returns when all have ended. If one throws, the others
+/// are aborted and its exception is rethrown.
 void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank);
 
-/// Whether a process of this name is one that mpirun starts ranks by, on its own host or on others.
+/// Whether mpirun starts ranks through a process of this name, locally or on other hosts.
 bool is_open_mpi_launcher(const std::string& process_name);
 
-/// Sees to it that the launcher, this process's parent, is killed where it has not ended after
-/// `patience`, whether or not this process still is there then: mpirun that has bytes on their way to a host
-/// which no longer answers waits for TCP to give up, some 16 min. Nothing where the parent is no
-/// launcher of Open MPI's.
+/// Arranges that the launcher (this process's parent) is killed if it has not ended after
+/// `patience`, even if this process has ended by then. Otherwise, mpirun with data in flight to an
+/// unreachable host waits for the TCP timeout, about 16 min. No effect if the parent is not an Open
+/// MPI launcher.
 void end_launcher_after(std::chrono::milliseconds patience);
 
-/// The processes that mpirun started, as ranks; one process alone is one rank. Tensors lie in host
-/// memory. Open MPI is opened here, by the plug-in libhybrid_trainer_mpi.so, and never before. One
-/// thread makes all of its calls; while it waits it sleeps, since Open MPI's own waits spin. Once
-/// in a process. Its end waits for all ranks, except during an exception: then mpirun ends the
-/// other ranks when this process has ended. Throws DeviceError where there is no plug-in, or MPI
-/// does not start.
+/// Returns the processes that mpirun started, as ranks; without mpirun, one rank. Tensors are in
+/// host memory. Loads Open MPI here, with the plug-in libhybrid_trainer_mpi.so, and never earlier.
+/// One thread makes all MPI calls, and sleeps while it waits, because Open MPI's own waits spin.
+/// Call it once per process. The destructor waits for all ranks, except during an exception: then
+/// mpirun ends the other ranks after this process ends. Throws DeviceError if there is no plug-in
+/// or MPI does not start.
 std::unique_ptr<Communicator> start_mpi_communicator();
 
-/// Address at which the ranks of a job find each other.
+/// Rendezvous of the ranks of a job.
 struct RankMeeting {
   int rank = 0, size = 1;
-  std::string address;          // of rank 0's host: a name or a number
-  std::uint16_t port = 0;       // that rank 0 opens
-  std::string job;              // who says another is turned away
-  bool is_one_machine = false;  // so that no other one is listened to
-  /// Secret that only this job's ranks know; never sent. Asked before each try: rank 0 may not have
-  /// left it yet, which is "".
+  std::string address;          // of rank 0's host, a name or a number
+  std::uint16_t port = 0;       // opened by rank 0
+  std::string job;              // callers of other jobs are rejected
+  bool is_one_machine = false;  // listens on loopback only
+  /// Returns the secret of this job, which is never sent. Called before each try, because rank 0
+  /// may not have published it yet (then "").
   std::function<std::string()> secret{};
-  std::chrono::milliseconds limit{60000};  // until all have come
+  std::chrono::milliseconds limit{60000};  // until all have connected
 };
 
-/// Processes as ranks, connected by TCP each with each. Tensors lie in host memory. abort() ends
-/// this process; others notice. A collective of all ranks. Throws DeviceError where rank 0's port
-/// is in use, or the ranks have not met within the limit.
+/// Connects processes as ranks, each with each over TCP. Tensors are in host memory. abort() ends
+/// this process; the others detect it. Collective. Throws DeviceError if rank 0's port is in use,
+/// or if the ranks have not connected within the limit.
 std::unique_ptr<Communicator> meet_by_sockets(const RankMeeting& meeting);
 
 }  // namespace hybrid_trainer

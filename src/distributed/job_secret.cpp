@@ -18,16 +18,16 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Open MPI 4 and 5 draw it for transports of their own.
+/// Key that Open MPI 4 and 5 generate for their own transports.
 constexpr const char* kKeyOfMpirun = "OMPI_MCA_orte_precondition_transports";
 constexpr std::size_t kSecretDigits = 64;
 
-/// Tells whether ranks have one secret without telling it.
+/// Returns a hash to compare secrets without revealing them.
 std::string fingerprint(const std::string& secret) {
   return secret.empty() ? "" : hex_of(hmac_sha256(secret, "hybrid: the same secret"));
 }
 
-/// A file of this user's that nobody else may read, and no link; "" where it is none.
+/// Reads a regular file that only this user can read; "" otherwise, also for a link.
 std::string read_private(const std::filesystem::path& file) {
   const int descriptor = ::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return "";
@@ -78,7 +78,7 @@ void JobSecret::leave_file() {
   if (left_file_) return;
   std::error_code ignored;
   if (file_.has_parent_path()) std::filesystem::create_directories(file_.parent_path(), ignored);
-  ::unlink(file_.c_str());  // of a job before this one
+  ::unlink(file_.c_str());  // of an earlier job
   const int descriptor =
       ::open(file_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   from_file_ = drawn_secret();
@@ -110,7 +110,7 @@ std::string JobSecret::agree(Communicator& ranks) {
       ranks.host_gather(rank_ == 0 && problem.empty() ? fingerprint(from_file_) : "").front();
   const auto end = Clock::now() + kLongest;
   while (rank_ > 0 && !wanted.empty() && fingerprint(from_file_) != wanted && Clock::now() < end) {
-    from_file_ = read_private(file_);  // a folder of another machine may show it late (NFS)
+    from_file_ = read_private(file_);  // may appear late on another machine (NFS)
     if (fingerprint(from_file_) != wanted) std::this_thread::sleep_for(kPause);
   }
   const bool is_blind = wanted.empty() || fingerprint(from_file_) != wanted;

@@ -18,7 +18,7 @@ Tensor workspace(std::int64_t elements, DType dtype, const Stream& stream) {
   return Tensor::empty({elements}, dtype, MemoryKind::kWorkspace, stream);
 }
 
-/// rounded = values, whose rounding errors are written to `errors`.
+/// Rounds values and writes the rounding errors to `errors`.
 void round_to(const LowBitNumbers& rounded, const Tensor& values, const Tensor& errors,
               const Stream& stream) {
   rounded.write(values, stream);
@@ -164,7 +164,7 @@ void LateSum::take_words(const std::vector<double>& words) {
   wait_for_copy(words_of_rank().rows(0, count), told, *stream_);
 }
 
-/// What each rank has is a leaf of the sum.
+/// Each rank's values are one leaf of the sum.
 void LateSum::take_pieces(const std::vector<SharedElements>& shared) {
   for (const auto& [elements, shards] : shared) {
     const Tensor all = total_.rows(elements.first, elements.last);

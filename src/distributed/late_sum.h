@@ -8,17 +8,17 @@
 
 namespace hybrid_trainer {
 
-/// Numbers in 8 or 4 bits each, in blocks that have an f32 scale each: the dynamic tree of
+/// Numbers in 8 or 4 bits, in blocks with an f32 scale each: the dynamic tree of
 /// kernels/quantized/quantization.h, or NormalFloat 4.
 class LowBitNumbers {
  public:
   static std::int64_t block(std::int64_t bits);
   /// `elements`: whole blocks. Throws OutOfMemory.
   LowBitNumbers(std::int64_t elements, std::int64_t bits, const Stream& stream);
-  /// Rounds f32 values to them, as many; and gives them back.
+  /// Quantizes and dequantizes f32 values of the same size.
   void write(const Tensor& values, const Stream& stream) const;
   void read(const Tensor& values, const Stream& stream) const;
-  /// Elements [first, last), whole blocks of them, sharing memory.
+  /// Returns a view of elements [first, last), which must be whole blocks.
   LowBitNumbers part(std::int64_t first, std::int64_t last) const;
   const Tensor& codes() const { return codes_; }    // u8
   const Tensor& scales() const { return scales_; }  // f32
@@ -30,69 +30,70 @@ class LowBitNumbers {
   Tensor codes_, scales_;
 };
 
-/// How far what was sent lies above what was meant, so far: the next sum makes up for it. f32, of
+/// Accumulated rounding errors of messages (sent minus exact), which the next sum compensates. f32,
 /// whole blocks in each rank's shard.
 struct LowBitErrors {
-  LowBitErrors() = default;  // of messages that are not rounded
-  /// None so far. Throws OutOfMemory.
+  LowBitErrors() = default;  // for messages without rounding
+  /// Makes zero errors. Throws OutOfMemory.
   LowBitErrors(std::int64_t elements, std::int64_t bits, const Communicator& ranks,
                const Stream& stream);
   explicit operator bool() const { return of_message.defined(); }
 
   std::int64_t bits = 32;
-  Tensor of_message;  // of what this rank sent; as many elements as a message has
-  Tensor of_sum;      // of the sums of its own shard, a shard_of of them
+  Tensor of_message;  // of this rank's messages; as large as a message
+  Tensor of_sum;      // of the sums of this rank's shard
 };
 
-/// A sum over all ranks in few bits. Each rounds what it has, and sends each other one its shard; adds
-/// up its own shard, f32, in order of rank, rounds the sum and sends it to all, which so have the
-/// same bits. What rounding changed is made up for by whoever rounded ("error feedback"). Source:
-/// Karimireddy et al. 2019, "Error feedback fixes SignSGD", algorithm 2; in DiLoCo: Thérien et al.
-/// 2025, "MuLoCo".
+/// A low-bit sum over all ranks. Each rank quantizes its values and sends each other rank its
+/// shard. Each rank adds up its own shard in f32, in order of rank, then quantizes the sum and
+/// sends it to all, so all have the same bits. The rank that rounds also compensates the error
+/// later ("error feedback"). Source: Karimireddy et al. 2019, "Error feedback fixes SignSGD",
+/// algorithm 2; in DiLoCo: Thérien et al. 2025, "MuLoCo".
 class LowBitSum {
  public:
-  /// `total`: what this rank has, less errors.of_message, of as many elements; then the sum. Throws
-  /// OutOfMemory.
+  /// `total`: this rank's values minus errors.of_message, of the same size; run replaces them by
+  /// the sum. Throws OutOfMemory.
   LowBitSum(Tensor total, LowBitErrors errors, const Communicator& ranks, const Stream& stream);
-  /// Changes the errors. Allocates nothing, so that it may go on beside other work
-  /// (Communicator::begin). Once.
+  /// Computes the sum and updates the errors. Allocates nothing, so it may overlap with other work
+  /// (Communicator::begin). Call it once.
   void run(Communicator& ranks, const Stream& stream);
 
  private:
   const Tensor total_;
   const LowBitErrors errors_;
-  const std::int64_t shard_;                                    // elements of each rank's
+  const std::int64_t shard_;                                    // elements per rank
   const LowBitNumbers sent_;                                    // of all shards
   const LowBitNumbers received_;                                // this rank's shard, by rank
   const Tensor other_;                                          // one rank's part of the own shard
   const std::vector<std::int64_t> code_counts_, scale_counts_;  // by rank
 };
 
-/// A sum over all ranks that is made beside what they compute, and a few numbers that each tells the
-/// others with it.
+/// An asynchronous sum over all ranks that overlaps with computation, together with a few scalars
+/// of each rank.
 class LateSum {
  public:
   LateSum() = default;
-  /// Begins the sum of `mine`, f32, which this keeps and changes; the bits do not depend on when it
-  /// is waited for. `words`: this rank's, as many on each, or none. On CUDA it blocks until the stream's work
-  /// so far is done, which it does not do to what is under way. Throws OutOfMemory.
+  /// Starts the sum of `mine`, f32, which is kept and overwritten. Results do not depend on when it
+  /// is waited for. `words`: this rank's scalars, the same number on each rank, or none. On CUDA it
+  /// blocks until the stream's current work is done, but not for pending communication. Throws
+  /// OutOfMemory.
   LateSum(const Tensor& mine, const std::vector<double>& words, Communicator& ranks,
           const Stream& stream);
-  /// The same, of which each rank keeps its shards alone: of others' there is what `mine` was.
+  /// Starts a sum in which each rank keeps only its shards; other elements do not change.
   LateSum(const Tensor& mine, const std::vector<SharedElements>& shared,
           const std::vector<double>& words, Communicator& ranks, const Stream& stream);
-  /// The same as in the first form, of as many elements as `errors` are, as a LowBitSum.
+  /// Starts a LowBitSum, of as many elements as `errors`.
   LateSum(const Tensor& mine, const LowBitErrors& errors, const std::vector<double>& words,
           Communicator& ranks, const Stream& stream);
-  /// The sum, which this has no more. Blocks where it has not arrived. Throws RankLost.
+  /// Returns the sum and releases it. Blocks until it has arrived. Throws RankLost.
   Tensor wait();
-  /// Over all ranks; once it was waited for. Of a simulated device: 0.
+  /// Returns the sum of a scalar over all ranks, after wait. On a simulated device: 0.
   double sum_of(std::size_t word) const;
-  /// Of the sum's elements, where each rank keeps its shards.
+  /// Returns the sum of squares of the sum's elements, if each rank keeps its shards.
   double sum_of_squares() const;
 
  private:
-  /// Of some elements: the sum, which comes to lie in this rank's shard of them.
+  /// The sum of some elements, stored in this rank's shard of them.
   struct Piece {
     std::shared_ptr<OrderedReduction> reduction;
     Tensor own;
@@ -104,10 +105,10 @@ class LateSum {
   Communicator* ranks_ = nullptr;
   const Stream* stream_ = nullptr;
   Tensor total_;
-  Tensor words_;  // (ranks, words and the sum of squares) f64; in host memory in the end
+  Tensor words_;  // (ranks, words and the sum of squares) f64; finally in host memory
   std::vector<Piece> pieces_;
-  Tensor square_sums_;                   // of chunks of them, where the sum of squares is wanted
-  std::shared_ptr<LowBitSum> low_bits_;  // in place of pieces
+  Tensor square_sums_;                   // of chunks, if the sum of squares is needed
+  std::shared_ptr<LowBitSum> low_bits_;  // instead of pieces
   CollectiveTicket ticket_ = 0;
 };
 

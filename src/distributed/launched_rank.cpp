@@ -14,7 +14,7 @@ namespace {
 struct Launcher {
   const char* name;
   const char *rank, *size, *local_rank, *local_size;
-  const char* sign;  // set only where it is the launcher
+  const char* sign;  // set only by this launcher
 };
 
 constexpr Launcher kMpirun{"mpirun",
@@ -27,10 +27,10 @@ constexpr Launcher kTorchrun{
     "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"};
 constexpr Launcher kLocal{
     "hybrid --ranks", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", kLocalRanksVariable};
-/// By hand, or by what knows only a rank of a host each.
+/// Variables set by hand, or by a launcher of one rank per host.
 constexpr Launcher kVariables{
     "who set RANK and WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "RANK"};
-/// In a batch script, which is no step, the first two are set for one process.
+/// Batch scripts are not steps: they have the first two variables for one process.
 constexpr Launcher kSrun{"srun",          "SLURM_PROCID",          "SLURM_NTASKS",
                          "SLURM_LOCALID", "SLURM_NTASKS_PER_NODE", "SLURM_STEP_ID"};
 
@@ -63,7 +63,7 @@ std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentV
   const bool says_local_size = variable(launcher.local_size) != nullptr;
   found.local_size = says_local_size ? number_in(launcher.name, launcher.local_size, variable)
                                      : found.local_rank + 1;
-  // A process that one of srun's started, such as torchrun's, inherits the variable alone.
+  // Child processes of an srun task, such as torchrun's, inherit only the variable.
   found.speaks_pmix =
       &launcher == &kMpirun || (&launcher == &kSrun && variable("PMIX_RANK") != nullptr);
   if (found.rank < found.size && found.local_rank < found.local_size) return found;
@@ -71,7 +71,7 @@ std::optional<LaunchedRank> rank_by(const Launcher& launcher, const EnvironmentV
                           found.local_rank, " of ", found.local_size, " on this host"));
 }
 
-/// Torchrun's, or the same variables without it, where they say that there are several ranks.
+/// Reads torchrun's variables, or the same ones without torchrun if they set several ranks.
 std::optional<LaunchedRank> rank_by_variables(const EnvironmentVariable& variable) {
   if (const auto by_torchrun = rank_by(kTorchrun, variable)) return by_torchrun;
   if (variable(kVariables.size) == nullptr) return {};

@@ -26,8 +26,8 @@ std::string name_of_process(pid_t process) {
   return name;
 }
 
-/// In the child of a process with threads, where only plain system calls are allowed. What else is
-/// open it closes: its launcher waits for the ends of pipes.
+/// Runs in the child of a threaded process, so only plain system calls are allowed. Closes other
+/// descriptors, because the launcher waits for the ends of pipes.
 [[noreturn]] void wait_and_kill(int launcher, int milliseconds) {
   ::setsid();
   if (launcher > 0) ::close_range(0, static_cast<unsigned>(launcher) - 1, 0);
@@ -38,13 +38,12 @@ std::string name_of_process(pid_t process) {
   ::_exit(0);
 }
 
-/// The thread that makes all calls of MPI. Others give it messages and sleep until they are
-/// through.
+/// The thread that makes all MPI calls. Other threads hand it messages and sleep meanwhile.
 class MpiThread {
  public:
   /// Starts MPI. Throws DeviceError.
   MpiThread();
-  /// Ends MPI if `finishes`, which waits for all ranks.
+  /// Ends MPI if `finishes_`, which waits for all ranks.
   ~MpiThread() {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -59,7 +58,7 @@ class MpiThread {
   void wait_for_transfer(std::span<const OutgoingBytes> sent,
                          std::span<const IncomingBytes> received);
   void leave_without_finish() { finishes_ = false; }
-  /// Messages under way, and later ones, throw RankLost.
+  /// Makes pending and later messages throw RankLost.
   void interrupt() { is_interrupted_ = true; }
   /// Ends all processes of the job.
   [[noreturn]] void abort_and_exit(int exit_code);
@@ -87,7 +86,7 @@ class MpiThread {
   const MpiEngine* engine_ = nullptr;
   int rank_ = 0, size_ = 1;
   std::string host_;
-  std::vector<void*> requests_;  // of the thread alone
+  std::vector<void*> requests_;  // used only by the thread
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -99,12 +98,12 @@ class MpiThread {
   std::jthread thread_;
 };
 
-/// MPI counts bytes in an int; and on a slow link each piece is progress.
+/// MPI counts bytes in an int; on a slow link, each piece also counts as progress.
 constexpr std::size_t kMostBytes = std::size_t{1} << 26;
-/// Between two looks at messages under way. A thread that yields instead waits for what computes on
-/// its processor to use up its turn, some ms each time.
+/// Interval of checks for pending messages. Yielding instead would wait for compute threads on the
+/// same CPU to use up their time slices, some ms each.
 constexpr auto kSleep = 50us;
-/// It gives ranks that do not end by themselves 5 s.
+/// mpirun gives ranks 5 s to end by themselves.
 constexpr auto kLauncherPatience = 15s;
 
 WantedLibrary wanted_mpi_plug_in() {

@@ -6,8 +6,7 @@
 struct ncclComm;
 struct CUstream_st;
 
-/// What this project uses of nccl.h, declared here so that it is built where there is no NCCL; the
-/// tests hold it against nccl.h where there is one.
+/// Declarations from nccl.h, to build without NCCL. Tests compare them with nccl.h if installed.
 
 namespace hybrid_trainer::nccl {
 
@@ -28,7 +27,7 @@ struct UniqueId {
   char bytes[128];
 };
 
-/// As far as NCCL 2.14 had it; what came later keeps its default.
+/// Fields of NCCL 2.14; later ones keep their defaults.
 struct Config {
   std::size_t size = sizeof(Config);
   unsigned int magic = 0xcafebeef;
@@ -37,7 +36,7 @@ struct Config {
   int cga_cluster_size = INT_MIN;  // undefined
 };
 
-/// NCCL's functions, by their names there.
+/// NCCL's functions, by name.
 struct Functions {
   Result (*ncclGetVersion)(int*) = nullptr;
   Result (*ncclGetUniqueId)(UniqueId*) = nullptr;
@@ -50,7 +49,7 @@ struct Functions {
   const char* (*ncclGetLastError)(ncclComm*) = nullptr;
   Result (*ncclGroupStart)() = nullptr;
   Result (*ncclGroupEnd)() = nullptr;
-  /// The count is that of one rank.
+  /// The count is per rank.
   Result (*ncclAllGather)(const void*, void*, std::size_t, DataType, ncclComm*,
                           CUstream_st*) = nullptr;
   Result (*ncclBroadcast)(const void*, void*, std::size_t, DataType, int root, ncclComm*,
@@ -60,7 +59,7 @@ struct Functions {
   Result (*ncclRecv)(void*, std::size_t, DataType, int peer, ncclComm*, CUstream_st*) = nullptr;
 };
 
-/// visit(name, function) for each.
+/// Calls visit(name, function) for each.
 template <class Visitor>
 void visit_functions(Functions& functions, Visitor&& visit) {
   visit("ncclGetVersion", functions.ncclGetVersion);

@@ -38,19 +38,18 @@ void pause_after(int polls) {
   std::this_thread::sleep_for(kPollPause);
 }
 
-/// Counts the collectives that streams have come to and left, which is not when the host enqueues
-/// them.
+/// Counts the collectives that streams, not the host, have entered and left.
 class StreamProgress {
  public:
-  /// Around what enqueues a collective, by one thread. Where very many are on their way, begin waits
-  /// for the oldest.
+  /// Must be called around the code that enqueues a collective, from one thread. begin waits for
+  /// the oldest collective if very many are pending.
   void begin(const Stream& stream);
   void end(const Stream& stream) {
     const std::lock_guard lock(mutex_);
     pending_.back().left.record(stream);
     pending_.back().is_enqueued = true;
   }
-  /// Any thread may ask.
+  /// Thread-safe.
   RankProgress so_far() const;
 
  private:
@@ -93,7 +92,7 @@ RankProgress StreamProgress::so_far() const {
       progress.entered += one.entered.reached() ? 1 : 0;
       progress.left += one.is_done() ? 1 : 0;
     }
-  } catch (const DeviceError&) {  // which the thread that works with the device tells
+  } catch (const DeviceError&) {  // the thread that uses the device reports it
   }
   return progress;
 }
@@ -105,7 +104,7 @@ char* element(const Tensor& tensor, std::int64_t index) {
 
 std::size_t count_of(std::int64_t elements) { return static_cast<std::size_t>(elements); }
 
-/// Several calls of one group; the last answer that is no success.
+/// Collects the results of a group; keeps the last one that is not success.
 class Answers {
  public:
   void operator()(nccl::Result answer) {
@@ -246,7 +245,7 @@ class NcclCommunicator final : public Communicator {
     }
   }
 
-  /// Of as many elements on each rank.
+  /// Enqueues a collective with the same number of elements on each rank.
   template <class Calls>
   void call(const Tensor& values, std::uint64_t bytes_sent, const Stream& stream,
             const Calls& calls) {
@@ -270,7 +269,7 @@ class NcclCommunicator final : public Communicator {
   NcclRank rank_;  // ends first
 };
 
-/// What this rank has; fills in the library.
+/// Describes this rank and loads the library.
 RankIntroduction introduce(Device device, const WantedLibrary& wanted,
                            std::optional<NcclLibrary>& library) {
   RankIntroduction mine{.host = host_name(), .device = {}, .version = {}, .problem = {}};
@@ -369,7 +368,7 @@ bool NcclRank::end() {
     }
     check(state());
     library_.functions().ncclCommDestroy(std::exchange(shared_->communicator, nullptr));
-    shared_->is_aborted = shared_->ends = true;  // nothing is left to look at
+    shared_->is_aborted = shared_->ends = true;  // nothing is left to check
     lose(*shared_, "it has ended");
     return true;
   } catch (const RankLost&) {
@@ -377,7 +376,7 @@ bool NcclRank::end() {
   }
 }
 
-/// A thread that does not come back from NCCL is left behind.
+/// Detaches a thread that does not return from NCCL.
 void NcclRank::end_thread() {
   bool comes_back = false;
   {
@@ -443,7 +442,7 @@ void NcclRank::check(nccl::Result answer) const {
   throw RankLost(shared_->reason);
 }
 
-/// Until then the stream may not have the work yet.
+/// Waits until NCCL has put the work on the stream.
 void NcclRank::wait_until_taken(std::unique_lock<std::mutex>& lock) const {
   for (int polls = 0;; ++polls) {
     const nccl::Result now = state();

@@ -127,7 +127,7 @@ void OrderedReduction::run(const Tensor& shard, Communicator& ranks, const Strea
   for (const Round& round : rounds_)
     ranks.all_to_all(round.received, round.receive_counts, round.sent, round.send_counts, stream);
   OrderedSum sum;
-  std::vector<std::int64_t> next(rounds_.size());  // element of what each round received
+  std::vector<std::int64_t> next(rounds_.size());  // offset in each round's received elements
   for (const auto& nodes : nodes_) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const std::int64_t first = next[i];

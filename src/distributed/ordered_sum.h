@@ -4,12 +4,12 @@
 
 namespace hybrid_trainer {
 
-/// The micro-batches of a step are the leaves 0 … M − 1 of a binary tree that depends on M alone. A
-/// node of level l and index i sums the leaves [i·2^l, (i + 1)·2^l), the lower half plus the upper
-/// one. Where M is no power of two, the nodes that cover it, largest first, are added from the last
-/// to the first. So the sum has the same bits whichever rank computed which node. The error grows
-/// with log M instead of M. Source: Higham 1993, "The accuracy of floating point summation",
-/// pairwise summation.
+/// Node of a binary summation tree. The micro-batches of a step are the leaves 0 … M − 1, and the
+/// tree depends only on M. A node of level l and index i sums the leaves [i·2^l, (i + 1)·2^l), the
+/// lower half plus the upper half. If M is not a power of two, the nodes that cover it, largest
+/// first, are added from last to first. So the sum is bit-identical whichever rank computed which
+/// node. The error grows with log M instead of M. Source: Higham 1993, "The accuracy of floating
+/// point summation", pairwise summation.
 struct SumNode {
   int level = 0;
   std::int64_t index = 0;
@@ -18,26 +18,25 @@ struct SumNode {
   bool operator==(const SumNode&) const = default;
 };
 
-/// The largest nodes that cover leaves [first, last), in their order; of a whole step at most
-/// ⌊log₂M⌋ + 1, of a part at most twice as many.
+/// Returns the largest nodes that cover leaves [first, last), in order: at most ⌊log₂M⌋ + 1 for a
+/// whole step, and at most twice as many for a part.
 std::vector<SumNode> nodes_of(std::int64_t first, std::int64_t last);
 
-/// The most sums of earlier leaves that there are while a leaf is computed, one after the other, of
-/// `leaves`: at most ⌈log₂M⌉.
+/// Returns the most partial sums that exist while leaves are computed in order: at most ⌈log₂M⌉.
 int most_partial_sums(std::int64_t leaves);
 
-/// The leaves of a rank where ranks take them contiguously: [r·M/R, (r + 1)·M/R).
+/// Returns the leaves of a rank, in contiguous ranges: [r·M/R, (r + 1)·M/R).
 Shard leaves_of(std::int64_t leaves, int rank, int ranks);
 
-/// Sums tensors that are nodes of the tree. f32, all of one count; adds in place.
+/// Sums tensors that are nodes of the tree: f32, of equal size, in place.
 class OrderedSum {
  public:
-  /// The next node after those that were added; its tensor now belongs to the sum. Throws
-  /// ShapeMismatch where it has another count, and Error where a leaf is left out.
+  /// Adds the next node in order and takes ownership of its tensor. Throws ShapeMismatch for
+  /// another size, Error if a leaf is skipped.
   void add(const SumNode& node, Tensor values, const Stream& stream);
   const std::vector<SumNode>& nodes() const { return nodes_; }
   const Tensor& values(std::size_t node) const { return values_[node]; }
-  /// The sum of all, after which there are none; undefined where none was added.
+  /// Returns the total and clears the sum; undefined if it is empty.
   Tensor take_total(const Stream& stream);
 
  private:
@@ -47,30 +46,30 @@ class OrderedSum {
   std::vector<Tensor> values_;
 };
 
-/// The shards of all ranks (shard_of), by rank.
+/// Returns the shards of all ranks (shard_of), by rank.
 std::vector<Shard> equal_shards(std::int64_t elements, int ranks);
 
-/// Elements of a tensor that ranks sum together, and by rank the shard of them that each keeps.
+/// Elements of a tensor that ranks sum together, and the shard that each rank keeps, by rank.
 struct SharedElements {
   Shard elements;
   std::vector<Shard> shards;
 };
 
-/// The sum of `leaves` leaves over all ranks, of which each has its leaves_of, and keeps its own of
-/// `shards`, which follow one another and cover all elements. The bits do not depend on the number
-/// of ranks: a rank gets its shard of each rank's nodes by all_to_all and sums them itself.
+/// Sums leaves over all ranks. Each rank has its leaves_of and keeps its shard; `shards` are
+/// consecutive and cover all elements. A rank gets its shard of every node by all_to_all and adds
+/// them itself, so results do not depend on the number of ranks.
 class OrderedReduction {
  public:
-  /// Takes the memory for what is received: this rank's shard of all nodes. Throws Error where
-  /// `mine` holds other leaves, and OutOfMemory.
+  /// Allocates receive buffers for this rank's shard of all nodes. Throws Error if `mine` has other
+  /// leaves, OutOfMemory.
   OrderedReduction(std::vector<Shard> shards, OrderedSum mine, std::int64_t leaves,
                    const Communicator& ranks, const Stream& stream);
-  /// `shard` becomes this rank's; it may be in the memory of `mine`. Allocates nothing, so that it
-  /// may go on beside other work (Communicator::begin). Once.
+  /// Writes this rank's shard of the sum; `shard` may share memory with `mine`. Allocates nothing,
+  /// so it may overlap with other work (Communicator::begin). Call it once.
   void run(const Tensor& shard, Communicator& ranks, const Stream& stream);
 
  private:
-  /// The part of one of its nodes that each rank sends, if it has as many.
+  /// One node of each rank: the parts sent to the other ranks, if this rank has that many nodes.
   struct Round {
     std::vector<std::int64_t> send_counts, receive_counts;  // of elements, by rank
     Tensor sent, received;

@@ -28,7 +28,7 @@ namespace asio = boost::asio;
 using asio::awaitable;
 using asio::use_awaitable;
 
-/// The text follows it.
+/// Header of a proof; the text follows.
 struct Proof {
   std::array<char, kNumberBytes> number{};
   std::int32_t rank = 0;
@@ -50,7 +50,7 @@ std::string text_of(const std::array<char, kNumberBytes>& number) {
   return {number.begin(), number.end()};
 }
 
-/// Each part has its length before it, so that no two sets of parts are hashed alike.
+/// Prefixes each part with its length, so that different parts never have the same input.
 Digest digest_of(const RankIdentity& mine, const char* side, const std::string& numbers, int rank,
                  const std::string& text) {
   std::string message;
@@ -71,7 +71,7 @@ awaitable<void> prove(RankSocket& socket, const RankIdentity& mine, const char* 
   co_await asio::async_write(socket, asio::buffer(bytes), use_awaitable);
 }
 
-/// Of both numbers the second one may only be known from the proof itself.
+/// Checks a proof. Of the two numbers, the second may be known only from the proof itself.
 awaitable<Challenged> check_proof(RankSocket& socket, const RankIdentity& mine, const char* side,
                                   const std::string& known_numbers) {
   Proof proof;
@@ -114,7 +114,7 @@ namespace {
 
 using asio::ip::tcp;
 
-/// Of an interface; "" where another machine cannot use it.
+/// Returns the text of an interface's address; "" if other machines cannot use it.
 std::string text_of_address(const sockaddr* address) {
   if (address == nullptr) return "";
   if (address->sa_family == AF_INET) {
@@ -128,7 +128,7 @@ std::string text_of_address(const sockaddr* address) {
   asio::ip::address_v6::bytes_type bytes{};
   std::memcpy(bytes.data(), &v6.sin6_addr, bytes.size());
   const asio::ip::address_v6 found(bytes);
-  return found.is_link_local() ? "" : found.to_string();  // its scope is of this machine alone
+  return found.is_link_local() ? "" : found.to_string();  // its scope is valid only on this machine
 }
 
 asio::awaitable<void> call(RankSocket& socket, RankEndpoint to, const RankIdentity& mine,
@@ -196,7 +196,7 @@ std::string run_task(asio::io_context& context, RankSocket& socket, Clock::time_
   while (!outcome && Clock::now() < end) context.run_one_until(end);
   if (outcome) return *outcome;
   boost::system::error_code ignored;
-  socket.close(ignored);  // which ends the task
+  socket.close(ignored);  // ends the task
   while (!outcome) context.run_one();
   return "no answer";
 }
@@ -222,7 +222,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr auto kPatience = 2s;
-/// Before the next try where no connection can be accepted, as without free descriptors.
+/// Pause before the next try if accepting fails, for example without free descriptors.
 constexpr auto kPause = 50ms;
 
 }  // namespace
@@ -296,7 +296,7 @@ asio::awaitable<void> RankGate::let_in(std::shared_ptr<RankGate> self,
     co_await welcome(caller->socket, self->mine_, challenged);
     if (self->acceptor_.is_open() && caller->socket.is_open())
       self->enter_(std::move(challenged.caller), std::move(caller->socket));
-  } catch (const boost::system::system_error&) {  // a stranger, or one that ended
+  } catch (const boost::system::system_error&) {  // not a rank, or it ended
   }
   caller->close();
   self->callers_.remove(caller);
@@ -356,7 +356,7 @@ void SideConnection::receive() {
 }
 
 void SideConnection::send(const SideMessage& message) {
-  boost::system::error_code ignored;  // its end is told where it is read
+  boost::system::error_code ignored;  // the reader reports the end
   socket_.send(asio::buffer(&message, sizeof message), 0, ignored);
 }
 

@@ -30,7 +30,7 @@ class RankWatch::Channel {
         context_.run();
       });
     });
-    // A rank that has been let in may not be in `connections_` yet, and rank 0's farewell would miss it.
+    // An accepted rank may not be in `connections_` yet, and would miss rank 0's farewell.
     if (rank_ == 0 && ranks.size() > 1) all_have_come_.get_future().wait_for(kTimeToCome);
     ranks.barrier();
   }
@@ -49,7 +49,7 @@ class RankWatch::Channel {
     return ranks.host_gather(concat(host_name(), ", process ", ::getpid()));
   }
 
-  /// Each with rank 0, which listens until all have come.
+  /// Connects each rank to rank 0, which listens until all have connected.
   void connect(Communicator& ranks) {
     const std::vector<std::string> networks = ranks.host_gather(own_network());
     const bool is_one = std::ranges::count(networks, networks.front()) == ranks.size();
@@ -101,7 +101,7 @@ class RankWatch::Channel {
     }
   }
 
-  /// One that comes again has lost its connection before.
+  /// A rank that connects again has lost its earlier connection.
   void add(RankSocket socket, int peer) {
     std::erase_if(connections_, [&](const auto& one) {
       if (one->peer() != peer) return false;
@@ -117,7 +117,8 @@ class RankWatch::Channel {
 
   void receive(SideConnection& from, const SideMessage* message) {
     if (message == nullptr) {
-      const bool may_come_again = gate_ != nullptr && gate_->is_open();  // its patience was over
+      // A peer whose call timed out connects again.
+      const bool may_come_again = gate_ != nullptr && gate_->is_open();
       watched(from.peer()).has_gone = !may_come_again;
       std::erase_if(connections_, [&](const auto& one) { return one.get() == &from; });
       if (!has_slept()) decide();
@@ -144,10 +145,10 @@ class RankWatch::Channel {
     });
   }
 
-  /// Whether this process itself was stopped: what others said meanwhile is read first.
+  /// Whether this process itself was stopped; then pending messages are read before judging.
   bool has_slept() const { return Clock::now() - ticked_ > settings_.limits.silence / 2; }
 
-  /// Rank 0 judges all; others hear of rank 0 alone.
+  /// Rank 0 judges all ranks; the others judge only rank 0.
   void decide() {
     if (::getppid() != launcher_)
       return handle({kLauncherLost, concat("the launcher (process ", launcher_, ") has ended")});
@@ -190,7 +191,7 @@ class RankWatch::Channel {
   bool is_over_ = false;
   asio::io_context context_;
   std::shared_ptr<RankGate> gate_;    // of rank 0
-  std::promise<void> all_have_come_;  // to it
+  std::promise<void> all_have_come_;  // of rank 0
   std::vector<std::shared_ptr<SideConnection>> connections_;
   asio::steady_timer tick_{context_};
   std::jthread thread_;

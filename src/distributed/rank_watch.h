@@ -7,31 +7,32 @@
 
 namespace hybrid_trainer {
 
-/// How ranks are watched, and the action when one is lost.
+/// Settings of the rank watch: limits, and actions when a rank is lost.
 struct RankWatchSettings {
   LostRankLimits limits;
-  /// By which ranks know each other, and nobody else does (JobSecret). It is never sent.
+  /// Shared secret by which ranks authenticate each other (JobSecret). It is never sent.
   std::string secret;
-  /// Progress of this rank; asked in the watch's thread.
+  /// Returns the progress of this rank; called in the watch's thread.
   std::function<RankProgress()> progress;
-  /// On every rank that is left, in the watch's thread: `line` says which one is lost and why. One
-  /// of them `speaks` for all: the first that is left.
+  /// Called on every remaining rank, in the watch's thread, with the lost rank and the reason.
+  /// `speaks` is true on only one of them: the first remaining rank.
   std::function<void(const std::string& line, bool speaks)> tell;
-  /// Ends the job, after that; by the rank that speaks, and later by the others, if they still are.
+  /// Ends the job afterwards: first on the rank that speaks, later on others that still run.
   std::function<void()> end;
 };
 
-/// Watches the ranks of a job beside what they send each other: each has a thread with one TCP
-/// connection to rank 0, over which signs of life go both ways; rank 0 decides who is lost
-/// (find_lost_rank), and the others whether rank 0 is. Where this process's parent ends, which is
-/// the launcher, that is told instead. It takes no lock of the trainer's, so that it
-/// sees a rank that is stuck anywhere. Rank 0 listens until all have come, at this machine alone
-/// where all are on it; each side proves that it knows the job's secret, and others are turned away.
+/// Monitors the ranks of a job independently of their collectives. Each rank has a thread with one
+/// TCP connection to rank 0 for heartbeats in both directions. Rank 0 decides which rank is lost
+/// (find_lost_rank); the others decide whether rank 0 is. If the launcher (this process's parent)
+/// ends, that is reported instead. The watch takes no lock of the trainer's, so it detects a rank
+/// that is stuck anywhere. Rank 0 listens until all ranks have connected, on loopback only if all
+/// are on this machine. Both sides of a connection prove that they know the job's secret; other
+/// callers are rejected.
 class RankWatch {
  public:
-  /// A collective. Throws DeviceError where rank 0 cannot be reached.
+  /// Collective. Throws DeviceError if rank 0 cannot be reached.
   RankWatch(Communicator& ranks, RankWatchSettings settings);
-  /// Says that this rank ends in order.
+  /// Reports that this rank ends normally.
   ~RankWatch();
   RankWatch(const RankWatch&) = delete;
   RankWatch& operator=(const RankWatch&) = delete;

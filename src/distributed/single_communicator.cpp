@@ -18,7 +18,7 @@ std::uint64_t bytes_of_elements(std::int64_t elements, const Tensor& tensor) {
   return static_cast<std::uint64_t>(elements) * size_of(tensor.dtype());
 }
 
-/// Of what goes to or comes from each rank, those of others.
+/// Returns the bytes sent to or received from other ranks.
 std::uint64_t bytes_of_others(const std::vector<std::int64_t>& counts, int rank,
                               const Tensor& tensor) {
   const std::int64_t all = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});

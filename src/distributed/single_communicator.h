@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// One rank, on any device: what is gathered is what it gave.
+/// A single rank on any device: gathering returns its own data.
 class SingleCommunicator final : public Communicator {
  public:
   int rank() const override { return 0; }
@@ -26,8 +26,8 @@ class SingleCommunicator final : public Communicator {
   CommunicationUse use_;
 };
 
-/// One rank of a job whose others are not there: nothing is sent, and tensors keep what they have;
-/// use() says what would have been. For devices that compute nothing, to see what a rank takes.
+/// One rank of a job without the other ranks, for simulation: sends nothing and leaves tensors
+/// unchanged. use() counts the bytes that would be sent. For devices that compute nothing.
 class AbsentCommunicator final : public Communicator {
  public:
   AbsentCommunicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -41,14 +41,13 @@ class AbsentCommunicator final : public Communicator {
                   const Tensor& sent, const std::vector<std::int64_t>& send_counts,
                   const Stream& stream) override;
   void barrier() override { count(0, 0); }
-  /// Returns what this rank gave, once for each rank.
+  /// Returns this rank's bytes once per rank.
   std::vector<std::string> host_gather(std::string_view bytes) override;
   /// Throws RankLost.
   void abort(const std::string& reason) override;
   CommunicationUse use() const override { return use_; }
 
-  /// Bytes that a link of this rank's is busy with: of each call those sent or received, whichever
-  /// are more.
+  /// Returns the bytes that occupy this rank's link: per call, the larger of sent and received.
   std::uint64_t link_bytes() const { return link_bytes_; }
 
  private:

@@ -21,13 +21,13 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Connects the ranks of a job, each with each: all come to rank 0's port, are told where the
-/// others are, and connect to those before them. Both sides of a connection prove that they know
-/// the job's secret (rank_connection.h).
+/// Connects the ranks of a job, each with each. All connect to rank 0's port, get the addresses of
+/// the others, and connect to the ranks before them. Both sides of a connection prove that they
+/// know the job's secret (rank_connection.h).
 class SocketMeeting {
  public:
   SocketMeeting(const RankMeeting& meeting, boost::asio::io_context& context);
-  /// By rank; its own is not open. Throws DeviceError.
+  /// Returns the sockets by rank; this rank's own is closed. Throws DeviceError.
   std::vector<RankSocket> connect();
 
  private:
@@ -112,7 +112,7 @@ std::vector<RankSocket> SocketMeeting::connect() {
   return std::move(sockets_);
 }
 
-/// At the interface that ranks use, where that can be told.
+/// Listens on the interface that ranks use, if it is known.
 RankGate::Acceptor SocketMeeting::open() {
   const Reach reach = meeting_.is_one_machine ? Reach::kThisMachine : Reach::kAllMachines;
   const std::uint16_t port = meeting_.rank == 0 ? meeting_.port : std::uint16_t{0};
@@ -121,7 +121,8 @@ RankGate::Acceptor SocketMeeting::open() {
       return listen_at(context_, reach, port, used_address());
     } catch (const boost::system::system_error& error) {
       if (error.code() != boost::system::errc::address_not_available) throw;
-      return listen_at(context_, reach, port);  // it is another one's, which passes on to this
+      // The address is another machine's, which forwards to this one.
+      return listen_at(context_, reach, port);
     }
   } catch (const boost::system::system_error& error) {
     throw DeviceError(concat("rank ", meeting_.rank, " cannot open port ", port, " of ",
@@ -130,8 +131,8 @@ RankGate::Acceptor SocketMeeting::open() {
   }
 }
 
-/// Of rank 0 the one that all were told, of another one the one from which it speaks to rank 0.
-/// Unspecified where that is a name, or this machine's own.
+/// Returns rank 0's configured address, or on other ranks the local address of the route to rank 0.
+/// Unspecified if that is a name or a loopback address.
 asio::ip::address SocketMeeting::used_address() {
   boost::system::error_code error;
   asio::ip::address own = asio::ip::make_address(meeting_.address, error);
@@ -155,7 +156,7 @@ RankIdentity SocketMeeting::identity(const std::string& text) const {
           .text = text};
 }
 
-/// Rank 0 lets all others in, another rank those after it.
+/// Rank 0 accepts all other ranks; another rank accepts those after it.
 void SocketMeeting::let_others_in(RankGate::Acceptor acceptor) {
   const auto enter = [this](const IntroducedRank& rank, RankSocket socket) {
     if (rank.rank <= meeting_.rank) return;
@@ -177,10 +178,10 @@ void SocketMeeting::wait_for_others() {
   }
   gate_->close();
   context_.restart();
-  context_.poll();  // callers that wait are turned away
+  context_.poll();  // rejects waiting callers
 }
 
-/// From rank 0 to all.
+/// Sends all addresses from rank 0 to the others.
 void SocketMeeting::exchange_addresses() {
   if (meeting_.rank > 0) return receive_addresses();
   for (int rank = 1; rank < meeting_.size; ++rank) {
@@ -214,11 +215,11 @@ std::vector<RankEndpoint> SocketMeeting::endpoints_of_first(std::string& problem
   return endpoints;
 }
 
-/// Which may not have begun yet.
+/// Connects to rank 0, which may not have started yet.
 void SocketMeeting::reach_first(const std::string& own_addresses) {
   std::string problem;
   while (Clock::now() < end_) {
-    secret_ = meeting_.secret();  // which rank 0 may not have left yet
+    secret_ = meeting_.secret();  // rank 0 may not have published it yet
     const auto endpoints = endpoints_of_first(problem);
     if (secret_.empty()) {
       problem = concat("it has not left the job's secret; all ranks need one run folder, or ",
@@ -249,21 +250,21 @@ void SocketMeeting::reach(int rank) {
   }
 }
 
-/// On a slow link each piece is progress.
+/// On a slow link, each piece counts as progress.
 constexpr std::size_t kMostPiece = std::size_t{1} << 26;
 
-/// Shorter messages are sent; of longer ones the receiver copies the sender's memory, if it may:
-/// one copy in place of two through the kernel.
+/// Shorter messages are sent. For longer ones, the receiver copies from the sender's memory if
+/// permitted: one copy instead of two through the kernel.
 constexpr std::size_t kLeastCopied = std::size_t{1} << 15;
 
-/// How a rank of this machine tells another one whose memory to copy.
+/// Message that tells another rank of this machine which memory to copy.
 struct RankMemory {
   pid_t process = 0;
   const std::uint64_t* sample = nullptr;
-  std::uint64_t value = 0;  // at the sample
+  std::uint64_t value = 0;  // value of the sample
 };
 
-/// False if the kernel does not let this process read the other one's memory.
+/// Returns false if the kernel does not permit reading the other process's memory.
 bool copy_from(pid_t process, const void* from, void* to, std::size_t bytes) {
   for (std::size_t done = 0; done < bytes;) {
     const std::size_t piece = std::min(kMostPiece, bytes - done);
@@ -277,7 +278,7 @@ bool copy_from(pid_t process, const void* from, void* to, std::size_t bytes) {
   return true;
 }
 
-/// What goes one way over a connection, one piece after the other.
+/// One direction of a connection, with its pieces in order.
 struct Lane {
   struct Piece {
     char* data;
@@ -328,7 +329,7 @@ class SocketCommunicator final : public HostCommunicator {
       lane(in_, peer).add(is_copied ? &theirs[i] : data, is_copied ? sizeof data : bytes);
     }
     run_lanes();
-    char done = 0;  // so that the sender keeps its data until then
+    char done = 0;  // the sender keeps its data until it receives this
     for (std::size_t i = 0; i < received.size(); ++i) {
       const auto& [peer, data, bytes] = received[i];
       if (!is_copied_by(reads_, peer, bytes)) continue;
@@ -343,9 +344,9 @@ class SocketCommunicator final : public HostCommunicator {
   }
 
  private:
-  /// Each rank tries to read a number in the memory of each other one, and says whether it could.
+  /// Each rank tries to read a number in every other rank's memory, and reports the result.
   void agree_on_copies() {
-    ::prctl(PR_SET_PTRACER, ::getppid());  // if Yama restricts it: to the launcher's processes
+    ::prctl(PR_SET_PTRACER, ::getppid());  // permits the launcher's processes, if Yama restricts it
     static const std::uint64_t sample = std::random_device{}() | 1u;
     const RankMemory own{::getpid(), &sample, sample};
     const auto all = host_gather({reinterpret_cast<const char*>(&own), sizeof own});
@@ -407,7 +408,7 @@ class SocketCommunicator final : public HostCommunicator {
                      });
   }
 
-  /// Without one rank there is nothing to go on with.
+  /// Stops after the first lost rank.
   bool goes_on(const boost::system::error_code& error, int peer, std::vector<Lane>& lanes) {
     if (!lost_.empty()) return false;
     if (!error) {
@@ -431,7 +432,7 @@ class SocketCommunicator final : public HostCommunicator {
   std::vector<char> reads_, is_read_;  // by peer: whether one copies from the other's memory
   std::vector<RankMemory> memories_;   // by peer
   char done_ = 0;
-  std::string lost_;  // why
+  std::string lost_;  // reason
 };
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A message that its receiver has not copied yet. A small one is copied when it is sent, so that
-/// its sender goes on: what ranks call is told even where they do not meet.
+/// A message that its receiver has not copied yet. Small messages are copied when sent, so that the
+/// sender continues and call mismatches are detected even if ranks do not wait for each other.
 struct ThreadMessage {
   static constexpr std::size_t kMostCopied = 64;
   const void* data;
@@ -23,7 +23,7 @@ struct ThreadMessage {
   const void* source() const { return is_copied(bytes) ? copy.data() : data; }
 };
 
-/// What the ranks of one process share.
+/// State shared by the ranks of one process.
 class ThreadMeeting {
  public:
   explicit ThreadMeeting(int ranks)
@@ -81,7 +81,7 @@ class ThreadMeeting {
     for (std::condition_variable& one : changed_) one.notify_all();
   }
 
-  /// The sender's memory is not there for longer.
+  /// Drops messages whose sender's memory is gone.
   static void forget_uncopied(std::deque<ThreadMessage>& unread) {
     std::erase_if(unread, [](const auto& one) { return !ThreadMessage::is_copied(one.bytes); });
   }
@@ -110,10 +110,10 @@ class ThreadMeeting {
 
   const std::size_t ranks_;
   std::mutex mutex_;
-  std::vector<std::condition_variable> changed_;  // by rank that waits
+  std::vector<std::condition_variable> changed_;  // by waiting rank
   std::vector<std::deque<ThreadMessage>> mail_;   // by sender, then receiver
   std::vector<bool> ended_, interrupted_;
-  std::string aborted_;  // why
+  std::string aborted_;  // reason
 };
 
 class ThreadCommunicator final : public HostCommunicator {
@@ -137,7 +137,7 @@ class ThreadCommunicator final : public HostCommunicator {
   std::shared_ptr<ThreadMeeting> meeting_;
 };
 
-/// What the first rank that failed threw.
+/// Keeps the exception of the first rank that failed.
 class FirstFailure {
  public:
   void keep(std::exception_ptr failure) {

@@ -280,8 +280,9 @@ UnreadKeys sort_unread_keys(const json::object& object, ForeignFile file,
       continue;
     }
     const json::array& harmless = found->second;
-    const bool is_harmless = std::any_of(harmless.begin(), harmless.end(),
-                                         [&](const json::value& one) { return same(one, value); });
+    const bool is_harmless =
+        std::any_of(harmless.begin(), harmless.end(),
+                    [&, &value = value](const json::value& one) { return same(one, value); });
     if (!is_harmless)
       unread.problems.push_back(concat(key, ": got ", json_line(value).substr(0, 60), ", want ",
                                        json_line(harmless.front()),

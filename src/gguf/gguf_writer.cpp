@@ -36,7 +36,8 @@ class HeaderWriter {
     string(key);
     if (value.is_array()) kind(GgufKind::kArray);
     kind(value.kind);
-    std::visit([&](const auto& content) { write(value.kind, content); }, value.content);
+    std::visit([this, form = value.kind](const auto& content) { write(form, content); },
+               value.content);
   }
   void tensor(const GgufTensor& tensor, std::size_t offset) {
     string(tensor.name);

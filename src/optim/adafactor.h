@@ -6,12 +6,12 @@
 
 namespace hybrid_trainer {
 
-/// Adafactor without a first moment: second moments of a matrix as means over its rows and columns,
-/// updates clipped to a root mean square of 1, decoupled weight decay. In step t the moments decay
-/// by 1 − t^−0.8, whatever optimizer.betas are, and the learning rate is the schedule's; it wants
-/// AdamW's. Nothing is left to coast on: momentum directions are zero. State: for each parameter
-/// "….rows.v" and "….columns.v"; a vector is a matrix of one row, so that its columns are all
-/// second moments. Source: Shazeer & Stern 2018, algorithm 4.
+/// Adafactor without a first moment. Second moments of a matrix are means over its rows and
+/// columns, updates are clipped to a root mean square of 1, and weight decay is decoupled. In step
+/// t the moments decay by 1 − t^−0.8, independent of optimizer.betas. The learning rate is the
+/// schedule's, and AdamW's rate suits it. Momentum directions are zero. State per parameter:
+/// "….rows.v" and "….columns.v"; a vector is a matrix of one row, so its columns are all second
+/// moments. Source: Shazeer & Stern 2018, algorithm 4.
 class Adafactor final : public Optimizer {
  public:
   Adafactor(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,

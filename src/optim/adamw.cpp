@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// β·(1 − β^t)/(1 − β^(t+1)): the factor by which one more step that adds zero shrinks a
+/// Returns β·(1 − β^t)/(1 − β^(t+1)): the factor by which one more step that adds zero shrinks a
 /// bias-corrected mean of t > 0 steps.
 double shrinkage(double beta, std::int64_t t) {
   const double steps = static_cast<double>(t);
@@ -28,9 +28,10 @@ void add_factors(UpdateForecast& forecast, const Parameter& parameter, const Str
   forecast.columns = empty_part({columns}, stream);
 }
 
-/// AdamW's. Anticipated: base has the part that the momentum makes of each update to come, with the
-/// second moment as it is; the gradients in flight make the rest, with it factored by rows and
-/// columns. Sketched: base is the exact weight, and the whole rule runs from 8-bit momentum.
+/// Predictor for AdamW. Anticipated: `base` includes the momentum's part of each pending update,
+/// with the current second moment. The gradients in flight add the rest, with a second moment
+/// factored by rows and columns. Sketched: `base` is the exact weight, and the device runs the
+/// whole rule from 8-bit momentum.
 class AdamWPredictor : public UpdatePredictor {
  public:
   explicit AdamWPredictor(const PredictedUpdates& updates)
@@ -96,10 +97,10 @@ class AdamWPredictor : public UpdatePredictor {
     settings.step = steps;
     return settings;
   }
-  /// The rate at which one step with the moments of now moves as far as the momentum moves in the
-  /// steps to come, i from 1: Σ lr_i·share_i/(1 − β1^(t+i))·(decays after i), times 1 − β1^t;
-  /// share_i = β1^i and, of gradients of which the momentum m/(1 − β1^t) stands for a part that is
-  /// missing, missing·(1 − β1^i)/(1 − β1^t).
+  /// Returns the rate at which one step with the current moments moves as far as the momentum does
+  /// in the pending steps i = 1, 2, …: Σ lr_i·share_i/(1 − β1^(t+i))·(decays after i), times 1 −
+  /// β1^t. share_i is β1^i, plus missing·(1 − β1^i)/(1 − β1^t) if the momentum m/(1 − β1^t)
+  /// replaces a missing part of the gradients.
   double momentum_rate(std::int64_t steps, std::span<const float> rates, double decay) const {
     const double beta = config_.betas[0];
     const double now = 1 - std::pow(beta, static_cast<double>(steps));
@@ -191,7 +192,7 @@ void AdamW::update_weight(std::size_t index, float learning_rate, float gradient
   }
 }
 
-/// Whether an update finds weight, state and gradient on the stream's device, as they are.
+/// Whether weight, state and gradient of a slot are on the stream's device in usable form.
 bool AdamW::needs_no_copies(const Slot& slot, const Stream& stream) const {
   const Parameter& parameter = *slot.parameter;
   const Tensor gradient = parameter.gradient();
@@ -233,8 +234,8 @@ void AdamW::write_momentum_directions(const std::vector<Tensor>& directions, flo
       fill_zero(StagedTensor(direction, Use::kWrite, stream), stream);
     return;
   }
-  // A zero gradient shrinks m̂ and v̂ by known factors, so its step is one with the current moments
-  // and another learning rate and epsilon.
+  // A zero gradient shrinks m̂ and v̂ by known factors, so its step equals one with the current
+  // moments and another learning rate and epsilon.
   const double root = std::sqrt(shrinkage(beta2_, steps_));
   kernels::AdamWSettings settings =
       this->settings(learning_rate * shrinkage(beta1_, steps_) / root);

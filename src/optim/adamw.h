@@ -8,9 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// Adam with decoupled weight decay. State: m and v for each parameter, in f32. Those of parameters
-/// with at least 4,096 elements have 16 or 8 with such state_bits (see Moment). Source: Loshchilov &
-/// Hutter 2019, algorithm 2; for 8 bits Dettmers et al. 2022, "8-bit optimizers via block-wise
+/// Adam with decoupled weight decay. State: f32 moments m and v per parameter. With state_bits 16
+/// or 8, parameters of at least 4,096 elements use that width (see Moment). Source: Loshchilov &
+/// Hutter 2019, algorithm 2; 8 bits: Dettmers et al. 2022, "8-bit optimizers via block-wise
 /// quantization".
 class AdamW : public Optimizer {
  public:
@@ -26,7 +26,7 @@ class AdamW : public Optimizer {
   void visit_state(const StateVisitor& visit) override;
 
  protected:
-  /// `by_blocks`: v has one element for each of a parameter's blocks.
+  /// `by_blocks`: v has one element per block of a parameter.
   AdamW(const OptimizerConfig& config, std::vector<Parameter*> parameters, const StateHome& home,
         bool by_blocks);
 
@@ -48,10 +48,10 @@ class AdamW : public Optimizer {
   StateCopies copies_;
 };
 
-/// Adam-mini: AdamW whose v is one number, the mean square of the gradients, for each of a
-/// parameter's blocks: a head of queries, keys or values, an output of any other matrix, a token, a
-/// whole vector. Wants AdamW's learning rate. State: m, in f32, and v of Parameter::blocks()
-/// elements. Source: Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
+/// Adam-mini: AdamW with a single v, the mean squared gradient, per block of a parameter. A block
+/// is a head of queries, keys or values, an output of any other matrix, a token, or a whole vector.
+/// AdamW's learning rate suits it. State: m in f32, and v of Parameter::blocks() elements. Source:
+/// Zhang et al. 2024, "Adam-mini: use fewer learning rates to gain more".
 class AdamMini final : public AdamW {
  public:
   AdamMini(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream&,

@@ -171,13 +171,13 @@ void ExactWeights::add_weights(const std::vector<Parameter*>& parameters,
       if (!weight.is_part()) weight.exact->set_blocks(parameter.blocks());
       weights_.push_back(std::move(weight));
     }
-    device.synchronize();  // before the old memory goes
+    device.synchronize();  // before the old memory is freed
     parameter.set_storage(std::move(live));
   }
   first_piece_.push_back(weights_.size());
 }
 
-/// Gives each weight its tensors of the state; the whole of what is in pieces is one tensor.
+/// Assigns the state tensors to each weight. Pieces of a parameter share one tensor.
 void ExactWeights::place_state(const Stream& home) {
   std::unordered_map<const Parameter*, ExactWeight*> weight_of;
   for (ExactWeight& weight : weights_) weight_of[weight.exact.get()] = &weight;

@@ -13,20 +13,21 @@
 
 namespace hybrid_trainer {
 
-/// One weight's gradients whose exact updates have not arrived, with a lag of L steps: the last 2L − 1
-/// on the host for the worker, and on the device the last L but for the newest.
+/// Gradients of one weight whose exact updates are pending, with a lag of L steps. Host memory
+/// stores the last 2L − 1 for the worker; the device stores the last L except the newest.
 class SentGradients {
  public:
-  /// Does nothing where it has memory.
+  /// No effect if already allocated.
   void allocate(const Shape& shape, std::int64_t lag, const Stream& host, const Stream& device);
   void free();
   void free_on_device() { here_.clear(); }
-  /// Notes an undefined one as none. Its memory may be written when `stream` is done.
+  /// Stores `gradient`, or records that the step has none if it is undefined. Its memory may be
+  /// overwritten once `stream` has finished.
   void send(const Tensor& gradient, std::int64_t step, const Stream& stream);
-  /// Of a step; undefined where there is none.
+  /// Returns the gradient of a step; undefined if there is none.
   Tensor on_host(std::int64_t step) const;
   Tensor on_device(std::int64_t step) const;
-  /// Those of the last L − 1 steps before `step`; `key` of the weight. Blocks.
+  /// Saves the gradients of the last L − 1 steps before `step`, under the weight's `key`. Blocks.
   void save(State& state, const std::string& key, std::int64_t step) const;
   void wait_and_load(const State& state, const std::string& key, std::int64_t step,
                      const Stream& host, const Stream& device);
@@ -43,14 +44,14 @@ class SentGradients {
 
   std::int64_t lag_ = 1;
   std::vector<Tensor> sent_, here_;  // by step
-  std::vector<char> has_sent_;       // whether there is one
+  std::vector<char> has_sent_;       // by step: whether there is a gradient
 };
 
-/// Throws DataError where the state's tensor has another shape or dtype. Blocks.
+/// Copies a tensor of `state` to `to`. Throws DataError if its shape or dtype differs. Blocks.
 void wait_and_take(const Tensor& to, const State& state, const std::string& name,
                    const Stream& stream);
 
-/// Hands each weight the gradient that its update takes.
+/// Passes the current gradient to the optimizer's update.
 class GivenGradients final : public GradientSink {
  public:
   Tensor gradient(const Parameter&) const override { return now_; }
@@ -64,9 +65,9 @@ class GivenGradients final : public GradientSink {
   Tensor now_;
 };
 
-/// A weight's f32 master for an optimizer that works where it lies. Says the dtype in which the
-/// device computes with the weight, by which an optimizer may choose, and gives scratch memory for a
-/// copy in bf16, as nobody reads it.
+/// The f32 master of a weight, for an optimizer that updates it in place. Reports the dtype in
+/// which the device computes with the weight, since an optimizer may depend on it. A bf16 copy is
+/// scratch memory, because nothing reads it.
 class ExactStorage final : public WeightStorage {
  public:
   ExactStorage(Tensor home, const LiveWeight& live) : home_(std::move(home)), live_(live) {}
@@ -76,7 +77,7 @@ class ExactStorage final : public WeightStorage {
   void compute_in(DType, const Stream&) override {}
   DType compute_dtype() const override { return live_.compute_dtype(); }
   void refresh_compute_copy(const Stream&) override {}
-  /// Until it is called with an undefined tensor, the master is this one.
+  /// Replaces the master by `here` until called with an undefined tensor.
   void stand_in(Tensor here) { here_ = std::move(here); }
 
  private:
@@ -84,36 +85,36 @@ class ExactStorage final : public WeightStorage {
   const LiveWeight& live_;
 };
 
-/// One weight on both sides, or some rows of it, and what is on its way between them.
+/// One weight, or a range of its rows, in exact and live form, with its data in flight.
 struct ExactWeight {
   Parameter* parameter = nullptr;
-  std::int64_t first_row = 0, rows = 0;  // of the parameter
-  LiveWeight* live = nullptr;            // the parameter's
-  ExactStorage* storage = nullptr;       // the exact one's
-  std::unique_ptr<Parameter> exact{};    // what the exact optimizer updates
-  std::vector<Tensor*> state{};          // the exact optimizer's tensors
-  Tensor *m = nullptr, *v = nullptr;     // among them, where there are such
-  std::size_t group = 0;                 // of its predictors
-  double rate_factor = 1;                // of the learning rate
+  std::int64_t first_row = 0, rows = 0;  // in the parameter
+  LiveWeight* live = nullptr;            // of the parameter
+  ExactStorage* storage = nullptr;       // of `exact`
+  std::unique_ptr<Parameter> exact{};    // updated by the exact optimizer
+  std::vector<Tensor*> state{};          // tensors of the exact optimizer
+  Tensor *m = nullptr, *v = nullptr;     // moments in `state`, if any
+  std::size_t group = 0;                 // index of its predictors
+  double rate_factor = 1;                // multiplies the learning rate
   SentGradients gradients{};
   std::vector<UpdateForecast> forecasts{};  // by step
 
   bool is_part() const { return rows < parameter->shape()[0]; }
-  /// These rows of a tensor in the parameter's shape.
+  /// Returns these rows of a tensor in the parameter's shape.
   Tensor of(const Tensor& whole) const {
     return whole && is_part() ? whole.rows(first_row, first_row + rows) : whole;
   }
 };
 
-/// Where to cut a parameter into pieces of at most `most` elements, or one row, that are whole pages of
-/// its bf16 copy where rows allow it: the first row of each piece, and the end.
+/// Returns the first row of each piece of a parameter, and the end. Pieces have at most `most`
+/// elements, or one row, and are whole pages of the bf16 copy if rows allow it.
 std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t most);
 
-/// A weight's master and state in host memory until this is destroyed: where they do not lie there
-/// the prefetcher, which must outlive this, brings them and takes them back.
+/// Keeps the master and state of a weight in host memory for its lifetime. If they are stored
+/// elsewhere, the prefetcher loads them and writes them back; it must outlive this object.
 class AtHand {
  public:
-  /// `prefetcher`: none where they lie on the host. Throws OutOfMemory, IoError.
+  /// `prefetcher`: null if master and state are in host memory. Throws OutOfMemory, IoError.
   AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host);
   ~AtHand();
   AtHand(const AtHand&) = delete;
@@ -124,11 +125,11 @@ class AtHand {
   std::deque<StagedTensor> held_;
   ExactWeight& weight_;
   Tensor master_;
-  std::vector<Tensor> homes_;  // of the state
+  std::vector<Tensor> homes_;  // primary location of the state
 };
 
-/// The exact weights of a SpeculativeOptimizer and the state of its exact optimizer. They lie on the
-/// host, or in a file, from which a weight at a time is brought to the host.
+/// Exact weights of a SpeculativeOptimizer and the state of its exact optimizer. Both are in host
+/// memory, or in a file from which one weight at a time is loaded.
 class ExactWeights {
  public:
   /// Gives each parameter LiveWeight storage. Throws ConfigError, OutOfMemory.
@@ -141,7 +142,7 @@ class ExactWeights {
   Optimizer& optimizer() const { return *optimizer_; }
   std::vector<ExactWeight>& all() { return weights_; }
   const std::vector<ExactWeight>& all() const { return weights_; }
-  /// Those that a parameter consists of.
+  /// Returns the pieces of a parameter.
   std::span<ExactWeight> of_parameter(std::size_t index) {
     return std::span(weights_).subspan(first_piece_[index],
                                        first_piece_[index + 1] - first_piece_[index]);
@@ -149,17 +150,17 @@ class ExactWeights {
   std::size_t index_of(const ExactWeight& weight) const {
     return static_cast<std::size_t>(&weight - weights_.data());
   }
-  /// State of a parameter that is in pieces is visited as a whole.
+  /// Visits the state of a parameter in pieces as one tensor.
   void visit_state(const Optimizer::StateVisitor& visit);
 
-  /// Around the exact updates of a step.
+  /// Begins and ends the exact updates of a step.
   void begin_step();
   void end_step();
   AtHand at_hand(ExactWeight& weight) { return AtHand(weight, prefetcher_.get(), host_); }
-  /// The exact update of a weight that is at hand.
+  /// Applies the exact update to a loaded weight.
   void update(const ExactWeight& weight, const Tensor& gradient, float learning_rate,
               float gradient_scale);
-  /// body(weight, at hand) for each weight; while one is used, the last is written and the next read.
+  /// Calls body(weight, loaded) for each weight. Writes and reads of neighbors overlap with it.
   template <class Body>
   void for_each_at_hand(const Body& body) {
     if (prefetcher_) prefetcher_->begin_pass();
@@ -169,7 +170,7 @@ class ExactWeights {
     }
     if (prefetcher_) prefetcher_->settle();
   }
-  /// The same as one step of exact updates.
+  /// Calls for_each_at_hand as one step of exact updates.
   template <class Body>
   void update_each(const Body& body) {
     optimizer_->begin_step(host_);
@@ -183,12 +184,12 @@ class ExactWeights {
   void place_state(const Stream& home);
 
   Stream host_;                             // the worker's
-  std::unique_ptr<Prefetcher> prefetcher_;  // of what does not lie on the host
+  std::unique_ptr<Prefetcher> prefetcher_;  // null if all is in host memory
   std::vector<ExactWeight> weights_;
-  std::vector<std::size_t> first_piece_;  // of each parameter, and the end
-  GivenGradients given_;                  // to the optimizer
+  std::vector<std::size_t> first_piece_;  // by parameter, and the end
+  GivenGradients given_;                  // source of the optimizer's gradients
   std::unique_ptr<Optimizer> optimizer_;
-  /// Of tensors of the optimizer that are parts, the first of each: the whole.
+  /// State that the optimizer has in pieces, as one tensor, by the tensor of its first piece.
   struct WholeState {
     StateLabel label;
     Tensor tensor;

@@ -15,13 +15,13 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// ‖x − y‖², x is overwritten.
+/// Returns ‖x − y‖² and overwrites x.
 double wait_for_distance(const Tensor& x, const Tensor& y, const Stream& stream) {
   kernels::axpy(x, x, -1, y, stream);
   return kernels::wait_for_sum_of_squares(x, stream);
 }
 
-/// Calls visit(forecast, key) for all but the newest, which follows from the exact state.
+/// Calls visit(forecast, key) for all but the newest forecast, which follows from the exact state.
 template <class Weights, class Visitor>
 void visit_kept_forecasts(Weights& weights, std::size_t newest, const Visitor& visit) {
   for (auto& weight : weights) {
@@ -32,7 +32,7 @@ void visit_kept_forecasts(Weights& weights, std::size_t newest, const Visitor& v
   }
 }
 
-/// In f32 on the stream's device, wherever it lies.
+/// Returns an f32 copy of `rounded` on the stream's device.
 Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream,
                Prefetcher* prefetcher = nullptr) {
   const bool elsewhere = rounded.pool() != stream.pool();
@@ -176,10 +176,9 @@ void ForecastUpdates::submit_update(const LateStep& step) {
   worker_.submit([this, at = step_, step, flying = flying_] { update_late(at, step, flying); });
 }
 
-/// One weight after the other.
 void ForecastUpdates::update_late(std::int64_t step, const LateStep& given,
                                   const std::deque<Flying>& flying) {
-  sent_.synchronize();  // and whatever read the forecast that is written anew
+  sent_.synchronize();  // also waits for readers of the forecast that is overwritten
   PredictionMiss miss;
   exact_.update_each([&](ExactWeight& weight, const AtHand& here) {
     update_weight_late(weight, here, step, given, flying, miss);
@@ -245,7 +244,7 @@ RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
   require(settings.lag == 1, "gradients in bf16 are late by one step");
 }
 
-/// Of a forecast only what is small stays on the host.
+/// Only small parts of a forecast stay in host memory.
 void RoundedUpdates::allocate(const Stream&) {
   for (std::size_t i = on_its_way_.size(); i < exact_.all().size(); ++i) {
     ExactWeight& weight = exact_.all()[i];
@@ -359,7 +358,7 @@ void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here,
   write_forecast(weight, 0, given.rates_to_come, here);
 }
 
-/// Of the weight that the update of that step leads to.
+/// Predicts the weight after the update of the current step.
 RoundedUpdates::Guess RoundedUpdates::guess_of(const ExactWeight& weight, const Tensor& gradient,
                                                const LateStep& given, const AtHand& here) {
   const std::span<const float> rates(&given.learning_rate, 1);

@@ -44,7 +44,7 @@ void LateUpdates::update_weight(std::size_t index, float learning_rate, float gr
     const AtHand here = exact_.at_hand(weight);
     exact_.update(weight, gradient, learning_rate, gradient_scale);
     weight.live->refresh_from(here.master(), stream, weight.first_row);
-    if (!exact_.are_on_host()) stream.synchronize();  // before what is at hand goes
+    if (!exact_.are_on_host()) stream.synchronize();  // before the loaded weight is released
   }
 }
 
@@ -79,7 +79,7 @@ void LateUpdates::begin_lag(const std::vector<float>& rates, const Stream& strea
   start(rates);
 }
 
-/// From exact weights on both sides.
+/// Requires exact live weights.
 void LateUpdates::start(const std::vector<float>& rates) {
   step_ = 0;
   flying_.clear();
@@ -149,9 +149,9 @@ SpeculationUse LateUpdates::use() const {
   return use;
 }
 
-/// The newest forecast is not kept: it follows from the exact state.
+/// The newest forecast is not saved: it follows from the exact state.
 void LateUpdates::save_late(State& state) const {
-  const bool is_under_way = is_late_ && step_ > 0;  // else begin_lag() makes the same anew
+  const bool is_under_way = is_late_ && step_ > 0;  // otherwise begin_lag() rebuilds the same state
   state.integers["speculation.late"] = is_under_way ? 1 : 0;
   if (!is_under_way) return;
   state.integers["speculation.step"] = step_;

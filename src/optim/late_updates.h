@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// The two sides of a SpeculativeOptimizer: exact weights and state with the worker, and what is in
-/// flight. Steps since the lag began are counted from 0; gradient k and composition k end step k.
+/// Base of asynchronous optimizers: exact weights and state owned by the worker, and the data in
+/// flight. Steps count from 0 when the lag begins; gradient k and composition k end step k.
 class LateUpdates : public SpeculativeOptimizer {
  public:
   LateUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -17,14 +17,14 @@ class LateUpdates : public SpeculativeOptimizer {
 
   void begin_step(const Stream& stream) override;
   std::size_t weights() const override { return weights_; }
-  /// At lag 0.
+  /// Synchronous update, at lag 0.
   void update_weight(std::size_t index, float learning_rate, float gradient_scale,
                      const Stream& stream) override;
   void end_step(const Stream&) override { exact_.end_step(); }
-  /// Throws Error.
+  /// Always throws Error.
   void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                  const Stream& stream) override;
-  /// Waits for the worker.
+  /// Waits for the worker first.
   void visit_state(const StateVisitor& visit) override;
   void set_steps_taken(std::int64_t steps) override;
 
@@ -38,7 +38,7 @@ class LateUpdates : public SpeculativeOptimizer {
                  const Stream& stream) override;
 
  protected:
-  /// A gradient in flight: what its update is made with.
+  /// Parameters of the update by a gradient in flight.
   struct Flying {
     bool finite;
     float learning_rate, scale;
@@ -47,33 +47,33 @@ class LateUpdates : public SpeculativeOptimizer {
     std::optional<double> error;
     std::string worst_weight;
   };
-  // What composition step_ waits for, the composition, and what the worker is then given.
+  // Waits for the input of composition step_, composes it, and submits the worker's next job.
   virtual double wait_for_forecast() = 0;
   virtual void compose(const Stream& stream) = 0;
   virtual void submit_update(const LateStep& step) = 0;
   virtual void allocate(const Stream& stream);
   virtual void free_buffers();
   virtual void send(const LateStep& step, const Stream& stream);
-  /// Whether a step without an update lets all updates arrive and begins the lag anew, on exact
-  /// weights: forecasts were made as if each step had one.
+  /// Whether a step without an update waits for all pending updates and restarts the lag on exact
+  /// weights. Forecasts assume that every step has an update.
   virtual bool starts_anew_without_an_update() const { return true; }
-  /// The gradient that its update at lag 0 takes, f32 on the host.
+  /// Returns the gradient for a synchronous update, f32 in host memory.
   virtual Tensor gradient_now(const ExactWeight& weight, const Stream& stream);
-  /// For the first L compositions, where the lag begins.
+  /// Submits the forecasts of the first L compositions after the lag begins.
   virtual void submit_first_forecasts(const std::vector<float>& rates) = 0;
-  /// The newest, where it goes on.
+  /// Submits the newest forecast on resume.
   virtual void submit_last_forecast(const std::vector<float>& rates) = 0;
   static bool is_saved(const State& state);
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
-  /// Of a step, also of the one under way, on the device; undefined where there is none.
+  /// Returns a step's gradient on the device, also the current one's; undefined if there is none.
   Tensor gradient_here(const ExactWeight& weight, std::int64_t step, const Flying& one) const;
 
   const std::int64_t lag_;
   const std::size_t weights_;
   ExactWeights exact_;
   bool is_late_ = false;
-  std::int64_t step_ = 0;         // of the composition to come
+  std::int64_t step_ = 0;         // next composition
   std::deque<Flying> flying_;     // the last L, oldest first
   std::vector<Arrived> arrived_;  // by step
   Event sent_;
@@ -85,23 +85,22 @@ class LateUpdates : public SpeculativeOptimizer {
   SpeculationUse use_;
 
  protected:
-  BackgroundWorker worker_;  // stops before the rest goes
+  BackgroundWorker worker_;  // stops before other members are destroyed
 };
 
-/// How far predictions were off, in squares, and where most.
+/// Squared prediction error, and the weight with the largest one.
 struct PredictionMiss {
   double missed = 0, moved = 0, worst = 0;
   std::string worst_weight{};
-  /// Of a weight; a change from `before` to `after` was predicted. The first two are overwritten.
-  /// Blocks.
+  /// Adds the error of a predicted change. Overwrites `predicted` and `before`. Blocks.
   void wait_and_add(const ExactWeight& weight, const Tensor& predicted, const Tensor& before,
                     const Tensor& after, const Stream& stream);
-  /// ‖predicted − exact‖/‖exact‖.
+  /// Returns ‖predicted − exact‖/‖exact‖.
   double error() const;
 };
 
-/// Late updates that are predicted. Composition k takes the forecast made after the update by gradient
-/// k − L, or of the state in which the lag began; there are L forecasts, k's at k mod L.
+/// Delayed updates with prediction. Composition k uses the forecast made after the update by
+/// gradient k − L, or from the start of the lag. There are L forecasts; k's is at k mod L.
 class ForecastUpdates : public LateUpdates {
  public:
   ForecastUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -119,13 +118,13 @@ class ForecastUpdates : public LateUpdates {
   void free_buffers() override;
   virtual void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
                               const AtHand& here);
-  /// The exact update by the gradient of that step, how far its prediction was off, and the
-  /// forecast for the step L later.
+  /// Makes the exact update by the gradient of `step`, measures the error of its prediction, and
+  /// writes the forecast for step + L.
   virtual void update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
                                   const LateStep& given, const std::deque<Flying>& flying,
                                   PredictionMiss& miss);
   std::vector<float> rates_of(const ExactWeight& weight, std::span<const float> rates) const;
-  /// What a forecast is made of, at hand and after so many updates.
+  /// Returns the inputs of a forecast for a loaded weight after `steps` updates.
   static ExactWeightState state_of(const ExactWeight& weight, const AtHand& here,
                                    std::int64_t steps);
   UpdatePredictor& on_host(const ExactWeight& weight) { return *groups_[weight.group].on_host; }
@@ -142,22 +141,21 @@ class ForecastUpdates : public LateUpdates {
   void submit_last_forecast(const std::vector<float>& rates) override;
   void submit_forecast(std::size_t at, std::vector<float> rates);
   void update_late(std::int64_t step, const LateStep& given, const std::deque<Flying>& flying);
-  /// The gradients of step `last` and those before it that are not in its forecast.
+  /// Returns the gradients of step `last` and earlier that its forecast does not include.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
                                                    const std::deque<Flying>& flying,
                                                    bool on_device) const;
 
   std::vector<Group> groups_;
-  std::int64_t first_job_ = 0;  // whose forecast is for composition 0
+  std::int64_t first_job_ = 0;  // job of the forecast for composition 0
 };
 
-/// Late by one step, with gradients in bf16, and in bf16 what is on its way: gradients that go to the
-/// worker and weights that come from it lie where the exact state does, so that neither the device
-/// nor the host holds anything else of a weight than its live values and its gradient.
+/// Updates delayed by one step, with gradients and forecasts in flight in bf16, stored with the
+/// exact state. Device and host memory keep only a weight's live values and its gradient.
 ///
-/// The rounding of a weight to bf16 is often larger than its update: the prediction error is measured
-/// by the forecast before it is rounded, made again from the exact state that it was made of; where
-/// there are many weights, of an eighth of them, each step another one.
+/// Rounding a weight to bf16 is often a larger change than its update. So the prediction error is
+/// measured with a second, unrounded forecast from the same exact state. With many weights, each
+/// step measures an eighth of them in rotation.
 class RoundedUpdates final : public ForecastUpdates {
  public:
   /// `home` must outlive it.
@@ -168,10 +166,10 @@ class RoundedUpdates final : public ForecastUpdates {
   void wait_until_gradients_are_sent() override { gradients_.finish_writes(); }
 
  private:
-  /// Of each exact weight, at home.
+  /// Data of one exact weight in flight, in the pool of `home`.
   struct OnItsWay {
-    Tensor gradient;         // bf16, or f32 of a vector
-    Tensor base;             // bf16: of the forecast
+    Tensor gradient;         // bf16; f32 for a vector
+    Tensor base;             // bf16, of the forecast
     std::int64_t write = 0;  // of the gradient
     bool has_gradient = false;
   };
@@ -185,7 +183,7 @@ class RoundedUpdates final : public ForecastUpdates {
   void update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
                           const LateStep& given, const std::deque<Flying>& flying,
                           PredictionMiss& miss) override;
-  /// From what is at hand, which has seen so many steps; in f32.
+  /// Returns the f32 forecast from the loaded weight after `steps` updates.
   UpdateForecast forecast_of(const ExactWeight& weight, std::int64_t steps,
                              std::span<const float> rates, const AtHand& here, bool keeps_exact);
   struct Guess {
@@ -198,8 +196,8 @@ class RoundedUpdates final : public ForecastUpdates {
 
   const Stream& home_;
   std::vector<OnItsWay> on_its_way_;
-  Prefetcher bases_;      // from a file
-  Prefetcher gradients_;  // those sent
+  Prefetcher bases_;      // read from a file
+  Prefetcher gradients_;  // written to a file
 };
 
 }  // namespace hybrid_trainer

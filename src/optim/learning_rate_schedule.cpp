@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Fraction of the way from `begin` to `end` done at `step`, in [0, 1].
+/// Returns the fraction of the way from `begin` to `end` at `step`, in [0, 1].
 double progress(double step, double begin, double end) {
   if (step >= end) return 1;
   return step <= begin ? 0 : (step - begin) / (end - begin);

@@ -18,7 +18,7 @@ bool matches(const OptimizerGroupConfig& group, const Parameter& parameter) {
   return group.match == name_of(parameter.role()) || matches_pattern(parameter.name(), group.match);
 }
 
-/// Position of the group that the parameter is in; that of the end for the rest.
+/// Returns the index of the parameter's group; groups.size() if it is in none.
 std::size_t group_of(const Parameter& parameter, const std::vector<OptimizerGroupConfig>& groups,
                      std::vector<std::string>& problems) {
   std::size_t found = groups.size();
@@ -44,7 +44,8 @@ void collect_empty(const std::vector<OptimizerGroupConfig>& groups,
   }
 }
 
-/// Splits off what the group's optimizer does not take. `explicitly`: the group itself names it.
+/// Splits off the parameters that the group's optimizer does not take. `explicitly`: the group
+/// itself names the optimizer.
 void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, bool explicitly,
                const std::vector<Parameter*>& parameters, std::span<const OptimizerKind> kinds) {
   OptimizerGroup taken{group.kind, group.config, {}}, rest = taken;
@@ -61,7 +62,7 @@ void add_group(std::vector<OptimizerGroup>& to, const OptimizerGroup& group, boo
   to.push_back(std::move(rest));
 }
 
-/// Of a device budget that pages fill at most: no profile of the memory monitor calls that much.
+/// Percentage of the device budget that pages may fill; below the memory monitor's target.
 constexpr std::size_t kPagesPercent = 85;
 
 }  // namespace
@@ -121,7 +122,7 @@ void GroupedOptimizer::update_weight(std::size_t index, float learning_rate, flo
                                        gradient_scale, stream);
 }
 
-/// Copies of state come and go in the order of the parameters.
+/// Transfers of state follow the order of the parameters.
 void GroupedOptimizer::update_weights(float learning_rate, float gradient_scale,
                                       const Stream& stream) {
   if (copies_.pages || copies_.prefetcher)
@@ -186,7 +187,8 @@ std::unique_ptr<Optimizer> make_optimizer_of(std::span<const OptimizerKind> kind
                                              const OptimizerConfig& config,
                                              std::vector<Parameter*> parameters,
                                              const Stream& stream, const StateHome& home) {
-  named_row(kinds, "optimizer.name", config.name);  // for its error, where there is no parameter
+  // Throws for an unknown name even without parameters.
+  named_row(kinds, "optimizer.name", config.name);
   std::vector<GroupedOptimizer::Part> parts;
   for (const OptimizerGroup& group : optimizer_groups(config, parameters, kinds)) {
     std::vector<Parameter*> members;

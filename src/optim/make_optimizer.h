@@ -10,35 +10,36 @@
 
 namespace hybrid_trainer {
 
-/// Weights that one optimizer updates.
+/// Weights updated by one optimizer.
 struct OptimizerGroup {
   const OptimizerKind* kind;
   OptimizerConfig config;            // without groups
-  std::vector<std::size_t> members;  // indices of the parameters, in their order
+  std::vector<std::size_t> members;  // parameter indices, ascending
 };
 
-/// Each parameter in exactly one group: those of config.groups, and the rest. What the optimizer does
-/// not take, as muon all but matrices (of a group that names it, all but tensors of two dimensions),
-/// is that of its kind's `rest`, with the same settings. Throws ConfigError for an unknown optimizer, for a group that matches nothing, with the nearest
-/// role, and for two that match one parameter.
+/// Assigns each parameter to exactly one group: the groups of config.groups, and the rest.
+/// Parameters that an optimizer does not take use the `rest` of its kind, with the same settings.
+/// Muon takes only matrices, or all tensors of two dimensions if the group names it. Throws
+/// ConfigError for an unknown optimizer, for a group that matches nothing (with the nearest role),
+/// and for two groups that match one parameter.
 std::vector<OptimizerGroup> optimizer_groups(
     const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
     std::span<const OptimizerKind> kinds = optimizer_kinds());
 
-/// What the schedule's learning rate is multiplied by for a group of the optimizer `all`.
+/// Returns the factor of the schedule's learning rate for a group of the optimizer `all`.
 inline double rate_factor_of(const OptimizerConfig& group, const OptimizerConfig& all) {
   return group.learning_rate == all.learning_rate ? 1.0 : group.learning_rate / all.learning_rate;
 }
 
-/// Several optimizers, each for weights of its own, as one. All have taken the same steps.
+/// Several optimizers as one, for disjoint sets of weights, with the same number of steps taken.
 class GroupedOptimizer final : public Optimizer {
  public:
   struct Part {
     std::unique_ptr<Optimizer> optimizer;
-    std::vector<std::size_t> members;  // indices of its parameters among all
-    double rate_factor;                // of the learning rate that is given
+    std::vector<std::size_t> members;  // parameter indices
+    double rate_factor;                // multiplies the learning rate
   };
-  /// `home`: that of all parts.
+  /// `home`: shared by all parts.
   GroupedOptimizer(std::vector<Parameter*> parameters, std::vector<Part> parts,
                    const StateHome& home);
   void begin_step(const Stream& stream) override;
@@ -62,15 +63,14 @@ class GroupedOptimizer final : public Optimizer {
     const Part* part;
     std::size_t member;
   };
-  std::vector<Place> places_;  // of each parameter
+  std::vector<Place> places_;  // by parameter
 };
 
-/// The optimizer that `config.name` names, over parameters that outlive it. Its state is zero, of
-/// MemoryKind::kOptimizerState, from the pool of `home`; where that is not the stream's, each
-/// parameter's state comes to the stream's device for its update, and goes back after it; with
-/// config.paged and a budget as much of it stays as fits. Beside the step it comes and goes only
-/// where the stream computes on the processor. Throws ConfigError, of an unknown name with the
-/// nearest one, and OutOfMemory.
+/// Makes the optimizer that `config.name` names. `parameters` must outlive it. Its state is zero,
+/// of MemoryKind::kOptimizerState, in the pool of `home`. If that is not the stream's pool, each
+/// parameter's state is loaded for its update and written back; with config.paged and a budget, as
+/// much of it as fits stays on the device. Transfers overlap with the step only if the stream
+/// computes on the CPU. Throws ConfigError (with the nearest name for an unknown one), OutOfMemory.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                           std::vector<Parameter*> parameters, const Stream& stream,
                                           const Stream& home,
@@ -81,13 +81,13 @@ inline std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
                                                  const Stream& stream) {
   return make_optimizer(config, std::move(parameters), stream, stream);
 }
-/// Elements at whose multiples each parameter may be cut into parts that are updated apart, with the
-/// bits of an update of the whole; as many as it has where it is updated whole or not at all (Muon's
-/// matrices, Adafactor). Multiples of kernels::kDotChunk otherwise.
+/// Returns the unit, in elements, at whose multiples each parameter can be split into parts that
+/// are updated separately with bit-identical results. The unit is the whole parameter if it cannot
+/// be split (Muon's matrices, Adafactor), and a multiple of kernels::kDotChunk otherwise.
 std::vector<std::int64_t> cut_units(const OptimizerConfig& config,
                                     const std::vector<Parameter*>& parameters);
-/// Operations of the products in one update on the stream's device in the dtype that the parameters
-/// compute in, on average over steps: those that orthogonalize.
+/// Returns the operations of orthogonalization in one update, averaged over steps, in the dtype
+/// that the parameters compute in on the stream's device.
 double update_flops(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                     const Stream& stream);
 

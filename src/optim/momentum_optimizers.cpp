@@ -106,8 +106,8 @@ void Lion::write_direction(const Tensor& direction, const Slot& slot, float lear
 
 namespace {
 
-/// Lion's: a sign does not split into parts, so that the momentum itself goes to the device, in f32
-/// or, sketched, in 8 bits.
+/// Predictor for Lion. A sign cannot be split into parts, so the momentum itself is sent to the
+/// device, in f32 or, sketched, in 8 bits.
 class LionPredictor : public UpdatePredictor {
  public:
   explicit LionPredictor(const PredictedUpdates& updates)

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// An optimizer whose state is one moment m for each parameter, or none at all.
+/// An optimizer whose state is one moment m per parameter, or nothing.
 class MomentumOptimizer : public Optimizer {
  public:
   void begin_step(const Stream& stream) final;
@@ -26,24 +26,24 @@ class MomentumOptimizer : public Optimizer {
   };
   MomentumOptimizer(std::vector<Parameter*> parameters, bool keeps_momentum, const StateHome& home,
                     std::int64_t state_bits = 32);
-  /// Updates m and the weight. `gradient` is not scaled yet.
+  /// Updates m and the weight. `gradient` is unscaled.
   virtual void update(const Slot& slot, const Tensor& gradient, float learning_rate,
                       float gradient_scale, const Stream& stream) = 0;
-  /// See Optimizer::write_momentum_directions; called where there is momentum.
+  /// Implements Optimizer::write_momentum_directions for one parameter; called only with momentum.
   virtual void write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
                                const Stream& stream) = 0;
 
  private:
   void require_moments() const;
   std::vector<Parameter*> parameters_;
-  std::vector<Moment> moments_;  // of each, where it is between updates
+  std::vector<Moment> moments_;  // by parameter, in their primary location
   bool keeps_momentum_;
   StateCopies copies_;
 };
 
-/// Stochastic gradient descent with heavy-ball momentum and decoupled weight decay. State: m for
-/// each parameter, or none where the momentum is 0. Source: Sutskever et al. 2013, section 2
-/// (momentum without the factor on the gradient).
+/// Stochastic gradient descent with heavy-ball momentum and decoupled weight decay. State: m per
+/// parameter, or nothing if the momentum is 0. Source: Sutskever et al. 2013, section 2 (momentum
+/// without the factor on the gradient).
 class Sgd final : public MomentumOptimizer {
  public:
   Sgd(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
@@ -58,11 +58,11 @@ class Sgd final : public MomentumOptimizer {
   const double weight_decay_;
 };
 
-/// Lion: each element moves by the learning rate, in the direction that the sign of momentum and
-/// gradient gives; decoupled weight decay. Wants a rate 3 to 10 times lower than AdamW's and a
-/// decay as much higher. State: m for each parameter, in 16 or 8 bits with such
-/// state_bits (see Moment). Source: Chen et al. 2023, "Symbolic discovery
-/// of optimization algorithms", algorithm 2.
+/// Lion: moves each element by the learning rate, in the direction of the sign of momentum and
+/// gradient, with decoupled weight decay. Needs a learning rate 3 to 10 times lower than AdamW's,
+/// and a decay higher by the same factor. State: m per parameter, in 16 or 8 bits with those
+/// state_bits (see Moment). Source: Chen et al. 2023, "Symbolic discovery of optimization
+/// algorithms", algorithm 2.
 class Lion final : public MomentumOptimizer {
  public:
   Lion(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,

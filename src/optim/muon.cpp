@@ -41,9 +41,9 @@ std::int64_t block_rows(const OptimizerConfig& config, const Shape& shape) {
   return (std::min(shape[0], shape[1]) + blocks - 1) / blocks;
 }
 
-/// Muon's. Anticipated: base has the orthogonalised momentum of each update to come; the device adds
-/// to first order what the gradients in flight change of it. Sketched: the device orthogonalises
-/// momentum that came in 8 bits together with the gradients.
+/// Predictor for Muon. Anticipated: `base` includes the orthogonalized momentum of each pending
+/// update; the device adds the first-order effect of the gradients in flight. Sketched: the device
+/// orthogonalizes the 8-bit momentum together with the gradients.
 class MuonPredictor : public UpdatePredictor {
  public:
   explicit MuonPredictor(const PredictedUpdates& updates)
@@ -66,7 +66,7 @@ class MuonPredictor : public UpdatePredictor {
     if (sketches_) return write_codes(forecast, state.m, stream);
     const double decay = decay_of(state.parameter, config_.weight_decay);
     const Shape& shape = state.parameter.shape();
-    std::map<std::int64_t, double> rate_by_rows;  // that are orthogonalised together
+    std::map<std::int64_t, double> rate_by_rows;  // rows that are orthogonalized together
     for (std::size_t i = 0; i < rates.size(); ++i) {
       const std::int64_t step = state.steps + 1 + static_cast<std::int64_t>(i);
       rate_by_rows[rows_together(config_, shape, step)] +=
@@ -74,7 +74,7 @@ class MuonPredictor : public UpdatePredictor {
     }
     kernels::sum_of_squares(forecast.squares, {&state.m, 1}, stream);
     fill_zero(forecast.base, stream);
-    // Orthogonalising takes no notice of a factor: the momentum of each update to come gives the same.
+    // Orthogonalization ignores a factor, so all pending updates have the same momentum direction.
     for (const auto& [rows, rate] : rate_by_rows) {
       const Tensor u = input(state.parameter, stream);
       kernels::scale(u, state.m, 1, stream);
@@ -140,7 +140,7 @@ class MuonPredictor : public UpdatePredictor {
   OptimizerConfig config_;
   bool sketches_;
   std::vector<Parameter*> room_;
-  std::optional<Orthogonalizer> orthogonalizer_;  // from its first use on
+  std::optional<Orthogonalizer> orthogonalizer_;  // created on first use
 };
 
 }  // namespace
@@ -156,7 +156,7 @@ Tensor Orthogonalizer::input(std::int64_t rows, std::int64_t columns) const {
   return part(input_, rows, columns);
 }
 
-/// The operand that products read for `matrix`: its rounded copy, or itself in f32.
+/// Returns the operand of products for `matrix`: its rounded copy, or itself in f32.
 Tensor Orthogonalizer::factor(const Tensor& matrix, const Tensor& rounded,
                               const Stream& stream) const {
   if (!rounded) return matrix;
@@ -193,10 +193,10 @@ void Orthogonalizer::orthogonalize(const Tensor& result, const Tensor& matrix, D
   }
 }
 
-/// With P = a + M, M = b·A + c·A²: A ← P·A·P, and Q = q + N ← P·Q, in the end Q·X. All are
-/// polynomials of the first A, so that their order is free. An eigenvalue that rounding made −δ, δ
-/// near 1e-7, grows to a⁸·δ = 0.002 in the four steps, of no account beside a. `result` is scratch
-/// until the end.
+/// With P = a + M, M = b·A + c·A²: A ← P·A·P, and Q = q + N ← P·Q; finally Q·X. All are polynomials
+/// of the first A, so they commute. An eigenvalue of −δ from rounding, δ near 1e-7, grows to a⁸·δ =
+/// 0.002 in the four steps, which is negligible next to a. `result` is scratch memory until the
+/// end.
 void Orthogonalizer::iterate_on_gram(const Tensor& result, const Tensor& x, const Stream& stream) {
   const std::int64_t rows = x.size(0), columns = x.size(1), side = std::min(rows, columns);
   const bool wide = rows <= columns;
@@ -210,8 +210,8 @@ void Orthogonalizer::iterate_on_gram(const Tensor& result, const Tensor& x, cons
   };
   kernels::matmul(gram, x, wide ? Transpose::kNo : Transpose::kYes, x,
                   wide ? Transpose::kYes : Transpose::kNo, GradientMode::kOverwrite, stream);
-  static_assert(kSteps % 2 == 1);  // after which q lies in gram_ again
-  float identity = 1;              // q's part of it
+  static_assert(kSteps % 2 == 1);  // so that q ends in gram_
+  float identity = 1;              // q's multiple of the identity
   for (int step = 0; step < kSteps; ++step) {
     const Tensor m = step == 0 ? q : polynomial;
     multiply(m, gram, gram, GradientMode::kOverwrite);
@@ -234,13 +234,13 @@ void Orthogonalizer::iterate_on_gram(const Tensor& result, const Tensor& x, cons
   multiply(result, wide ? q : x, wide ? x : q, GradientMode::kAccumulate);
 }
 
-/// Each step leaves X where the one before it was not: after an odd number that is `result`.
+/// Each step writes X to the other buffer; after an odd number of steps that is `result`.
 void Orthogonalizer::iterate(const Tensor& result, const Tensor& matrix, DType products,
                              const Stream& stream) {
   static_assert(kSteps % 2 == 1);
   const std::int64_t rows = matrix.size(0), columns = matrix.size(1);
   const std::int64_t side = std::min(rows, columns);
-  const bool wide = rows <= columns;  // works with the smaller of X·Xᵀ and Xᵀ·X
+  const bool wide = rows <= columns;  // uses the smaller of X·Xᵀ and Xᵀ·X
   const bool rounds = products == DType::kBF16;
   if (rounds && !rounded_input_) {
     rounded_input_ = workspace(input_.elements(), stream, DType::kBF16);
@@ -351,7 +351,8 @@ void Muon::write_direction(const Tensor& direction, const Slot& slot, float lear
                            const Stream& stream) {
   const Shape& shape = slot.parameter->shape();
   const Tensor u = orthogonalizer_->input(shape[0], shape[1]);
-  copy(u, slot.m, stream);  // Nesterov's with g = 0, but for a factor that orthogonalising removes
+  // Nesterov momentum for g = 0, up to a factor that orthogonalization removes
+  copy(u, slot.m, stream);
   kernels::scale(direction,
                  orthogonalizer_->orthogonal(u, products_of(*slot.parameter, stream), stream),
                  -learning_rate * update_scale(shape), stream);

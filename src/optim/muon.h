@@ -8,29 +8,28 @@
 
 namespace hybrid_trainer {
 
-/// Replaces a matrix by the nearest one whose singular values are all near 1 (0.7 to 1.2), with
-/// five Newton–Schulz steps X ← a·X + (b·G + c·G²)·X, G = X·Xᵀ, from X = U/‖U‖. Allocates its
-/// memory once, for bf16 with the first such matrix. In f32, one whose sides are as 2 to 1 or more
-/// iterates on G alone and is multiplied by what came of it, the same within 3e-3 in spectral norm;
-/// bf16 would lose G's small eigenvalues. Source: Jordan et al. 2024, "Muon: an optimizer for
+/// Replaces a matrix by a nearby one with all singular values near 1 (0.7 to 1.2), in five
+/// Newton–Schulz steps X ← a·X + (b·G + c·G²)·X, G = X·Xᵀ, from X = U/‖U‖. Allocates its memory
+/// once; for bf16, with the first bf16 matrix. In f32, matrices with an aspect ratio of 2 or more
+/// iterate on G only and are multiplied by the result, equal within 3e-3 in spectral norm. In bf16
+/// this would lose G's small eigenvalues. Source: Jordan et al. 2024, "Muon: an optimizer for
 /// hidden layers in neural networks".
 class Orthogonalizer {
  public:
-  /// Room for matrices of at most `max_elements` elements and `max_side` rows or columns, whichever
-  /// is fewer.
+  /// Allocates room for `max_elements` elements, and a smaller side of at most `max_side`.
   Orthogonalizer(std::int64_t max_elements, std::int64_t max_side, const Stream& stream);
 
-  /// An f32 (rows, columns) view of the workspace for the caller to fill, until the next call.
+  /// Returns an f32 (rows, columns) view of the workspace to fill, valid until the next call.
   Tensor input(std::int64_t rows, std::int64_t columns) const;
-  /// The orthogonalized `matrix`, which came from input() and is overwritten. Does not block. Zeros
-  /// stay zeros. `products`: the dtype that operands of products are rounded to; sums are f32.
+  /// Returns the orthogonalized `matrix`, which came from input() and is overwritten. Zeros stay
+  /// zeros. `products`: dtype that operands are rounded to; sums are f32. Does not block.
   Tensor orthogonal(const Tensor& matrix, DType products, const Stream& stream) {
     return orthogonal_blocks(matrix, matrix.size(0), products, stream);
   }
-  /// The same of each block of so many rows, the last of which may have fewer.
+  /// Orthogonalizes each block of `block_rows` rows separately; the last block may have fewer.
   Tensor orthogonal_blocks(const Tensor& matrix, std::int64_t block_rows, DType products,
                            const Stream& stream);
-  /// Operations of the products in orthogonal_blocks.
+  /// Returns the floating-point operations of orthogonal_blocks.
   static double flops(const Shape& matrix, std::int64_t block_rows, DType products);
 
  private:
@@ -48,15 +47,17 @@ class Orthogonalizer {
   Tensor rounded_input_, rounded_gram_;  // bf16
 };
 
-/// Muon: tensors of two dimensions move by the orthogonalised Nesterov momentum, times 0.2·√(larger
-/// side), which gives their updates the root mean square of AdamW's, so that one learning rate and
-/// one decay serve both. State: m for each. Products of the orthogonalisation run in the phase's
-/// precision, or f32 where bf16 is slower. Between two steps that are orthogonalised as a whole
-/// (orthogonalization_period, counted in steps taken), blocks of rows are, each by itself, and
-/// `larger side` is a block's, so that the root mean square stays. Directions are whole. A matrix
-/// whose gradient is exactly 0, such as an expert without tokens, only decays. Sources:
-/// Jordan et al. 2024, "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled
-/// et al. 2025, "MuonBP", algorithm 1, whose two rates are these two scales.
+/// Muon: moves matrices by the orthogonalized Nesterov momentum, times 0.2·√(larger side). The
+/// scale gives updates the root mean square of AdamW's, so one learning rate and one decay serve
+/// both. State: m per parameter. Orthogonalization runs in the phase's precision, or f32 if bf16 is
+/// slower.
+///
+/// Whole matrices are orthogonalized every orthogonalization_period steps, counted in steps taken.
+/// In the other steps each block of rows is orthogonalized separately, and `larger side` is the
+/// block's, which keeps the root mean square. Directions use whole matrices. A matrix with a
+/// gradient of exactly 0, such as an expert without tokens, only decays. Sources: Jordan et al.
+/// 2024, "Muon"; Liu et al. 2025, "Muon is scalable for LLM training", eq. 4; Khaled et al. 2025,
+/// "MuonBP", algorithm 1, whose two rates are these two scales.
 class Muon final : public MomentumOptimizer {
  public:
   Muon(const OptimizerConfig& config, std::vector<Parameter*> parameters, const Stream& stream,
@@ -71,25 +72,25 @@ class Muon final : public MomentumOptimizer {
   void write_direction(const Tensor& direction, const Slot& slot, float learning_rate,
                        const Stream& stream) override;
   OptimizerConfig config_;
-  std::optional<Orthogonalizer> orthogonalizer_;  // none where there is no matrix
+  std::optional<Orthogonalizer> orthogonalizer_;  // empty without a matrix
 };
 
-/// 0.2·√(larger side): an orthogonal (R, C) matrix has root mean square 1/√max(R, C), an AdamW
-/// update about 0.2.
+/// Returns 0.2·√(larger side). An orthogonal (R, C) matrix has root mean square 1/√max(R, C), an
+/// AdamW update about 0.2.
 float update_scale(const Shape& shape);
-/// Rows of a matrix that the step of this number, from 1, orthogonalises together: all, or a block's.
-/// Rows, as those of a block lie together, a head's are next to each other, and the products of a
-/// block cost least where it is as wide as it can be.
+/// Returns how many rows of a matrix step `step` (from 1) orthogonalizes together: all, or a block.
+/// Blocks are rows because they are contiguous, the rows of a head are adjacent, and the products
+/// cost least for the widest blocks.
 std::int64_t rows_together(const OptimizerConfig& config, const Shape& shape, std::int64_t step);
-/// The precision of the phase: bf16 if weights have bf16 copies, unless bf16 is slower here.
+/// Returns the phase's precision: bf16 if weights have bf16 copies, unless bf16 is slower here.
 DType products_of(const Parameter& parameter, const Stream& stream);
-/// kernels::muon_momentum with the squares of this gradient.
+/// Calls kernels::muon_momentum with the squared norm of this gradient.
 void add_to_momentum(const Tensor& u, const Tensor& m, const Tensor& gradient,
                      const OptimizerConfig& config, float gradient_scale, const Stream& stream);
-/// Operations of the products that orthogonalise a matrix, on average over steps.
+/// Returns the operations that orthogonalize a matrix, averaged over steps.
 double orthogonalization_flops(const OptimizerConfig& config, const Parameter& matrix,
                                const Stream& stream);
-/// With room for the largest of these matrices. Throws ShapeMismatch for another shape.
+/// Returns an Orthogonalizer for these matrices. Throws ShapeMismatch for other shapes.
 Orthogonalizer orthogonalizer_for(const std::vector<Parameter*>& parameters, const Stream& stream);
 
 std::unique_ptr<UpdatePredictor> make_muon_predictor(const PredictedUpdates& updates);

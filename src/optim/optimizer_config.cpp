@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Of an optimizer that there is.
+/// Whether `name` is a known optimizer without 8-bit support.
 bool lacks_8_bits(const std::string& name) {
   const auto has = [&](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), name) != names.end();
@@ -25,7 +25,7 @@ void collect_settings_problems(const OptimizerConfig& config, const std::string&
     problems.push_back(concat(path, ".betas: got 0 as the second number, want (0, 1)"));
   }
   const std::int64_t bits = config.state_bits;
-  if (bits > 8 && bits < 32 && bits != 16) {  // otherwise it is out of range
+  if (bits > 8 && bits < 32 && bits != 16) {  // other widths are out of range
     problems.push_back(concat(path, ".state_bits: got ", bits, ", want 8, 16 or 32"));
   } else if ((bits == 8 || bits == 16) && lacks_8_bits(config.name)) {
     problems.push_back(concat(path, ".state_bits: got ", bits, ", want 32: the state of ",
@@ -56,7 +56,7 @@ void OptimizerConfig::collect_problems(const std::string& path,
     const std::string at = concat(path, ".groups[", i, "]");
     std::vector<std::string> of_group;
     collect_settings_problems(of(groups[i]), at, of_group);
-    for (const std::string& problem : of_group) {  // not again what is inherited
+    for (const std::string& problem : of_group) {  // skips problems of inherited settings
       const std::string key = problem.substr(at.size() + 1, problem.find(':') - at.size() - 1);
       const bool own =
           key == "betas" ? groups[i].betas.has_value() : groups[i].state_bits || groups[i].name;

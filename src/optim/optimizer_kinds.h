@@ -11,35 +11,35 @@ namespace hybrid_trainer {
 class UpdatePredictor;
 struct PredictedUpdates;
 
-/// Elements of a parameter that are updated together: it may be cut between two such units, with the
-/// bits of an update of the whole.
+/// Smallest unit of a parameter that is updated as a whole. Splitting a parameter between two units
+/// gives bit-identical updates.
 enum class UpdateUnit { kElement, kBlock, kWhole };
 
-/// An optimizer, all that the rest of the program knows of it.
+/// Registry entry of an optimizer.
 struct OptimizerKind {
   const char* name;
-  /// For `hybrid config`: the bytes of state that a parameter takes, and what is special about it.
+  /// Help for `hybrid config`: bytes of state per parameter, and remarks.
   const char* about;
   std::unique_ptr<Optimizer> (*make)(const OptimizerConfig& config,
                                      std::vector<Parameter*> parameters, const Stream& stream,
                                      const StateHome& home);
-  /// Which of betas, epsilon, momentum and orthogonalization_… it reads.
+  /// The keys it reads, out of betas, epsilon, momentum and orthogonalization_….
   std::vector<std::string> keys{};
-  bool has_8_bits = false;  // OptimizerConfig::state_bits
+  bool has_8_bits = false;  // with OptimizerConfig::state_bits
   UpdateUnit unit = UpdateUnit::kElement;
-  /// Of a matrix; null where there are none. See update_flops.
+  /// Operations for a matrix; null if there are none. See update_flops.
   double (*flops)(const OptimizerConfig& config, const Parameter& matrix,
                   const Stream& stream) = nullptr;
-  /// Null where its updates cannot be predicted while they are under way.
+  /// Null if its pending updates cannot be predicted.
   std::unique_ptr<UpdatePredictor> (*predictor)(const PredictedUpdates& updates) = nullptr;
-  /// It takes tensors of two dimensions, and the optimizer of this name the rest; null: it takes all.
+  /// Optimizer of all tensors that are not 2-D; null if this one takes them all.
   const char* rest = nullptr;
 };
 
-/// All that there are: to add one, add its files and its row.
+/// Returns all optimizers. To add one, add its files and its row.
 std::span<const OptimizerKind> optimizer_kinds();
 
-/// See make_optimizer.
+/// Makes an optimizer from the given kinds; see make_optimizer.
 std::unique_ptr<Optimizer> make_optimizer_of(std::span<const OptimizerKind> kinds,
                                              const OptimizerConfig& config,
                                              std::vector<Parameter*> parameters,

@@ -11,10 +11,10 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Enough of a weight to tell how far its prediction is off.
+/// Slice size that is enough to measure the prediction error of a weight.
 constexpr std::int64_t kSliceElements = 8192;
 
-/// The middle of a tensor.
+/// Returns `elements` elements from the middle of a tensor.
 Tensor slice_of(const Tensor& whole, std::int64_t elements) {
   const std::int64_t first = (whole.elements() - elements) / 2;
   return whole.view({whole.elements()}).rows(first, first + elements);

@@ -11,52 +11,50 @@ namespace hybrid_trainer {
 
 class UpdatePredictor;
 
-/// One rank's part of a gradient that all ranks will sum, and what the update by the sum will be
-/// made with, as far as it is known.
+/// One rank's part of a gradient to be summed, and the settings of the update by the sum.
 struct OwnGradient {
   std::function<Tensor(const Parameter&)> of;  // f32, in the parameter's shape
   float learning_rate = 0;
-  float gradient_scale = 1;  // clipping
+  float gradient_scale = 1;  // for clipping
 };
 
-/// Inputs and outputs of a prediction of weights.
+/// Settings of a weight prediction.
 struct WeightPrediction {
   std::string device_side;  // phases.asynchronous_gradients.device_side
-  double share = 1;         // of all micro-batches, this rank's
-  /// Predicted values lie where the exact ones lay, since others refer to that memory; else weights
-  /// get other memory for the time being.
+  double share = 1;         // this rank's share of all micro-batches
+  /// True stores predicted values in the memory of the exact ones, because others refer to it.
+  /// False gives weights other memory during the prediction.
   bool in_same_memory = false;
 };
 
-/// Weights that contain predictions of updates whose gradients other ranks have not sent yet, in
-/// place of the exact ones, which the optimizer goes on from. What a rank predicts depends on its own
-/// gradients, so that ranks that predict the same weight have different ones.
+/// Temporarily replaces exact weights by weights that include predicted updates, whose gradients
+/// other ranks have not sent yet. The optimizer continues from the exact weights. A prediction
+/// depends on the rank's own gradients, so predictions of the same weight differ between ranks.
 ///
-/// Of the mean over all micro-batches, of which `share` are this rank's, it knows its own part O.
-/// "anticipated" takes O/share: what it expects of others is what it has itself, which is right on
-/// average, whatever its noise. Controls: "shared", O and (1 − share) of the momentum, which has less
-/// noise but is late; "momentum" alone; "none", no update at all.
+/// A rank computes a `share` of the micro-batches, and its own gradient O is that part of the mean.
+/// "anticipated" uses O/share, which is unbiased. Controls: "shared" uses O and (1 − share) of the
+/// momentum, with less noise but a delay; "momentum" uses the momentum only; "none" predicts no
+/// update.
 class PredictedWeights {
  public:
-  /// `optimizer`: of these parameters, adamw or muon with a state in f32; all must outlive it.
+  /// `optimizer`: adamw or muon for these parameters, with f32 state; all must outlive this object.
   PredictedWeights(const OptimizerConfig& config, std::vector<Parameter*> parameters,
                    Optimizer& optimizer, const WeightPrediction& prediction, const Stream& stream);
-  /// Ends the prediction; predicted values in the same memory stay, since their users would not
-  /// know.
+  /// Ends the prediction. Predicted values in the same memory stay.
   ~PredictedWeights();
 
   bool are_in_place() const { return !others_.empty(); }
-  /// They take the place of the exact weights, at first as copies. Throws OutOfMemory.
+  /// Replaces the exact weights, first by copies. Throws OutOfMemory.
   void begin();
-  /// weights = exact weights with the predicted updates by these gradients, oldest first.
+  /// Sets weights to the exact weights plus the predicted updates by these gradients, oldest first.
   void predict(std::span<const OwnGradient> gradients);
-  /// The exact weights are in their place again.
+  /// Restores the exact weights.
   void end();
   /// Calls `use` with the exact weights in place, though not in the same memory.
   void with_exact(const std::function<void()>& use);
-  /// Exact values come to where the predicted ones lie, and these to where they lay; and back.
+  /// Swaps the exact and predicted values in memory. A second call undoes it.
   void exchange_values();
-  /// A slice of each weight as it is, one after the other; for `of_exact`, of the exact ones.
+  /// Returns a slice of each current weight, concatenated; with `of_exact`, of the exact weights.
   Tensor slices(bool of_exact) const;
   /// Elements of each slice, by weight.
   const std::vector<std::int64_t>& slice_elements() const { return slice_elements_; }
@@ -70,16 +68,16 @@ class PredictedWeights {
   Optimizer& optimizer_;
   const Stream& stream_;
   const bool in_same_memory_;
-  double factor_ = 1;     // of a rank's own gradient
-  bool uses_own_ = true;  // gradient at all
+  double factor_ = 1;     // of the rank's own gradient
+  bool uses_own_ = true;  // whether predictions use the own gradient
   std::vector<std::unique_ptr<UpdatePredictor>> groups_;
   struct Rule {
     std::size_t group = 0;
     double rate_factor = 1;
-    Tensor *m = nullptr, *v = nullptr;  // the optimizer's
+    Tensor *m = nullptr, *v = nullptr;  // the optimizer's state
   };
   std::vector<Rule> rules_;                             // by weight
-  std::vector<std::unique_ptr<WeightStorage>> others_;  // the exact ones, while these are in place
+  std::vector<std::unique_ptr<WeightStorage>> others_;  // the exact weights during a prediction
   std::vector<std::int64_t> slice_elements_;
 };
 

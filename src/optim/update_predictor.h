@@ -9,15 +9,15 @@
 
 namespace hybrid_trainer {
 
-/// What goes to the device for one weight after each exact update of it, from which live weights are
-/// composed with the gradients in flight. What a rule does not use is undefined.
+/// Data sent to the device for one weight after each exact update. Live weights combine it with the
+/// gradients in flight. Tensors that a rule does not use are undefined.
 struct UpdateForecast {
-  Tensor exact;             // f32: the weight; may be base; not written where undefined
-  Tensor base;              // f32: the same with what is known of the updates to come
+  Tensor exact;             // f32 weight; may be `base`; undefined: not written
+  Tensor base;              // f32 weight with the known part of the next updates
   Tensor rows, columns;     // means of the second moment
   Tensor momentum, scales;  // f32, or codes and their scales
   Tensor squares;           // (1) f64: squared norm of the momentum
-  std::int64_t steps = 0;   // that the exact state has seen
+  std::int64_t steps = 0;   // taken by the exact state
 
   template <class Visitor>
   void visit_tensors(const Visitor& visit) {
@@ -31,48 +31,46 @@ struct UpdateForecast {
   }
 };
 
-/// A weight with its exact state, all at hand.
+/// A loaded weight with its exact state.
 struct ExactWeightState {
   const Parameter& parameter;
   const Tensor& master;
   const Tensor& m;
-  Tensor v;  // undefined where the rule has none
+  Tensor v;  // undefined if the rule has none
   std::int64_t steps = 0;
 };
 
-/// How an optimizer's update that has not arrived is predicted from what its exact state says
-/// beforehand and the gradients in flight.
+/// Predicts pending updates of an optimizer from its exact state and the gradients in flight.
 class UpdatePredictor {
  public:
   virtual ~UpdatePredictor() = default;
-  /// Memory for a forecast, not initialised.
+  /// Returns uninitialized memory for a forecast.
   virtual UpdateForecast empty_forecast(const Parameter& parameter, const Stream& stream) const;
-  /// Writes the forecast of as many updates as there are learning rates. On the stream of the exact
-  /// state.
+  /// Writes the forecast of one update per learning rate. Runs on the stream of the exact state.
   virtual void write_forecast(const UpdateForecast& forecast, const ExactWeightState& state,
                               std::span<const float> rates, const Stream& stream) = 0;
-  /// live (f32 or bf16) = the forecast's weights with the parts of the gradients in flight, oldest
-  /// first. On any stream; tensors of the forecast that lie elsewhere are staged.
+  /// Sets live (f32 or bf16) to the forecast's weights plus the updates by the gradients in flight,
+  /// oldest first. Runs on any stream; forecast tensors in other pools are staged.
   virtual void compose(const Tensor& live, const Parameter& parameter,
                        const UpdateForecast& forecast,
                        std::span<const kernels::GradientInFlight> gradients,
                        const Stream& stream) = 0;
-  /// Frees what compose keeps between its calls.
+  /// Frees the workspace that compose keeps between calls.
   virtual void free_workspace() {}
 };
 
-/// What a predictor is for: `parameters`, and the optimizer that updates them.
+/// Parameters to predict, and the settings of their optimizer.
 struct PredictedUpdates {
   const OptimizerConfig& config;
   const std::vector<Parameter*>& parameters;
-  bool sketches = false;  // device_side, see make_update_predictor
-  /// The gradients in flight lack this share of what they are sums of; the momentum stands for it.
+  bool sketches = false;  // device_side is sketch, see make_update_predictor
+  /// Share of the full gradient that is not in flight yet; the momentum replaces it.
   double missing = 0;
 };
 
-/// The predictor of `config.name`'s updates, by `device_side`: anticipated or sketch; another one
-/// predicts nothing. `missing` is adamw's alone, as a factor changes nothing about muon's direction.
-/// Throws ConfigError for an optimizer whose updates cannot be predicted.
+/// Makes the predictor of `config.name`'s updates. `device_side` is anticipated or sketch; any
+/// other value predicts nothing. Only adamw uses `missing`, because a factor does not change muon's
+/// direction. Throws ConfigError for an optimizer whose updates cannot be predicted.
 std::unique_ptr<UpdatePredictor> make_update_predictor(const OptimizerConfig& config,
                                                        const std::string& device_side,
                                                        const std::vector<Parameter*>& parameters,
@@ -82,7 +80,7 @@ inline Tensor empty_part(const Shape& shape, const Stream& stream, DType dtype =
   return Tensor::empty(shape, dtype, MemoryKind::kPredictor, stream);
 }
 
-/// The momentum in 8 bits.
+/// Adds an 8-bit momentum to the forecast.
 inline void add_codes(UpdateForecast& forecast, const Parameter& parameter, const Stream& stream) {
   forecast.momentum = empty_part(parameter.shape(), stream, DType::kU8);
   forecast.scales = empty_part({kernels::quantization_blocks(parameter.elements())}, stream);
@@ -94,14 +92,14 @@ inline void write_codes(const UpdateForecast& forecast, const Tensor& momentum,
                     stream);
 }
 
-/// What is left of a weight after the decays of so many updates.
+/// Returns the fraction of a weight that remains after one decay per rate.
 inline double kept_of(std::span<const float> rates, double decay) {
   double kept = 1;
   for (const float rate : rates) kept *= 1 - static_cast<double>(rate) * decay;
   return kept;
 }
 
-/// base = kept·master + base.
+/// Computes base = kept·master + base.
 inline void add_kept(const Tensor& base, const Tensor& master, double kept, const Stream& stream) {
   kernels::axpy(base, base, static_cast<float>(kept), master, stream);
 }

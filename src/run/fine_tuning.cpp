@@ -91,8 +91,7 @@ class Pretraining final : public LanguageTask {
 ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                                   const std::optional<ModelFolder>& model) {
   const std::filesystem::path of_run = settings.run / "tokenizer";
-  const bool goes_on = settings.resume && RunPaths{settings.run.string()}.hold_a_run();
-  if (goes_on && holds_tokenizer(of_run)) return of_run;
+  if (goes_on(settings) && holds_tokenizer(of_run)) return of_run;
   if (model && settings.adapter) return tokenizer_beside(*settings.adapter, *model);
   if (model) return *model;
   throw UsageError(concat(settings.data.string(),
@@ -111,9 +110,8 @@ ExampleFiles files_of(const TrainingRunSettings& settings,
                      .context = settings.config.model.context,
                      .pairs = settings.config.prefers()};
   files.set_encoder(settings.config.model, {files.tokenizer});
-  const RunPaths paths{settings.run.string()};
-  if (!settings.resume || !paths.hold_a_run()) return files;
-  const RunData before = data_of_run(paths);
+  if (!goes_on(settings)) return files;
+  const RunData before = data_of_run(RunPaths{settings.run.string()});
   files.now = before.now;
   if (files.validation.empty()) files.validation = before.validation;
   return files;

@@ -20,8 +20,9 @@ std::string quantized_base(const ModelFolder& folder) {
 }
 
 void check_name(const std::string& method) {
-  if (std::ranges::count(fine_tuning_methods(), method) == 0)
-    throw UsageError(choice_problem("--method", method, fine_tuning_methods()));
+  static const std::vector<std::string> names{"full", "lora", "dora", "qlora"};
+  if (std::ranges::count(names, method) == 0)
+    throw UsageError(choice_problem("--method", method, names));
 }
 
 /// Whether adapters are trained beside weights of few bits.
@@ -33,11 +34,6 @@ bool has_quantized_base(const HybridTrainerConfig& config) {
 }
 
 }  // namespace
-
-const std::vector<std::string>& fine_tuning_methods() {
-  static const std::vector<std::string> names{"full", "lora", "dora", "qlora"};
-  return names;
-}
 
 std::int64_t usual_row_length(const ModelConfig& model) {
   return std::min(kLongestRow, model.context);

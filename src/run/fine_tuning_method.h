@@ -7,14 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// full: all weights; lora, dora: adapters on a base in 16 bits; qlora: adapters on a quantized base.
-const std::vector<std::string>& fine_tuning_methods();
-
 /// data.sequence_length of rows that a model learns from, if nothing else is set.
 std::int64_t usual_row_length(const ModelConfig& model);
 
-/// What a fine-tuning run of a Hugging Face folder begins with, by a method; --set changes it. Weights
-/// that are quantized already, in a folder or in the blocks of a GGUF file, stay so with qlora. Throws UsageError, MissingInput, DataError.
+/// The configuration that a fine-tuning run of a Hugging Face folder begins with, by a method: full
+/// trains all weights, lora and dora adapters on a base in 16 bits, qlora on a quantized base. Weights
+/// that are quantized already, in a folder or in the blocks of a GGUF file, stay so with qlora. Throws
+/// UsageError, MissingInput, DataError.
 HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::string& method);
 
 /// Makes adapters of rank 16 and alpha 32 of a method lora, dora or qlora: on the parts that the family names

@@ -65,7 +65,10 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
 
 }  // namespace
 
-std::optional<SourceFormat> source_format_of(const ModelConfig& model, const GenerationKeys& keys) {
+/// How rows become what an encoder of tokens reads and what its decoder writes; none for a model without
+/// such an encoder. Throws DataError if the keys name no start token.
+static std::optional<SourceFormat> source_format_of(const ModelConfig& model,
+                                                    const GenerationKeys& keys) {
   if (!model.encoder.reads_tokens()) return {};
   check_keys(model, keys);
   return SourceFormat{.start = *keys.start, .longest = model.encoder.source_places()};

@@ -16,12 +16,8 @@ namespace hybrid_trainer {
 
 struct TrainingRunSettings;
 
-/// How rows become what an encoder of tokens reads and what its decoder writes; none for a model without
-/// such an encoder. Throws DataError if the keys name no start token.
-std::optional<SourceFormat> source_format_of(const ModelConfig& model, const GenerationKeys& keys);
-
-/// How such a model writes: at most as many tokens as its decoder's context. Throws DataError if the
-/// keys name no start token.
+/// How a model with an encoder of tokens writes: at most as many tokens as its decoder's context.
+/// Throws DataError if the keys name no start token.
 SourceWriting source_writing_of(const ModelConfig& model, const GenerationKeys& keys);
 
 /// Where a run's examples come from.

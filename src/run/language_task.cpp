@@ -16,10 +16,10 @@
 #include "src/model_files/gguf/gguf_model.h"
 #include "src/model_files/hugging_face/generation_config.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "src/optim/make_optimizer.h"
 #include "src/run/model_card.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
+#include "src/run/run_settings.h"
 #include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
@@ -99,14 +99,6 @@ std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
 
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 
-/// Throws ConfigError where the optimizer's groups or the adapters' targets do not fit the model,
-/// which is made without memory.
-void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry) {
-  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
-  const auto model = make_run_model(config, {}, nowhere, registry);
-  make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
-}
-
 /// The GGUF file whose blocks are the frozen weights. Throws ConfigError where the model is no such file.
 std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
   const auto base = base_of_run(run, model);
@@ -119,8 +111,7 @@ std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& 
 /// What export.dtype auto means: of a run that goes on what it meant when it began.
 std::string dtype_of_export(const TrainingRunSettings& settings,
                             const std::optional<ModelFolder>& base) {
-  const RunPaths paths{settings.run.string()};
-  if (settings.resume && paths.hold_a_run()) return config_of_run(paths).exported.dtype;
+  if (goes_on(settings)) return config_of_run(RunPaths{settings.run.string()}).exported.dtype;
   const bool is_short = base && dtype_of_hugging_face_weights(*base) == DType::kBF16;
   return is_short ? "bf16" : "fp32";
 }
@@ -166,8 +157,9 @@ std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
                          "; make the data anew with hybrid prepare"));
 }
 
-bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
-                                   const Tokenizer* of_data) {
+/// Whether the folder of --init-from has a tokenizer that can be read, and the data another one.
+static bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
+                                          const Tokenizer* of_data) {
   if (!init_from || of_data == nullptr) return false;
   try {
     return !init_from->tokenizer()->has_tokens_of(*of_data);
@@ -176,8 +168,9 @@ bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
   }
 }
 
-std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream,
-                        DType dtype) {
+/// Text that the model makes of nothing; "" without a tokenizer or without memory for it.
+static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
+                               const Stream& stream, DType dtype) {
   if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
@@ -204,13 +197,10 @@ static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
 
 HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   const ModelRegistry& registry = *settings_.registry;
-  if (model_) {
-    const RunPaths paths{settings_.run.string()};
-    const bool goes_on = settings_.resume && paths.hold_a_run();
-    config.model =
-        with_training_of(read_hugging_face_model_config(*model_, 0, registry), config.model,
-                         goes_on ? keys_of_positions(config.model) : settings_.explicit_keys);
-  }
+  if (model_)
+    config.model = with_training_of(
+        read_hugging_face_model_config(*model_, 0, registry), config.model,
+        goes_on(settings_) ? keys_of_positions(config.model) : settings_.explicit_keys);
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_, model_);
   const std::int64_t known = vocabulary_size().value_or(0);
   const std::int64_t wanted = known + (config.masks() ? 1 : 0);

@@ -15,17 +15,8 @@ namespace hybrid_trainer {
 std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
                                                    std::int64_t vocabulary);
 
-/// Whether the folder of --init-from has a tokenizer that can be read, and the data another one.
-bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
-                                   const Tokenizer* of_data);
-
 /// Makes the task of a language model, which does not read these inputs again. Throws as language_task.
 std::unique_ptr<Task> language_task(const TrainingRunSettings& settings, const ReadInputs& read);
-
-/// Text that the model makes of nothing, computed in `dtype`, for the report; "" without a tokenizer or without memory
-/// for it.
-std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer, const Stream& stream,
-                        DType dtype);
 
 /// Language modelling, whatever its data are.
 class LanguageTask : public Task {

@@ -305,7 +305,8 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
-FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
+/// Throws MissingInput where there is none, DataError where all of them are damaged, or the one asked for.
+static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
   const std::string folder = paths.checkpoints();
   if (weights.checkpoint == RunWeights::Checkpoint::kStep)
     return {.checkpoint = find_checkpoint(folder, weights.step), .warnings = {}};

@@ -113,10 +113,6 @@ struct RunWeights {
   bool is_average() const { return kind == kAverage; }
 };
 
-/// The checkpoint of the run that `weights` asks for, verified. Throws MissingInput where there is
-/// none, DataError where all of them are damaged, or the one asked for.
-FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights);
-
 /// The weights of the newest intact checkpoint, or the one asked for; if it was taken in Predict, the
 /// accepted ones from before the prediction. `stream` must outlive the model. `frozen_form` is instead
 /// of the run's lora.base, and a run without adapters holds its weights by it, too. Throws

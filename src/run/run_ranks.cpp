@@ -192,6 +192,13 @@ void RunRanks::check_shared(const std::string& run) const {
                           "into it; name a folder that all machines share, by the same path"));
 }
 
+static void check_same_surroundings(const RunRanks& ranks, const HybridTrainerConfig& config,
+                                    std::vector<NamedText> facts) {
+  facts.insert(facts.begin(),
+               {{"threads", concat(threads())}, {"ONEDNN_MAX_CPU_ISA", onednn_limit_of_user()}});
+  check_same(ranks, with_keys_of(config, std::move(facts)));
+}
+
 RunDirectory RunRanks::open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
                             const Task& task) const {
   const std::string run = settings.run.string();
@@ -289,13 +296,6 @@ void RunRanks::agree_on_processor(std::ostream& console) const {
 
 std::int64_t RunRanks::of_first(std::int64_t here) const {
   return std::stoll(gather(std::to_string(here)).front());
-}
-
-void check_same_surroundings(const RunRanks& ranks, const HybridTrainerConfig& config,
-                             std::vector<NamedText> facts) {
-  facts.insert(facts.begin(),
-               {{"threads", concat(threads())}, {"ONEDNN_MAX_CPU_ISA", onednn_limit_of_user()}});
-  check_same(ranks, with_keys_of(config, std::move(facts)));
 }
 
 void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume) {

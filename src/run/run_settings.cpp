@@ -8,8 +8,10 @@
 #include "src/config/stretches.h"
 #include "src/core/machine.h"
 #include "src/distributed/communicator.h"
+#include "src/optim/make_optimizer.h"
 #include "src/run/run_files.h"
 #include "src/run/run_memory.h"
+#include "src/trainer/run_model.h"
 
 namespace hybrid_trainer {
 
@@ -41,9 +43,13 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
   return told;
 }
 
+bool goes_on(const TrainingRunSettings& settings) {
+  return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
+}
+
 TrainingRunSettings with_base(TrainingRunSettings settings) {
   const RunPaths paths{settings.run.string()};
-  if (!settings.resume || !paths.hold_a_run()) return settings;
+  if (!goes_on(settings)) return settings;
   if (has_checkpoint(paths)) {
     if (!settings.config.freezes()) settings.init_from.reset();
     settings.adapter.reset();  // its values are in the checkpoint
@@ -68,6 +74,12 @@ std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
                                         const ModelFolder& opened) {
   if (!settings.init_from || opened.path() != *settings.init_from) return settings.init_from;
   return opened;
+}
+
+void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry) {
+  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
+  const auto model = make_run_model(config, {}, nowhere, registry);
+  make_optimizer(config.optimizer, trainable_parameters(*model), nowhere);
 }
 
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& task,

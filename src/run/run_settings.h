@@ -24,6 +24,9 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& names,
                                         const RunSurroundings& run);
 
+/// Whether there is a run, which goes on.
+bool goes_on(const TrainingRunSettings& settings);
+
 /// The settings of a run that goes on, which has its weights from its checkpoint or, where there is
 /// none yet, from the folders that it began from; those of a run that begins are left as they are.
 TrainingRunSettings with_base(TrainingRunSettings settings);
@@ -34,6 +37,10 @@ ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& co
 /// The folder of settings.init_from: `opened` where that is its path.
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
                                         const ModelFolder& opened);
+
+/// Throws ConfigError where parts, the optimizer's groups or the adapters' targets do not fit the model,
+/// which is made without memory.
+void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry);
 
 /// The config of a run, completed by its task and with the options that memory.plan chooses; what was
 /// chosen, and what has no effect, is told in words. Throws ConfigError, OutOfMemory.

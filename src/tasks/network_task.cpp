@@ -14,7 +14,6 @@
 #include "src/core/messages.h"
 #include "src/generation/evaluation.h"
 #include "src/model_files/hugging_face/hugging_face.h"
-#include "src/optim/make_optimizer.h"
 #include "src/run/run_export.h"
 #include "src/run/run_files.h"
 #include "src/run/run_settings.h"
@@ -114,18 +113,6 @@ void refuse_settings_of_language(const HybridTrainerConfig& config) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// Throws ConfigError where parts, groups or targets do not fit the network, which is made without
-/// memory.
-void check_network(const HybridTrainerConfig& config, const ModelRegistry& registry) {
-  const Stream nowhere(MemoryPool::create("device", {}, simulated_memory({})));
-  const auto network = make_run_model(config, {}, nowhere, registry);
-  make_optimizer(config.optimizer, trainable_parameters(*network), nowhere);
-}
-
-bool goes_on(const TrainingRunSettings& settings) {
-  return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
-}
-
 /// A run that goes on has its own.
 std::filesystem::path validation_of(const TrainingRunSettings& settings) {
   if (!settings.validation.empty() || !goes_on(settings)) return settings.validation;
@@ -150,7 +137,7 @@ class NetworkTask final : public Task {
     config.validate(registry());
     refuse_settings_of_language(config);
     if (!settings_.export_to.empty()) check_hugging_face_export(config.model, registry());
-    check_network(config, registry());
+    check_model(config, registry());
     return config;
   }
   std::unique_ptr<LossModel> make_model(const HybridTrainerConfig& config,

@@ -35,12 +35,12 @@ class SeriesData final : public NetworkData {
     return config;
   }
   DatasetPart training(const HybridTrainerConfig& config) const override {
-    return examples(config, windows(config).training);
+    return examples_of(config, windows(config).training);
   }
   DatasetPart validation(const HybridTrainerConfig& config) const override {
     SeriesWindows all = windows(config);
     const bool holds_out = is_measured_ || config.data.validation_fraction > 0;
-    return examples(config, std::move(holds_out ? all.validation : all.training));
+    return examples_of(config, std::move(holds_out ? all.validation : all.training));
   }
   DataFacts contents(const HybridTrainerConfig& config) const override {
     const SeriesScale scales = scale(config);
@@ -123,8 +123,8 @@ class SeriesData final : public NetworkData {
   SeriesScale scale(const HybridTrainerConfig& config) const {
     return scale_from(config.model.series.scale, table_.width(), "model.series.scale");
   }
-  std::shared_ptr<const Dataset> examples(const HybridTrainerConfig& config,
-                                          std::vector<std::int64_t> windows) const {
+  std::shared_ptr<const Dataset> examples_of(const HybridTrainerConfig& config,
+                                             std::vector<std::int64_t> windows) const {
     return std::make_shared<SeriesExamples>(table_, scale(config), config.data.sequence_length,
                                             std::move(windows));
   }

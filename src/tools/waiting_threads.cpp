@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
-constexpr const char* kSpins = "1000";  // docs/RESULTS.md, "Beside other programs"
+constexpr const char* kSpins = "1000";  // docs/results/RESULTS-2026-11.md, "Beside other programs"
 
 /// OpenMP has bound this thread to its first place (OMP_PROC_BIND), and with it all threads to come.
 /// Takes all places back, and lets the restarted program bind none. False if it was not bound.

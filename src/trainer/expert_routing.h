@@ -11,13 +11,13 @@
 
 namespace hybrid_trainer {
 
-/// The routers as they were when Predict began, by which its forward passes count the tokens that the
-/// change of the weights sends elsewhere.
+/// Copies of the routers from the start of Predict. Its forward passes use them to count the tokens
+/// that changed routers send to other experts.
 class RouterCopies {
  public:
-  /// Both must outlive it.
+  /// Both must outlive this object.
   RouterCopies(LossModel& model, const Stream& stream) : model_(model), stream_(stream) {}
-  /// Predict begins, or goes on where load found copies.
+  /// Copies the routers as Predict begins, or keeps copies that load found.
   void take();
   void drop();
   void save(State& state) const;
@@ -28,27 +28,26 @@ class RouterCopies {
   const Stream& stream_;
 };
 
-/// Moves the biases by which routers choose experts, so that loads become even without a loss. Source:
-/// Wang et al. 2024, "Auxiliary-loss-free load balancing", arXiv 2408.15664. `ranks` may be null; a
-/// collective otherwise. Of what backward passes have counted and ExpertWatch has not read.
+/// Adjusts the biases by which routers choose experts, to balance loads without a loss, from the
+/// counts of backward passes since ExpertWatch's last read. Collective, unless `ranks` is null.
+/// Source: Wang et al. 2024, "Auxiliary-loss-free load balancing", arXiv 2408.15664.
 void move_selection_biases(LossModel& model, Communicator* ranks, const Stream& stream);
-/// As views, beside the weights.
+/// Saves views of the biases.
 void save_selection_biases(LossModel& model, State& state);
-/// Throws DataError where the state is of a model without them.
+/// Throws DataError if the state has no biases.
 void load_selection_biases(LossModel& model, const State& state, const Stream& stream);
 
-/// Reads after each step what a model's routers have counted, and tells of experts that get nothing.
+/// Reads the counts of a model's routers after each step, and warns of experts without tokens.
 class ExpertWatch {
  public:
   using Tell = std::function<void(const std::string&)>;
   /// Replaces sums of one rank by those of all ranks; empty for one rank.
   using Total = std::function<void(std::vector<double>& sums)>;
   explicit ExpertWatch(Tell warn) : warn_(std::move(warn)) {}
-  /// Reads and clears what routers have counted since the last call. Empty if the model has no routers,
-  /// or they counted nothing. A collective if `total` is one.
+  /// Reads and clears the routers' counts since the last call, if any. Collective if `total` is.
   ExpertLoads read(LossModel& model, const Stream& stream, const Total& total = {});
-  /// Reads and clears the share of the pairs of a token and its expert that exists only because the
-  /// routers have changed since Predict began; absent if no router counts it. A collective likewise.
+  /// Reads and clears the share of (token, expert) pairs changed by the routers since Predict
+  /// began; absent if no router counts it. Collective if `total` is.
   static std::optional<double> read_flips(LossModel& model, const Stream& stream,
                                           const Total& total = {});
 
@@ -58,7 +57,7 @@ class ExpertWatch {
   void warn_of_dead(const ExpertLoads& loads);
   Tell warn_;
   std::vector<std::vector<std::int64_t>> idle_;  // steps without a token, by layer and expert
-  std::int64_t told_ = 0;                        // dead experts that were told of
+  std::int64_t told_ = 0;                        // dead experts already reported
 };
 
 }  // namespace hybrid_trainer

@@ -18,26 +18,25 @@
 
 namespace hybrid_trainer {
 
-/// What a trainer tells its listeners, line by line: phase changes, decisions and warnings. Warnings
-/// also go into the next record.
+/// Messages of a trainer: phase changes, decisions, and warnings, also for the next record.
 class TrainerMessages {
  public:
   using Listener = std::function<void(const std::string&)>;
-  /// `on_event` is called with each line, `on_warning` with each warning alone.
+  /// `on_event` gets each line, `on_warning` only warnings.
   void listen(Listener on_event, Listener on_warning) {
     on_event_ = std::move(on_event);
     on_warning_ = std::move(on_warning);
   }
   void tell(const std::string& text) const;
   void warn(const std::string& text);
-  /// These two for the trainer's parts, which it outlives.
+  /// Listeners for the trainer's parts, which this object must outlive.
   Listener teller() {
     return [this](const std::string& text) { tell(text); };
   }
   Listener warner() {
     return [this](const std::string& text) { warn(text); };
   }
-  /// Those since the last record, which the one who makes it takes away.
+  /// Warnings since the last record; the caller clears them.
   std::string& warnings() { return warnings_; }
 
  private:
@@ -57,7 +56,7 @@ void TrainerMessages::warn(const std::string& text) {
 
 namespace {
 
-/// What a run's configuration means for the machine of its phases.
+/// Converts a run's configuration to the setup of its phase machine.
 PhaseMachine::Setup machine_setup(const HybridTrainerConfig& config) {
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
   return {.phases = config.phases,
@@ -79,17 +78,17 @@ HybridTrainerConfig validated(const HybridTrainerConfig& config) {
 
 }  // namespace
 
-/// Makes the record of each step, and tells what is new in it.
+/// Makes the record of each step and reports its events.
 class StepRecorder {
  public:
-  /// All must outlive it; `ranks` may be null.
+  /// All must outlive this object; `ranks` may be null.
   StepRecorder(const HybridTrainerConfig& config, std::shared_ptr<MemoryPool> host_pool,
                ModelTrainable& trainable, Communicator* ranks, TrainerMessages& messages);
-  /// All that the record of step number `step` tells but its time. Its event takes the warnings since
-  /// the last record. Figures are of all ranks, but in Predict steps whose ranks do not wait for each
-  /// other, and for memory; a collective in the other steps.
+  /// Returns the record of step `step`, without its time. Its event takes the warnings since the
+  /// last record. Statistics are of all ranks, except memory, and except in Predict steps in which
+  /// ranks do not wait for each other. Collective in other steps.
   StepRecord record(std::int64_t step, const PhaseOutcome& outcome, const Batch& batch);
-  /// Tells of a step's phase, if it is another one than `before`, and of its event.
+  /// Reports a step's event, and its phase if it differs from `before`.
   void tell_outcome(std::int64_t step, Phase before, const PhaseOutcome& outcome) const;
 
  private:
@@ -105,7 +104,7 @@ class StepRecorder {
   TrainerMessages& messages_;
   MemoryMonitor monitor_;
   ExpertWatch experts_;
-  MemoryStatus told_status_ = MemoryStatus::kNormal;  // the worst that was told
+  MemoryStatus told_status_ = MemoryStatus::kNormal;  // worst reported status
   bool told_leak_ = false;
 };
 
@@ -191,7 +190,7 @@ ExpertWatch::Total StepRecorder::total_over_ranks(Phase phase) const {
   };
 }
 
-/// Means over the pairs of answers that the step's passes have seen.
+/// Adds means over the pairs of answers in the step's passes.
 void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& total) {
   PreferenceLoss* const preference = trainable_.model().preference();
   if (!config_.prefers() || preference == nullptr) return;
@@ -206,7 +205,7 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
   record.preference_accuracy = sums[2] / pairs;
 }
 
-/// Tells once of each status worse than the last one told, from warning on, and of a leak.
+/// Warns once of each status worse than any before, from kWarning on, and of a leak.
 void StepRecorder::watch_memory(StepRecord& record) {
   const std::vector<Stretch>& all = trainable_.stretches().all();
   const std::int64_t examples =  // of the config's length
@@ -233,7 +232,7 @@ void StepRecorder::watch_memory(StepRecord& record) {
   }
 }
 
-/// The first step of each stage but the first says what steps are made of from there on.
+/// Reports the new settings in the first step of each stretch except the first.
 void StepRecorder::tell_stretch(StepRecord& record) const {
   const Stretches& stretches = trainable_.stretches();
   const Stretch& stretch = stretches.at(record.step - 1);
@@ -282,7 +281,7 @@ const PhasePrecision& HybridTrainer::precision() const { return trainable_->prec
 void HybridTrainer::add_use_to(RunSummary& summary) const {
   summary.predictions = machine_.statistics().predictions;
   const RollBacks& roll_backs = progress_.roll_backs;
-  summary.count(Recovery::kRollBack) = roll_backs.count;  // also of records given up
+  summary.count(Recovery::kRollBack) = roll_backs.count;  // also of discarded records
   summary.rolled_back_steps = roll_backs.steps;
   summary.learning_rate_factor = roll_backs.rate_factor;
   const OffloadUse& offload = trainable_->offload().use();

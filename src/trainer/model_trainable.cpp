@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Delayed updates are no reason for another precision than Full's.
+/// "auto" follows Full unless the method skips backward.
 MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   MixedPrecisionConfig precision = config.mixed_precision;
   if (!config.phases.traits().skips_backward && precision.predict == "auto")
@@ -21,7 +21,7 @@ MixedPrecisionConfig precision_of(const HybridTrainerConfig& config) {
   return precision;
 }
 
-/// Number of inputs of the largest matrix: the width of this model's products.
+/// Returns the number of inputs of the largest matrix: the width of this model's products.
 std::int64_t typical_width(LossModel& model) {
   std::int64_t width = 64, most = 0;
   model.visit_parameters([&](const Parameter& parameter) {
@@ -40,12 +40,12 @@ WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_
           .bytes_ahead = static_cast<std::size_t>(given.overlap ? bucket_bytes : 0)};
 }
 
-/// This rank's parts of the weights; null where all ranks have all of them. A collective. Throws
+/// Makes this rank's shards of the weights; null if they are replicated. Collective. Throws
 /// ConfigError: see check_ranks.
 std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config,
                                                const std::vector<Parameter*>& weights,
                                                Communicator* ranks, const Stream& stream) {
-  // What a run takes is simulated as if it were one rank's in places.
+  // Some simulations have no `ranks` although the run has several.
   const bool is_alone_for_real = ranks == nullptr && !stream.device().simulated;
   if (ranks != nullptr || (is_alone_for_real && config.phases.traits().runs_ahead_of_ranks))
     check_ranks(config, ranks == nullptr ? 1 : ranks->size());
@@ -55,8 +55,8 @@ std::unique_ptr<WeightParts> make_weight_parts(const HybridTrainerConfig& config
       sharing_of(config, bucket_bytes_for(weights, config.distributed)), stream);
 }
 
-/// The method's own optimizer or the configured one, with its state where the memory settings want it.
-/// Throws OutOfMemory.
+/// Makes the method's own optimizer, or else the configured one, with its state at the configured
+/// place. Throws OutOfMemory.
 std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config,
                                                const std::vector<Parameter*>& parameters,
                                                const Stream& stream, MemoryPlaces& places) {
@@ -104,8 +104,8 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
   if (map.farthest() != "device") move_weights(model, map, *places_);
 }
 
-/// Recordings hold the memory of a backward pass, so there is none in Predict, whose few gradients
-/// are those of micro-corrections.
+/// Recordings keep the memory of a backward pass. Predict computes few gradients, for
+/// micro-corrections, so it does not record.
 void ModelTrainable::enter_phase(Phase phase) {
   micro_batches_.enter(phase);
   optimizer_->leave_device(stream_);
@@ -149,7 +149,7 @@ void ModelTrainable::go_to_step() {
   if (chosen_ && wanted_precision() != *chosen_) compute(true);
 }
 
-/// In Warmup and Full a schedule stage may compute in a precision of its own.
+/// In Warmup and Full, a stretch may have its own precision.
 Precision ModelTrainable::wanted_precision() const {
   const bool is_staged = phase_ == Phase::kWarmup || phase_ == Phase::kFull;
   const std::optional<std::string>& own = stretches_.at(steps_done_ - rewound_).precision;
@@ -205,13 +205,13 @@ GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {
   const GradientMeasurement measured = scales_.measure(loss, path_->wait_for_norm(pending));
   if (measured.lowered_loss_scale) {
     recording_.drop();
-    pass_.carry_on_states();  // those of forward are as they should be
+    pass_.carry_on_states();  // the states of forward are valid
   }
   tell_if_halved(batch, before);
   return measured;
 }
 
-/// The mean loss over all ranks, and what they want where memory was too short on one of them.
+/// Computes the mean loss over all ranks, and their request after a shortage of memory.
 StepRetry ModelTrainable::wait_for_ranks(const Batch& batch, const PendingGradient& pending,
                                          double& loss) const {
   StepRetry retry = pending.retry;
@@ -241,7 +241,7 @@ GradientMeasurement ModelTrainable::wait_for_own_gradient(const Batch& batch) {
   return own;
 }
 
-/// As a recording (training.cuda_graphs).
+/// Records the step, or replays it (training.cuda_graphs).
 PendingGradient ModelTrainable::replay(const Batch& batch) {
   pass_.upload_step_number();
   const auto enqueue = [this](const Batch& given, const Stream& stream) {
@@ -250,7 +250,7 @@ PendingGradient ModelTrainable::replay(const Batch& batch) {
   return recording_.run(batch, enqueue, stream_);
 }
 
-/// Throws `error`, which is being handled, where this rank cannot begin again by itself.
+/// Rethrows `error`, the current exception, if this rank cannot repeat the step by itself.
 void ModelTrainable::retry_alone(const Batch& batch, const OutOfMemory& error) {
   const bool concerns_others = path_->concerns_others();
   if (pass_.records() || !retry_.may_begin_again(concerns_others)) throw;
@@ -329,7 +329,7 @@ void ModelTrainable::with_average(const std::function<void()>& read_out) {
   } catch (const Diverged&) {
     exchange_average();
     throw;
-  } catch (...) {  // which one of several ranks may meet alone
+  } catch (...) {  // may be an error of one rank only
     if (!is_one_of_several()) exchange_average();
     throw;
   }

@@ -16,46 +16,46 @@ namespace hybrid_trainer {
 
 class ModelTrainable;
 
-/// What a Predict of forward passes has no use for, off the device until it is used again: the
-/// optimizer state (predict_aware_memory), and the masters.
+/// Offloads state that a forward-only Predict does not need: the optimizer state
+/// (predict_aware_memory) and the masters.
 class PredictOffload {
  public:
   using Tell = std::function<void(const std::string&)>;
-  /// All must outlive it. `tell` receives one line where something stays on the device.
+  /// All must outlive this object. `tell` gets a message if something stays on the device.
   PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places, ModelTrainable& model,
                  Tell tell);
   /// Whether Predict moves masters and directions to the host.
   bool empties_device() const { return empties_device_; }
 
-  /// Predict begins. What was rounded already, and came back for a checkpoint, stays: rounded again
-  /// it would differ from the state of a run that did not save. Of several ranks none may keep what
-  /// others round: throws Error.
+  /// Offloads the optimizer state as Predict begins. State that was already rounded and then
+  /// restored for a checkpoint stays: rounding it again would differ from a run that did not save.
+  /// Throws Error if a rank would keep state that other ranks round.
   void move_state_out();
-  /// After the compute copies are made. Their memory may be reused at once: work is enqueued in
-  /// stream order.
+  /// Offloads the masters after compute copies are made. Their memory may be reused immediately,
+  /// because work is enqueued in stream order.
   void move_masters_out();
-  /// Another phase begins.
+  /// Called when another phase begins.
   void end_predict();
 
-  /// Starts to bring the state from a slow medium into host memory.
+  /// Starts to load the state from a slow medium into host memory.
   void begin_restore() { strategy_->begin_restore(); }
-  /// Frees what was copied out; from its first use of the device on, a phase other than Predict has
-  /// the state on its way back.
+  /// Frees memory of finished copies. In phases other than Predict, also starts to restore the
+  /// state, from the phase's first use of the device.
   void begin_return(Phase phase);
-  /// The state is on the device. Blocks.
+  /// Waits until the state is on the device. Blocks.
   void wait_until_restored();
-  /// Whether the state is gone for good (drop_and_reinitialize), and its counters begin anew.
+  /// Whether the state is lost (drop_and_reinitialize) and its counters restart.
   bool is_dropped() const {
     return strategy_->restored() == Restored::kZeros &&
            strategy_->whereabouts() != Whereabouts::kResident;
   }
   const OffloadUse& use() const { return strategy_->use(); }
 
-  /// Brings back what a checkpoint saves. release_after_save offloads it again, unless its restore
-  /// had begun or it was rounded.
+  /// Restores state for a checkpoint. release_after_save offloads it again, unless its restore had
+  /// begun or it was rounded.
   void prepare_save(State& state, Phase phase);
   void release_after_save();
-  /// Brings the state back so that it can be loaded.
+  /// Restores the state so that it can be loaded.
   void prepare_load(const State& state);
 
  private:
@@ -68,14 +68,14 @@ class PredictOffload {
   bool is_rounded_ = false;  // the state, by this Predict's offload
 };
 
-/// Copies a saved tensor. Blocks. Throws DataError where it has another shape.
+/// Copies a saved tensor. Blocks. Throws DataError if its shape differs.
 void copy_saved(const Tensor& to, const State& state, const std::string& name,
                 const Stream& stream);
 
-/// A model's weights as predictions compute with them: this rank's parts, where ranks have parts.
+/// A model's weights for predictions: this rank's shards if sharded.
 class ModelWeights final : public WeightSpace {
  public:
-  /// All must outlive it.
+  /// All must outlive this object.
   ModelWeights(ModelTrainable& model, PredictOffload& offload, WeightAverage& average,
                MemoryPlaces& places);
   std::vector<Tensor> empty_like_weights(MemoryKind kind) override;
@@ -90,9 +90,9 @@ class ModelWeights final : public WeightSpace {
   void write_momentum_directions(const std::vector<Tensor>& directions) override;
   void follow(const std::vector<Tensor>& directions, double length) override;
 
-  /// Adds the masters as "model.…" and the optimizer state as "optimizer.…", as views.
+  /// Saves views of the masters as "model.…" and of the optimizer state as "optimizer.…".
   void save(State& state) const;
-  /// Loads what save saved. Throws DataError where it is of another model or optimizer.
+  /// Loads a saved state. Throws DataError if it is of another model or optimizer.
   void load(const State& state);
 
  private:
@@ -106,10 +106,10 @@ class ModelWeights final : public WeightSpace {
   const Stream& stream_;
 };
 
-/// A model's snapshot and the batches of a prediction, where memory overflows to.
+/// A model's snapshot and the batches of a prediction, stored in overflow memory.
 class ModelRollback final : public Rollback {
  public:
-  /// All must outlive it.
+  /// All must outlive this object.
   ModelRollback(ModelTrainable& model, MemoryPlaces& places);
   void save_snapshot() override;
   void restore_snapshot() override;
@@ -118,7 +118,7 @@ class ModelRollback final : public Rollback {
   Batch fetch_batch(const Batch& kept) override;
   void rewind(std::int64_t steps) override;
 
-  /// Saves the snapshot if there is one, as views; and loads it. Throws DataError.
+  /// Saves the snapshot, if any, as views, and loads it. Throws DataError.
   void save(State& state) const;
   void load(const State& state);
 
@@ -129,19 +129,19 @@ class ModelRollback final : public Rollback {
   WeightSnapshot snapshot_;
 };
 
-/// A LossModel as the phase machine and the methods see it. Computes losses and gradients over
-/// micro-batches in each phase's precision, and the clipped update, which comes with the gradients
-/// where HybridTrainerConfig::updates_at_once; and says what lies in device memory meanwhile.
+/// Adapts a LossModel to the phase machine and the methods. Computes losses and gradients over
+/// micro-batches in each phase's precision, and the clipped update, during backward if
+/// HybridTrainerConfig::updates_at_once. Manages device memory.
 class ModelTrainable final : public Trainable, public Engine {
  public:
   using Tell = std::function<void(const std::string&)>;
-  /// `model`, which moves to where memory.weights says, and `stream` must outlive it; the snapshot
-  /// and what is offloaded go to the places' host memory. `ranks`: see HybridTrainer; each has what
-  /// DistributedConfig::zero leaves it. `tell` receives one line for the user when something asked
-  /// for could not be done. Throws OutOfMemory; ConfigError, also see check_ranks.
+  /// Moves `model` to memory.weights. `model` and `stream` must outlive this object. The snapshot
+  /// and offloaded data use the host memory of `places`. `ranks`: see HybridTrainer; weights are
+  /// sharded according to DistributedConfig::zero. `tell` gets a message if a request could not be
+  /// met. Throws OutOfMemory, ConfigError (see check_ranks).
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPlaces> places, Tell tell, Communicator* ranks = nullptr);
-  /// Makes places of its own around the host pool.
+  /// Makes its own places around the host pool.
   ModelTrainable(LossModel& model, const HybridTrainerConfig& config, const Stream& stream,
                  std::shared_ptr<MemoryPool> host_pool, Tell tell)
       : ModelTrainable(model, config, stream,
@@ -150,13 +150,13 @@ class ModelTrainable final : public Trainable, public Engine {
   ModelTrainable(const ModelTrainable&) = delete;
   ModelTrainable& operator=(const ModelTrainable&) = delete;
 
-  // What the phases call.
+  // Called by the phases.
   void enter_phase(Phase phase) override;
   void begin_restore() override { offload_.begin_restore(); }
   double wait_for_loss(const Batch& batch, std::int64_t examples) override;
-  /// Where memory is too small for a micro-batch, it begins again with twice as many of half the
-  /// size, which stay so. Throws ShapeMismatch, and OutOfMemory where they cannot be halved, or
-  /// weights are updated already.
+  /// If memory is too small for a micro-batch, restarts with twice as many of half the size, also
+  /// from now on. Throws ShapeMismatch, and OutOfMemory if they cannot be halved or weights are
+  /// already updated.
   GradientMeasurement wait_for_gradient(const Batch& batch) override;
   void apply_gradient() override;
   void scale_learning_rate(double factor) override { rates_.set_found_factor(factor); }
@@ -167,13 +167,13 @@ class ModelTrainable final : public Trainable, public Engine {
   Rollback& rollback() override { return rollback_; }
   PendingWork& pending() override { return *pending_; }
 
-  // What the device half of a method calls, too.
+  // Also called by the device half of a method.
   const std::vector<Parameter*>& parameters() const override {
     return parts_ ? parts_->parameters() : trained_weights_;
   }
   bool has_parts() const override { return parts_ != nullptr; }
-  /// Compute copies of whole weights are made when they are used. Until send_weights or their use
-  /// they are not what they should be.
+  /// Refreshes compute copies. With several ranks, those of replicated weights are outdated until
+  /// send_weights or their next use.
   void publish_weights() override;
   void send_weights() override {
     if (parts_) parts_->send_changes();
@@ -191,49 +191,49 @@ class ModelTrainable final : public Trainable, public Engine {
     return path_->leaves()->own_share(config_.gradient_accumulation.micro_batches);
   }
   GradientSums& sums() override;
-  /// States of data.carry_state, and scales of numbers of few bits.
+  /// Advances the states of data.carry_state and low-precision scales.
   void finish_batch() override;
   float update_scale() const override { return scales_.update_scale(); }
 
-  // The parts, for the trainer and each other.
+  // Parts, for the trainer and each other.
   LossModel& model() { return model_; }
-  /// All trainable weights, in visiting order; parameters() has this rank's parts of them.
+  /// Returns all trainable weights in visiting order; parameters() has this rank's parts of them.
   const std::vector<Parameter*>& trained_weights() const { return trained_weights_; }
-  /// This rank's parts of the weights; null where it has all of them.
+  /// Returns this rank's shards of the weights; null if they are replicated.
   const WeightParts* parts() const { return parts_.get(); }
   LearningRates& rates() { return rates_; }
   const MicroBatches& micro_batches() const { return micro_batches_; }
   const StepScales& scales() const { return scales_; }
-  /// The optimizer state in Predict.
   const PredictOffload& offload() const { return offload_; }
   const PhasePrecision& precision() const { return precision_; }
   const Stretches& stretches() const { return stretches_; }
 
-  /// Steps done in all phases, which the schedule and dropout depend on.
+  /// Sets the number of completed steps, on which the schedule and dropout depend.
   void set_steps_done(std::int64_t steps);
   /// See Rollback.
   void rewind(std::int64_t steps);
-  /// Activations and products, and the copies of weights that they read, are of this precision from
-  /// now on. `records`: gradients may be recorded and replayed (training.cuda_graphs).
+  /// Sets the precision of activations, products and the weight copies they read. `records`:
+  /// gradients may be recorded and replayed (training.cuda_graphs).
   void compute_in(const Precision& precision, bool records);
-  /// See move_selection_biases; to be called once a step.
+  /// Calls move_selection_biases; must be called once per step.
   void balance_experts() { move_selection_biases(model_, ranks_, stream_); }
-  /// Weights and their mean change places; see WeightAverage.
+  /// Swaps weights and their mean; see WeightAverage.
   void exchange_average();
-  /// Calls `read_out` while the weights are their mean, if there is one (training.average_weights).
+  /// Calls `read_out` with the mean of the weights in place, if there is one
+  /// (training.average_weights).
   void with_average(const std::function<void()>& read_out);
 
-  /// What the device took until the phase was entered, if one was since the last call; the pool's
-  /// peaks begin anew after it. To be called once a step.
+  /// Returns the device use up to the end of a phase transition since the last call, if any; the
+  /// pool's peaks restart after it. Call it once per step.
   std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }
 
-  /// Saves weights, optimizer state and the snapshot if there is one, as views. Restores offloaded
-  /// state first; release_after_save offloads it again. Throws Diverged where a step ended when some
-  /// weights were updated and others not.
+  /// Saves views of weights, optimizer state and snapshot, if any. Restores offloaded state first;
+  /// release_after_save offloads it again. Throws Diverged if a step ended with only some weights
+  /// updated.
   void save(State& state);
   void release_after_save() { offload_.release_after_save(); }
-  /// Loads what save wrote, also between two steps of another phase, but for a Predict of forward
-  /// passes. Throws DataError if the state is another model's.
+  /// Loads a saved state, also between two steps of another phase, except in a forward-only
+  /// Predict. Throws DataError if the state is of another model.
   void load(const State& state);
 
  private:
@@ -267,13 +267,12 @@ class ModelTrainable final : public Trainable, public Engine {
   const std::unique_ptr<Optimizer> optimizer_;
   const std::unique_ptr<GradientPath> path_;
 
-  // Which step of which phase it is at: schedule, dropout and precision follow from it.
+  // Current phase and step, which determine schedule, dropout and precision.
   PhasePrecision precision_;
-  std::optional<Precision> chosen_{};  // that the step computes in, once a phase was entered
+  std::optional<Precision> chosen_{};  // precision of the step, once a phase was entered
   Phase phase_ = Phase::kWarmup;
   std::int64_t steps_done_ = 0, rewound_ = 0;
 
-  // What else it keeps.
   PredictOffload offload_;
   ModelRollback rollback_;
   WeightAverage average_;

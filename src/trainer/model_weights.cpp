@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kStepsTaken = "optimizer.steps_taken";
-/// A simulated device computes nothing. There all directions lower the loss, so that predictions begin.
+/// Simulated devices compute nothing: all directions lower the loss, so that predictions begin.
 constexpr double kSimulatedDot = 1, kSimulatedSlope = -1;
 
 std::string snapshot_name(const Parameter& parameter) { return "snapshot." + parameter.name(); }
@@ -20,7 +20,7 @@ std::string snapshot_name(const Parameter& parameter) { return "snapshot." + par
 
 void copy_saved(const Tensor& to, const State& state, const std::string& name,
                 const Stream& stream) {
-  if (to.elements() == 0) return;  // of a part that is another rank's
+  if (to.elements() == 0) return;  // owned by another rank
   const Tensor& from = state.tensor(name);
   if (from.shape() != to.shape()) {
     throw DataError(concat("the checkpoint is of another model: ", name, " is ",
@@ -176,7 +176,7 @@ void ModelWeights::load_optimizer(const State& state) {
   Optimizer& optimizer = model_.optimizer();
   optimizer.leave_device(stream_);
   optimizer.visit_state([&](const StateLabel& label, Tensor& tensor) {
-    if (!has_moments) return fill_zero(tensor, stream_);  // drop_and_reinitialize's
+    if (!has_moments) return fill_zero(tensor, stream_);  // dropped by drop_and_reinitialize
     const std::string name = "optimizer." + label.name;
     if (!state.tensors.contains(name)) {
       throw DataError(concat("the checkpoint is of another optimizer: it has no ", name,

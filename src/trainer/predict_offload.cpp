@@ -8,7 +8,7 @@ namespace {
 
 constexpr const char* kRoundedState = "optimizer.is_rounded";
 
-/// Scales of codes take little, and each is the size of a whole block.
+/// Scales of codes are small, so rounding them is not worth it.
 SlotRounding rounding_of(StateRole role) {
   switch (role) {
     case StateRole::kSecondMoment:
@@ -21,14 +21,14 @@ SlotRounding rounding_of(StateRole role) {
   return SlotRounding::kSigned;
 }
 
-/// What is on the host already stays.
+/// State on the host stays in place.
 PredictAwareMemoryConfig offload_config(const HybridTrainerConfig& config) {
   PredictAwareMemoryConfig memory = config.predict_aware_memory;
   if (config.optimizer_state_home() != "device") memory.offload_strategy = "none";
   return memory;
 }
 
-/// A host budget is for what has nowhere else to be.
+/// A host budget is reserved for data without another location.
 std::shared_ptr<MemoryPool> staging_of(const HybridTrainerConfig& config,
                                        const MemoryPlaces& places) {
   return config.memory.host_budget.limit() ? nullptr : places.host().pool();

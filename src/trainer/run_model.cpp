@@ -29,7 +29,7 @@ std::unique_ptr<QuantizedWeight> quantized(const Tensor& values, const std::stri
   return std::make_unique<QuantizedWeight>(values.shape(), std::move(quantized));
 }
 
-/// In the blocks of a GGUF file, or in f32 where the file has none.
+/// Stores the weight in the blocks of a GGUF file, or in f32 if the file has none.
 void hold_as_in_file(Parameter& parameter, const FolderWeight& weight, const Stream& home) {
   if (!weight.is_quantized())
     return hold_frozen(parameter,
@@ -41,21 +41,21 @@ void hold_as_in_file(Parameter& parameter, const FolderWeight& weight, const Str
       std::make_unique<QuantizedWeight>(parameter.shape(), weight.quantized(home)));
 }
 
-/// How a model's weights are held and adapted: as `lora` says, and otherwise where `parts` say so.
+/// Formats and adapters of a model's weights: from `lora`, overridden by `parts`.
 class PartWeights {
  public:
   explicit PartWeights(const HybridTrainerConfig& config)
       : lora_(config.lora), parts_(config.parts) {}
 
-  /// The form in which the weight of this name is frozen, a name of lora.base; none: it is trained.
+  /// Returns the frozen format of a weight, a name of lora.base; none if it is trained.
   std::optional<std::string> form_of(const std::string& weight) const;
-  /// The rank of its adapter if another one than lora.rank.
+  /// Returns the rank of its adapter if it differs from lora.rank.
   std::optional<std::int64_t> rank_of(const std::string& weight) const;
-  /// All forms that weights may be held in.
+  /// Returns all formats of weights.
   std::vector<std::string> forms() const;
 
-  /// Throws ConfigError, with all problems, where a pattern matches no weight, or with lora no linear
-  /// map, and where two patterns match one weight.
+  /// Throws ConfigError, with all problems, if a pattern matches no weight (with lora, no linear
+  /// map), or if two patterns match one weight.
   void check(Network& network) const;
 
  private:
@@ -64,7 +64,7 @@ class PartWeights {
   std::vector<PartConfig> parts_;
 };
 
-/// The first of the names, and how many more there are.
+/// Returns examples of the names.
 std::string some_of(const std::vector<std::string>& names) {
   if (names.empty()) return "it has none";
   return concat("they are called, for example, ", names.front(), " and ", names[names.size() / 2]);
@@ -90,7 +90,7 @@ bool matches_any(const std::vector<std::string>& names, const std::string& patte
   return std::ranges::any_of(names, [&](auto& name) { return matches_pattern(name, pattern); });
 }
 
-/// The weights that two patterns match: one for each pair.
+/// Collects one weight for each pair of patterns that match the same weight.
 void collect_double_matches(const std::vector<PartConfig>& parts,
                             const std::vector<std::string>& names,
                             std::vector<std::string>& problems) {
@@ -150,7 +150,7 @@ void PartWeights::check(Network& network) const {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// Gives the network what `parts` say of how its parts compute. Throws ConfigError.
+/// Applies `parts` to the computation of the network's parts. Throws ConfigError.
 void set_parts(Network& network, const std::vector<PartConfig>& parts) {
   std::vector<PartSettings> settings;
   for (const PartConfig& part : parts) {
@@ -164,7 +164,7 @@ void set_parts(Network& network, const std::vector<PartConfig>& parts) {
 
 using HomeOf = std::function<const Stream&(const Parameter& parameter)>;
 
-/// A trained weight of a model whose others are frozen, with `values` (f32 on the host, or simulated).
+/// Stores a trained weight of a partly frozen model, from `values` (f32 on the host, or simulated).
 void hold_trained(Parameter& parameter, const Tensor& values, const Stream& home) {
   const MemoryLabel label(parameter.name());
   const Tensor master =
@@ -173,13 +173,13 @@ void hold_trained(Parameter& parameter, const Tensor& values, const Stream& home
   parameter.set_storage(std::make_unique<ResidentWeight>(master));
 }
 
-/// The forms that lora.base and parts say must be ones that a folder's weights can be held in.
+/// Checks that a folder's weights can be stored in the formats of lora.base and parts.
 void check_forms(const ModelFolder& folder, const PartWeights& weights) {
   for (const std::string& form : weights.forms())
-    if (is_quantized_base(form)) form_held(folder, form);  // or throws
+    if (is_quantized_base(form)) form_held(folder, form);  // may throw
 }
 
-/// All weights held in the forms that lora.base and parts say; those that are trained at `home`.
+/// Makes the network with weights in the formats of lora.base and parts; trained ones at `home`.
 std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
                                      const std::optional<ModelFolder>& folder, const Stream& home,
                                      const HomeOf& home_of, const ModelRegistry& registry) {
@@ -215,7 +215,7 @@ std::unique_ptr<Network> make_frozen(const HybridTrainerConfig& config,
   return model;
 }
 
-/// Of settings that no weight of the model follows.
+/// Warns of settings that match no weight of the model.
 void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Network& model) {
   std::vector<std::string> names;
   model.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
@@ -232,7 +232,7 @@ void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Net
     warn("lora.expert_rank", "it changes nothing: lora.targets names no maps of experts");
 }
 
-/// Says what loss of pairs of answers the model has, if it is trained on them.
+/// Sets the preference loss of a model that is trained on pairs of answers.
 void set_preference(const HybridTrainerConfig& config, Network& model) {
   if (!config.prefers()) return;
   if (model.preference() == nullptr)
@@ -243,7 +243,7 @@ void set_preference(const HybridTrainerConfig& config, Network& model) {
                                 static_cast<float>(config.preference_beta)});
 }
 
-/// Weights that are trained, and adapters, are made at `home`.
+/// Makes the network with trained weights and adapters at `home`.
 std::unique_ptr<Network> make_with_homes(const HybridTrainerConfig& config,
                                          const std::optional<ModelFolder>& folder,
                                          const Stream& home, const HomeOf& home_of,
@@ -326,7 +326,7 @@ std::unique_ptr<Network> make_frozen_model(const ModelConfig& model, const Model
   HybridTrainerConfig config;
   config.model = model;
   config.lora = lora;
-  config.lora.rank = 1;  // which freezes all
+  config.lora.rank = 1;  // freezes all weights
   const auto by_role = [&](const Parameter& parameter) -> const Stream& {
     return parameter.role() == Role::kVector ? stream : home;
   };

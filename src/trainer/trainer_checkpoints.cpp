@@ -13,14 +13,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Which weight a tensor of the state is of.
+/// Maps tensors of the state to weights.
 class WeightNames {
  public:
   explicit WeightNames(const WeightParts& parts) {
     for (std::size_t i = 0; i < parts.weights().size(); ++i) index_[parts.weights()[i]->name()] = i;
   }
 
-  /// None for what is the same on all ranks: batches, and what routers have beside their weights.
+  /// Returns none for replicated tensors: batches, and router state outside weights.
   std::optional<std::size_t> weight_of(const std::string& name, DType dtype) const {
     if (dtype == DType::kI32 || name.starts_with(kRoutingState) || is_of_batch(name)) return {};
     std::string rest = name.substr(name.find('.') + 1);
@@ -50,7 +50,7 @@ class WeightNames {
   std::unordered_map<std::string, std::size_t> index_;
 };
 
-/// Bytes [begin, end) of tensors that lie one after the other.
+/// Byte range [begin, end) of concatenated tensors.
 class ByteShare {
  public:
   ByteShare(std::size_t bytes, const CheckpointRanks& ranks)
@@ -59,7 +59,7 @@ class ByteShare {
         end_(bytes * static_cast<std::size_t>(ranks.rank() + 1) /
              static_cast<std::size_t>(ranks.size())) {}
 
-  /// The elements of the next tensor that begin there.
+  /// Returns the elements of the next tensor that begin in the range.
   Shard of_next(const Tensor& tensor) {
     const std::size_t each = size_of(tensor.dtype());
     const auto element = [&](std::size_t byte) {
@@ -79,7 +79,7 @@ Tensor elements_of(const Tensor& tensor, const Shard& elements) {
   return tensor.view({tensor.elements()}).rows(elements.first, elements.last);
 }
 
-/// What this rank has of what is the same on all.
+/// Adds this rank's share of the replicated state.
 void add_even_share(CheckpointShare& share, const std::map<std::string, Tensor>& same,
                     const CheckpointRanks& ranks) {
   std::size_t bytes = 0;
@@ -93,7 +93,7 @@ void add_even_share(CheckpointShare& share, const std::map<std::string, Tensor>&
   }
 }
 
-/// Takes out of `state` what is of weights, and adds this rank's parts of it.
+/// Removes weights' tensors from `state`, and adds this rank's shards of them.
 void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
                const WeightParts& parts) {
   const WeightNames names(parts);
@@ -116,13 +116,13 @@ void add_parts(CheckpointShare& share, std::map<std::string, Tensor>& state,
   }
 }
 
-/// What of a weight's tensor belongs to its elements `part`, which here have the shape `here`.
+/// Returns the elements of a weight's tensor for its shard `part`, whose shape here is `here`.
 WantedElements elements_of_part(const StoredTensor& stored, std::int64_t of_weight,
                                 const Shard& part, const Shape& here) {
   const std::int64_t elements = stored.shape.elements();
   if (part.elements() == of_weight) return {0, elements, stored.shape};
   if (elements == of_weight) return {part.first, part.last, here};
-  // One for each of several elements; parts begin where one of those does.
+  // One value per block of elements; shards begin at blocks.
   const std::int64_t first = part.first * elements / of_weight,
                      end = part.last == of_weight ? elements : part.last * elements / of_weight,
                      last = part.elements() > 0 ? end : first;
@@ -171,7 +171,7 @@ TrainerCheckpoints::TrainerCheckpoints(const HybridTrainerConfig& config, Traine
       tell_(std::move(tell)),
       warn_(std::move(warn)) {}
 
-/// What a checkpoint holds of this rank's trainer.
+/// Returns the complete state of this rank's trainer.
 State TrainerCheckpoints::state() {
   State state;
   trainable_.save(state);
@@ -270,7 +270,7 @@ bool TrainerCheckpoints::resume(const std::string& folder) {
   return true;
 }
 
-/// Of a run whose newest checkpoints were damaged or taken away, which may have been the best.
+/// Drops best checkpoints that were damaged or deleted.
 void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
   const CheckpointRanks ranks = checkpoint_ranks(ranks_);
   if (progress_.judge.forget_all_but(steps_of_checkpoints(folder, ranks)))
@@ -284,7 +284,7 @@ void TrainerCheckpoints::forget_lost_best(const std::string& folder) {
   if (!problem.empty()) warn_(problem);
 }
 
-/// Of what ranks have parts of, this one's alone.
+/// Loads a checkpoint; of sharded tensors, only this rank's shard.
 State TrainerCheckpoints::own_state_of(const CheckpointInfo& checkpoint) const {
   const Stream host(MemoryPool::create("host"));
   const WeightParts* const parts = trainable_.parts();
@@ -308,7 +308,7 @@ void TrainerCheckpoints::load(const State& state) {
   machine_.load(state);
 }
 
-/// Of those to go back to; none where all are damaged.
+/// Returns the newest intact checkpoint for a roll back; none if all are damaged.
 std::optional<CheckpointInfo> TrainerCheckpoints::newest_before(const std::string& folder,
                                                                 std::int64_t before) const {
   const std::vector<std::int64_t>& points = progress_.return_points;
@@ -355,7 +355,7 @@ void TrainerCheckpoints::roll_back(const std::string& folder, const StepRecord& 
   done.target = progress_.steps_done;
   done.failed = std::max(done.failed, failed.step);
   done.steps += failed.step - progress_.steps_done;
-  if (checkpoint_ranks(ranks_).lead()) {  // else a resumed run would go on from a later one
+  if (checkpoint_ranks(ranks_).lead()) {  // otherwise a resumed run would continue from a later one
     const std::string left = discard_checkpoints_after(folder, progress_.steps_done);
     if (!left.empty()) warn_(left);
   }

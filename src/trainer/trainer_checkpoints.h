@@ -10,38 +10,36 @@
 
 namespace hybrid_trainer {
 
-/// A checkpoint knows no ranks: what it holds of a weight is whole. What the state has of a weight
-/// is known by its name, "optimizer.WEIGHT.m", or by the weight's place among all, "phases.….3".
+/// Checkpoints do not depend on ranks: weights and their state are stored whole. A tensor of the
+/// state belongs to a weight by its name, "optimizer.WEIGHT.m", or by the weight's index,
+/// "phases.….3".
 
-/// The ranks as they save and read checkpoints together; null: alone.
+/// Returns the ranks that save and load checkpoints together; `ranks` null: a single process.
 CheckpointRanks checkpoint_ranks(Communicator* ranks);
 
-/// What a rank writes of its state, as views of it: its own parts of weights, and of what is the
-/// same on all ranks an equal share. `parts`: null where all of it is the same.
+/// Returns views of the state that this rank writes: its shards of weights, and an equal share of
+/// the replicated state. `parts`: null if everything is replicated.
 CheckpointShare own_share(State state, const WeightParts* parts, const CheckpointRanks& ranks);
 
-/// Says which elements of a checkpoint's tensor are this rank's own, and the shape that they have
+/// Returns a function that selects this rank's elements of a checkpoint's tensor, and their shape
 /// here. `parts` must outlive it.
 std::function<WantedElements(const std::string&, const StoredTensor&)> own_elements(
     const WeightParts& parts);
 
-/// The best checkpoint that a saved state names; none where there is none.
+/// Returns the best checkpoint that a saved state names, if any.
 std::optional<BestCheckpoint> best_in(const State& state);
 
-/// Saves a trainer's state, and brings it back: to resume a run, or to go back after a failed step.
+/// Saves and loads a trainer's state, to resume a run or to roll back after a failed step.
 class TrainerCheckpoints {
  public:
   using Tell = std::function<void(const std::string&)>;
-  /// All must outlive it; `ranks` may be null. `tell` receives each line; `warn` those that ask for
-  /// attention.
+  /// All must outlive this object; `ranks` may be null. `tell` receives messages, `warn` warnings.
   TrainerCheckpoints(const HybridTrainerConfig& config, TrainerProgress& progress,
                      ModelTrainable& trainable, PhaseMachine& machine, Communicator* ranks,
                      Tell tell, Tell warn);
-  /// See HybridTrainer::save; nothing is pending between ranks.
+  /// See HybridTrainer::save. Nothing may be pending between ranks.
   std::string save(const std::string& folder, CheckpointUse use);
-  /// See HybridTrainer::resume.
   bool resume(const std::string& folder);
-  /// See HybridTrainer::roll_back.
   void roll_back(const std::string& folder, const StepRecord& failed);
 
  private:

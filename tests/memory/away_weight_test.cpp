@@ -44,7 +44,7 @@ TEST_P(AwayWeightTest, TellsWhoeverComesNextThatWhatChangedCouldNotBeWritten) {
   add_one();
   EXPECT_THROW(weight_.home_master(), IoError);
   fails_ = false;
-  EXPECT_THROW(held(Use::kRead), IoError);
+  EXPECT_THROW(static_cast<void>(held(Use::kRead)), IoError);
   EXPECT_THROW(weight_.home_master(), IoError);
 }
 

@@ -5,6 +5,7 @@
 #include "hybrid_trainer/core/batch.h"
 #include "hybrid_trainer/generation/cached_decoder.h"
 #include "hybrid_trainer/kernels/reductions.h"
+#include "hybrid_trainer/models/config_keys.h"
 #include "hybrid_trainer/models/decoder.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/model_files/hugging_face/folder_weights.h"
@@ -32,6 +33,14 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
   return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
+void summing_keys(ConfigKeys& keys, ModelConfig& model) {
+  keys.member("num_hidden_layers", model.layers);
+  keys.member("hidden_size", model.width);
+  keys.member("max_position_embeddings", model.context);
+  keys.member("vocab_size", model.vocabulary);
+  keys.fixed("pattern", {std::string("sa")});
+}
+
 ModelFamily summing_family() {
   return {.name = "summing",
           .title = "Summing",
@@ -51,11 +60,7 @@ ModelFamily summing_family() {
           .hugging_face = {.model_type = "summing",
                            .architecture = "SummingForCausalLM",
                            .prefix = "model.",
-                           .members = {{"num_hidden_layers", &ModelConfig::layers},
-                                       {"hidden_size", &ModelConfig::width},
-                                       {"max_position_embeddings", &ModelConfig::context},
-                                       {"vocab_size", &ModelConfig::vocabulary}},
-                           .fixed = {{"pattern", {std::string("sa")}}},
+                           .keys = summing_keys,
                            .tied_head = "wte.weight"}};
 }
 

@@ -48,7 +48,7 @@ std::unique_ptr<BowlRun> resumed_to(const BowlRun& run, std::int64_t steps) {
   auto resumed = std::make_unique<BowlRun>(QuadraticBowl::Options{}, setup, run.noise);
   State state;
   run.machine.save(state);
-  resumed->bowl.load(run.bowl.save());
+  resumed->bowl.restore(run.bowl.saved());
   resumed->machine.load(state);
   resumed->steps = run.steps;
   return resumed;

@@ -225,8 +225,8 @@ class QuadraticBowl final : public Trainable,
   struct Saved {
     std::vector<float> weights, moments, snapshot;
   };
-  Saved save() const { return {flat(), moments_, snapshot_}; }
-  void load(const Saved& saved) {
+  Saved saved() const { return {flat(), moments_, snapshot_}; }
+  void restore(const Saved& saved) {
     for (std::int64_t i = 0; i < kWeights; ++i) at(i) = saved.weights[static_cast<std::size_t>(i)];
     moments_ = saved.moments;
     snapshot_ = saved.snapshot;

@@ -300,7 +300,7 @@ TEST(Recovery, IsTheSameAfterAResume) {
     State state;
     whole.run.machine.save(state);
     BowlRun resumed(trouble.options, trouble.setup, 0.1);
-    resumed.bowl.load(whole.run.bowl.save());
+    resumed.bowl.restore(whole.run.bowl.saved());
     resumed.machine.load(state);
     resumed.steps = whole.run.steps;
     for (int i = 0; i < 40; ++i) {

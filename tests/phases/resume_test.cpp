@@ -66,7 +66,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   for (int i = 0; i < kSteps; ++i) {
     State state;
     whole.machine.save(state);
-    checkpoints.push_back({whole.bowl.save(), copy_of(state, disk)});
+    checkpoints.push_back({whole.bowl.saved(), copy_of(state, disk)});
     outcomes.push_back(whole.step());
   }
   ASSERT_GE(whole.machine.statistics().predictions.made, 2);
@@ -75,7 +75,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   for (int stop = 0; stop < kSteps; ++stop) {
     SCOPED_TRACE("stopped before step " + std::to_string(stop));
     BowlRun resumed({}, setup, noise);
-    resumed.bowl.load(checkpoints[static_cast<std::size_t>(stop)].bowl);
+    resumed.bowl.restore(checkpoints[static_cast<std::size_t>(stop)].bowl);
     resumed.machine.load(checkpoints[static_cast<std::size_t>(stop)].machine);
     resumed.steps = stop;
     for (int i = stop; i < kSteps; ++i) {
@@ -103,7 +103,7 @@ TEST(Resume, EntersTheSavedPhaseAndRestoresInItsNextStep) {
   State state;
   run.machine.save(state);
   BowlRun resumed({}, setup, 0);
-  resumed.bowl.load(run.bowl.save());
+  resumed.bowl.restore(run.bowl.saved());
   resumed.machine.load(state);
   EXPECT_EQ(resumed.bowl.log, (std::vector<std::string>{"predict"}));
   EXPECT_EQ(resumed.machine.phase(), Phase::kPredict);

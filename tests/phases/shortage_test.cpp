@@ -90,7 +90,7 @@ TEST(Shortage, AfterAStepOfPredictIsRememberedUntilItIsDecided) {
   State state;
   run.machine.save(state);
   BowlRun resumed({}, eager_setup(), 0);
-  resumed.bowl.load(run.bowl.save());
+  resumed.bowl.restore(run.bowl.saved());
   resumed.machine.load(state);
   resumed.steps = run.steps;
   for (BowlRun* either : {&run, &resumed}) {

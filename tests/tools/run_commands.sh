@@ -5,7 +5,7 @@
 #   ? code         its exit code, where that is not 0; a refusal prints a few lines, and none on standard output
 #   ! text         a line that it does not print
 #   text           a line that it prints, after the one above; * stands for anything
-# Commands may call `field KEY FILE`, which prints a value of a JSON file, and `near A B`, which compares two numbers.
+# Commands may call `field KEY FILE`, which prints a value of a JSON file, and `near A B [MOST]`, which compares numbers.
 # Exit code 0: each command does as its file says.
 set -uo pipefail
 program=$(realpath "$1")
@@ -17,7 +17,7 @@ ln -s "$program" "$all/bin/hybrid"
 SOURCE=$(realpath "$(dirname "$0")/../..")
 export PATH=$all/bin:$PATH LC_ALL=C SOURCE
 field() { grep -o "\"$1\": *[^,}]*" "$2" | head -n 1 | sed 's/[^:]*: *//; s/"//g'; }
-near() { awk -v a="$1" -v b="$2" 'BEGIN { exit a == "" || b == "" || (a - b) ^ 2 > 1e-12 }'; }
+near() { awk -v a="$1" -v b="$2" -v most="${3:-1e-9}" 'BEGIN { exit a == "" || b == "" || a - b > most || b - a > most }'; }
 export -f field near
 
 failed=0

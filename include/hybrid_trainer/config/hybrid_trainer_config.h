@@ -16,12 +16,12 @@
 
 namespace hybrid_trainer {
 
-/// Precisions that a part may compute in.
+/// Accepted precisions of a part.
 const std::vector<std::string>& part_precision_names();
-/// Forms in which a part's frozen weights may be held.
+/// Accepted formats of a part's frozen weights.
 const std::vector<std::string>& part_base_names();
 
-/// How the parts of a model are trained whose names match a pattern. JSON object `parts`, by pattern.
+/// Settings of the parts of a model whose names match `pattern`. JSON object `parts`, by pattern.
 struct PartConfig {
   std::string pattern{};
   std::optional<double> recompute{};
@@ -37,11 +37,11 @@ struct PartConfig {
   static constexpr auto kName = &PartConfig::pattern;
   /// Whether its weights get adapters.
   bool is_adapted() const { return lora.value_or(0) > 0; }
-  /// Whether its own weights are not trained.
+  /// Whether its own weights are frozen.
   bool freezes() const { return is_adapted() || base.has_value(); }
-  /// Whether its weights are updated otherwise than by the group `optimizer`.
+  /// Whether it overrides the group `optimizer`.
   bool has_optimizer() const { return optimizer || learning_rate || weight_decay || state_bits; }
-  /// Whether it says how the part computes (see PartSettings).
+  /// Whether it changes the part's computation (see PartSettings).
   bool computes() const { return recompute || precision; }
 
   template <class Self, class Visitor>
@@ -78,12 +78,12 @@ struct PartConfig {
 
 class HybridTrainerConfigBuilder;
 
-/// The objective that goes with a model: masked with an encoder, else next_token.
+/// Returns the default objective of a model: masked for an encoder, else next_token.
 inline const char* usual_objective(const ModelConfig& model) {
   return model.two_way ? "masked" : "next_token";
 }
 
-/// Everything that defines a run: the same groups and keys in C++, in JSON and for `--set`.
+/// Complete configuration of a run, with the same groups and keys in C++, in JSON and for `--set`.
 struct HybridTrainerConfig {
   ModelConfig model;
   LoraConfig lora;
@@ -181,56 +181,55 @@ struct HybridTrainerConfig {
   }
 
   static HybridTrainerConfigBuilder builder();
-  /// The method's settings from careful to bold; model, data and optimizer stay at their defaults.
+  /// Presets of the method, from cautious to aggressive; other groups have their defaults.
   static HybridTrainerConfig conservative();
   static HybridTrainerConfig balanced();
   static HybridTrainerConfig aggressive();
 
-  /// Examples of a step, all micro-batches.
+  /// Examples per step, all micro-batches.
   std::int64_t effective_batch() const {
     return data.batch_size * gradient_accumulation.micro_batches;
   }
-  /// Whether adapters are trained, on all of the model or on parts of it.
+  /// Whether adapters are trained, in the whole model or in parts.
   bool has_adapters() const;
   /// Whether any weight is frozen.
   bool freezes() const;
-  /// The config with places and optimizer settings of `parts` where they are read: in
-  /// memory.device_map and optimizer.groups. Of a config that has them already, itself.
+  /// Returns the config with the placements and optimizer settings of `parts` merged into
+  /// memory.device_map and optimizer.groups. Idempotent.
   HybridTrainerConfig with_parts() const;
-  /// Whether the loss is of hidden tokens, not of next ones.
+  /// Whether the loss covers masked tokens instead of next tokens.
   bool masks() const { return objective == "masked"; }
-  /// Whether the loss is of pairs of answers.
+  /// Whether the loss compares pairs of answers.
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
-  /// Tokens that data may have: the last one of a masked model's is the mask.
+  /// Number of tokens for data: in a masked model, the last one is the mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
-  /// Masks of the objective, or none. `words`: tokens that the data may have, if that is known; of these,
-  /// random words are the model's alone.
+  /// Returns the masks of the objective, or none. `words`: number of tokens that the data may have, if
+  /// known. Random replacements are limited to these and to the model's vocabulary.
   std::optional<MaskSettings> masking(std::optional<std::int64_t> words) const {
     if (!masks()) return {};
     const std::int64_t known = std::min(words.value_or(data_vocabulary()), data_vocabulary());
     return MaskSettings{mask_share, static_cast<std::int32_t>(data_vocabulary()),
                         static_cast<std::int32_t>(known)};
   }
-  /// Most device memory of a run; none where there is no limit.
+  /// Returns the device memory limit of a run; none without a limit.
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
-  /// Of placement_names(): where the optimizer state is between updates, paged or not.
+  /// Returns the placement of the optimizer state between updates, paged or not.
   std::string optimizer_state_home() const;
-  /// Whether a phase that the run has, or a stretch, is to compute in this precision.
+  /// Whether a phase of the run, or a stretch, uses this precision.
   bool computes_in(const std::string& precision) const;
-  /// Whether each weight is updated within backward as soon as its gradient is complete: gradients
-  /// are consumed, and neither clipping, nor a skipped update, as in fp16, nor a prediction needs all of them.
+  /// Whether backward updates each weight as soon as its gradient is complete. Requires consumed
+  /// gradients, and no clipping, skipped updates (as in fp16) or predictions.
   bool updates_at_once() const;
-  /// Whether checkpoint.every_minutes counts: no bit of the run depends on which steps are saved.
+  /// Whether checkpoint.every_minutes applies: results do not depend on which steps are saved.
   bool saves_by_time() const;
 
-  /// Every problem of every field, "path: got X, want Y"; empty if the config is valid.
+  /// Returns every problem of every field as "path: got X, want Y"; empty if the config is valid.
   std::vector<std::string> problems(const ModelRegistry& registry = model_families()) const;
-  /// Throws one ConfigError with all problems.
+  /// Throws one ConfigError that lists all problems.
   void validate(const ModelRegistry& registry = model_families()) const;
 };
 
-/// One setter per field of the phase machine and one per group; build() validates everything at
-/// once.
+/// Builds a config: one setter per phase field and one per group. build() validates everything.
 ///   auto config = HybridTrainerConfig::builder().warmup_steps(200).full_steps(20).build();
 class HybridTrainerConfigBuilder {
  public:
@@ -249,9 +248,7 @@ class HybridTrainerConfigBuilder {
   Self& predictor(std::string name) {
     return config_.phases.skip_backward.predictor = std::move(name), *this;
   }
-  /// "cpu", "cuda", "cuda:N" or "auto".
   Self& device(std::string name) { return config_.device = std::move(name), *this; }
-  /// "next_token" or "masked".
   Self& objective(std::string name) { return config_.objective = std::move(name), *this; }
   Self& steps(std::int64_t value) { return config_.training.steps = value, *this; }
   Self& seed(std::int64_t value) { return config_.training.seed = value, *this; }
@@ -281,14 +278,14 @@ class HybridTrainerConfigBuilder {
   }
   Self& parts(std::vector<PartConfig> value) { return config_.parts = std::move(value), *this; }
 
-  /// Throws one ConfigError that lists every bad field.
+  /// Throws one ConfigError that lists every invalid field.
   HybridTrainerConfig build(const ModelRegistry& registry = model_families()) const;
 
  private:
   HybridTrainerConfig config_;
 };
 
-/// A ready config by name. Throws ConfigError with the nearest names.
+/// Returns a preset by name. Throws ConfigError with the nearest names.
 HybridTrainerConfig preset_config(const std::string& name,
                                   const ModelRegistry& registry = model_families());
 std::vector<std::string> preset_names(const ModelRegistry& registry = model_families());

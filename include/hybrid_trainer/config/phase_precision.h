@@ -8,30 +8,28 @@
 
 namespace hybrid_trainer {
 
-/// "fp32", "bf16", "fp16" or "fp8".
 const char* precision_name(const Precision& precision);
-/// What such a name means on the device. Products of fp16 and fp8 are rounded there by kernels of their
-/// own (nn/product_rounding.h), so activations lie in a dtype that holds their operands: f32, and for
-/// fp8 on CUDA bf16.
+/// Returns the precision that `name` means on the device. Separate kernels round the operands of
+/// fp16 and fp8 products (nn/product_rounding.h), so activations use a dtype that represents these
+/// operands: f32, or bf16 for fp8 on CUDA.
 Precision precision_named(const std::string& name, Device device);
 
-/// Meaning of "auto".
+/// Resolved "auto".
 struct AutomaticPrecision {
   DType dtype = DType::kF32;
   std::string reason;  // one line for the user
 };
 
-/// bf16 on CUDA, and where the processor multiplies bf16 and the model is at least 64 wide; else
-/// fp32. Depends on the machine and on the width of the model's matrices only, never on a clock.
+/// Returns bf16 on CUDA, and on CPUs with bf16 products for models at least 64 wide; else fp32.
+/// Depends only on the machine and the width of the model's matrices, not on a clock.
 AutomaticPrecision automatic_precision(std::int64_t width, Device device);
 
-/// The precision of each phase, with every "auto" decided. The decision is part of the saved state,
-/// so that a resumed run computes as it did before.
+/// Precision of each phase, with every "auto" resolved. Saved, so that resumed runs do not change.
 class PhasePrecision {
  public:
   PhasePrecision(const MixedPrecisionConfig& config, std::int64_t width, Device device);
   const Precision& of(Phase phase) const { return all_[static_cast<std::size_t>(phase)]; }
-  /// The choice for "auto" and its reason; empty where no phase asked for it.
+  /// Returns the choice for "auto" and its reason; empty if no phase uses "auto".
   const std::string& reason() const { return reason_; }
   void save(State& state) const;
   void load(const State& state);

@@ -72,7 +72,7 @@ struct TrainingConfig {
   }
 };
 
-/// How many micro-batches one optimizer step averages over. JSON group `gradient_accumulation`.
+/// Micro-batches per optimizer step. JSON group `gradient_accumulation`.
 struct GradientAccumulationConfig {
   std::int64_t micro_batches = 1;
 
@@ -90,7 +90,7 @@ struct GradientAccumulationConfig {
   static GradientAccumulationConfig aggressive() { return {4}; }
 };
 
-/// How `hybrid export` writes the run's model.
+/// Format of the model written by `hybrid export`.
 struct ExportConfig {
   std::string dtype = "auto";
 
@@ -107,7 +107,7 @@ struct ExportConfig {
   bool operator==(const ExportConfig&) const = default;
 };
 
-/// A phase or stage that computes in fp16.
+/// Requires a phase or stretch in fp16.
 inline KeyNeed any_phase_in_fp16() {
   return KeyNeed::of({"mixed_precision.warmup", "mixed_precision.full", "mixed_precision.predict",
                       "mixed_precision.correct", "stretches[].precision"},
@@ -116,10 +116,9 @@ inline KeyNeed any_phase_in_fp16() {
 
 const std::vector<std::string>& precision_names();  // "fp32", "bf16", "fp16", "fp8", "auto"
 
-/// Precision of activations and products in each phase; weights keep their fp32 master and sums are
-/// fp32 in all of them. "auto" is bf16 where that is faster (automatic_precision), else fp32; in
-/// Correct, which judges a jump and is a few steps only, fp32 is the default.
-/// JSON group `mixed_precision`.
+/// Precision of activations and products in each phase; weights have fp32 masters and sums are
+/// fp32. "auto" is bf16 if that is faster (automatic_precision), else fp32. Correct is short and
+/// judges a prediction, so its default is fp32. JSON group `mixed_precision`.
 struct MixedPrecisionConfig {
   std::string warmup = "auto";
   std::string full = "auto";
@@ -161,10 +160,9 @@ struct MixedPrecisionConfig {
 
 const std::vector<std::string>& stretch_precision_names();  // "fp32", "bf16", "fp16", "fp8"
 
-/// Steps with which a run begins and that differ from the rest in the batch, the precision or
-/// muon's period, as short sequences or small batches at first. What is left out is as in the rest. A list: one
-/// stretch follows the other, and the configuration's own batches follow the last. None is larger
-/// than those. JSON list `stretches`.
+/// Steps at the start of a run with another batch, precision or period of muon, such as short
+/// sequences or small batches. Missing fields are inherited. Stretches follow each other, then come
+/// the configuration's own batches, which no stretch may exceed. JSON list `stretches`.
 struct StretchConfig {
   double until = 0.5;
   std::optional<std::int64_t> sequence_length{};

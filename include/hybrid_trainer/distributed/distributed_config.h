@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// How ranks share a step. JSON group `distributed`.
+/// Distribution of a step over ranks. JSON group `distributed`.
 struct DistributedConfig {
   std::int64_t zero = 0;
   std::int64_t bucket_bytes = 0;
@@ -18,13 +18,13 @@ struct DistributedConfig {
   std::int64_t imitated_latency_microseconds = 0;
   std::string backend = "auto";
 
-  /// `bucket_bytes`, or where it is 0, of weights of so many bytes, a 32nd, so that the last bucket,
-  /// which nothing hides, is short; at least 1 MiB, as each takes its turns, and at most 4 MiB.
+  /// Returns `bucket_bytes`, or if 0, 1/32 of the weights' bytes, between 1 MiB and 4 MiB. The last
+  /// bucket overlaps with nothing, so it should be small; each bucket has a fixed cost.
   std::int64_t bucket_bytes_for(std::int64_t weight_bytes) const {
     constexpr std::int64_t kLeast = 1 << 20, kMost = 4 << 20;
     return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kLeast, kMost);
   }
-  /// Whether ranks compare their weights after this step. With zero 3 none is on two ranks.
+  /// Whether ranks compare their weights after this step. With zero 3, no weight is on two ranks.
   bool compares_weights(std::int64_t step, bool saves) const {
     return zero < 3 && (saves || (check_weights_every > 0 && step % check_weights_every == 0));
   }
@@ -71,9 +71,9 @@ struct DistributedConfig {
   bool operator==(const DistributedConfig&) const = default;
 };
 
-/// "125MB a second, 50 us a call"; empty where no link is imitated.
+/// Describes the simulated link: "125MB a second, 50 us a call"; empty if there is none.
 std::string imitated_link_text(const DistributedConfig& config);
-/// Throws ConfigError if the config names a backend of another device.
+/// Throws ConfigError if the config's backend does not support the device.
 void check_backend(const DistributedConfig& config, Device device);
 
 }  // namespace hybrid_trainer

@@ -4,13 +4,13 @@
 
 namespace hybrid_trainer {
 
-/// Names of places: "device", "host", "file".
+/// Accepted placements: "device", "host", "file".
 const std::vector<std::string>& placement_names();
 
-/// A place of a run that is a file in memory.folder.
+/// Requires that some placement of the run is a file in memory.folder.
 KeyNeed any_use_of_files();
 
-/// Memory that a run may take, and how it takes less. JSON group `memory`.
+/// Memory budgets of a run and options to meet them. JSON group `memory`.
 struct MemoryConfig {
   MemorySize device_budget{};
   MemorySize host_budget{};
@@ -131,28 +131,29 @@ struct MemoryConfig {
 
   bool operator==(const MemoryConfig&) const = default;
 
-  /// folder, or the system's for temporary files.
+  /// Returns `folder`, or the system's folder for temporary files if empty.
   std::string scratch_folder() const;
 };
 
-/// Names that PredictAwareMemoryConfig::offload_strategy may hold.
+/// Accepted values of PredictAwareMemoryConfig::offload_strategy.
 const std::vector<std::string>& offload_strategy_names();
 
-/// Where optimizer state is kept while Predict does not need it; unless it stays, f32 masters that
-/// bf16 copies stand in for and the direction are on the host meanwhile. JSON group `predict_aware_memory`.
+/// Location of the optimizer state while Predict does not need it. Unless it stays, the direction
+/// and the f32 masters that have bf16 copies are offloaded to the host too. JSON group
+/// `predict_aware_memory`.
 struct PredictAwareMemoryConfig {
   std::string offload_strategy = "cpu_offload";
 
   // Constants:
-  bool async_restore = true;  // beside Correct's passes, else before its update
-  /// Predict steps before Correct at which reading from a file begins, if host memory has no budget.
+  bool async_restore = true;  // overlaps with Correct's passes; false: before its update
+  /// Predict steps before Correct at which reading a file begins, if host memory has no budget.
   std::int64_t async_restore_lookahead = 5;
 
-  /// The state stays in place.
+  /// Keeps the state on the device.
   static PredictAwareMemoryConfig conservative();
   /// Offloads to host memory.
   static PredictAwareMemoryConfig balanced();
-  /// The defaults, but a file is read one step before it is needed, not five.
+  /// Same as the defaults, except that a file is read one step ahead, not five.
   static PredictAwareMemoryConfig aggressive();
 
   template <class Self, class Visitor>

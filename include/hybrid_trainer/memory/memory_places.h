@@ -11,24 +11,24 @@
 
 namespace hybrid_trainer {
 
-/// Where each weight lies while nothing computes with it: memory.device_map and, for what that does
-/// not name, memory.weights. Vectors always lie on the device.
+/// Placement of each weight between its uses, from memory.device_map, and memory.weights for
+/// unmatched weights. Vectors are always on the device.
 class DeviceMap {
  public:
-  /// Throws ConfigError of a text that is neither empty nor PATTERN=PLACE, several with commas
-  /// between them; "auto" names no place itself.
+  /// Throws ConfigError unless the text is empty, "auto", or a comma-separated list of
+  /// PATTERN=PLACE. "auto" itself names no place.
   explicit DeviceMap(const MemoryConfig& config);
 
-  /// A placement_names() for the weight of this name: of the first pattern that it matches.
+  /// Returns the placement of a weight: the place of the first pattern that matches `name`.
   const std::string& place_of(const std::string& name) const;
-  /// The patterns of memory.device_map that match none of these names.
+  /// Returns the patterns of memory.device_map that match none of `names`.
   std::vector<std::string> unmatched(const std::vector<std::string>& names) const;
-  /// Whether anything may lie at this place.
+  /// Whether any weight may be at `place`.
   bool uses(const std::string& place) const;
-  /// Where what is as large as the weights goes that leaves the device: host memory, or the file where
-  /// any weight is in one, as the host may not hold them all.
+  /// Returns the place for offloaded data as large as the weights: host memory, or the file if any
+  /// weight is in one, because the host may not have room for all of them.
   const char* overflow() const { return uses("file") ? "file" : "host"; }
-  /// The place farthest from the device that anything may lie at.
+  /// Returns the place farthest from the device that any weight may be at.
   const std::string& farthest() const;
 
  private:
@@ -38,10 +38,10 @@ class DeviceMap {
 /// Appends the problems of memory.device_map.
 void collect_device_map_problems(const MemoryConfig& config, std::vector<std::string>& problems);
 
-/// Where the tensors of a run may lie: the device, host memory, a scratch file.
+/// Memory locations of a run's tensors: the device, host memory, a scratch file.
 class MemoryPlaces {
  public:
-  /// `device` must outlive it.
+  /// `device` must outlive this object.
   MemoryPlaces(const MemoryConfig& config, const Stream& device, std::shared_ptr<MemoryPool> host)
       : folder_(config.scratch_folder()),
         overflow_(DeviceMap(config).overflow()),
@@ -49,12 +49,11 @@ class MemoryPlaces {
         host_(std::move(host)) {}
   const Stream& device() const { return device_; }
   const Stream& host() const { return host_; }
-  /// The stream of one of placement_names(); the file is made when it is first asked for. Throws
-  /// CannotCreate.
+  /// Returns the stream of a placement. Creates the file on first use. Throws CannotCreate.
   const Stream& at(const std::string& placement);
-  /// See DeviceMap.
+  /// See DeviceMap::overflow.
   const Stream& overflow() { return at(overflow_); }
-  /// Use of its file.
+  /// Returns the memory use of the file.
   MemoryUse file_use() const;
 
  private:

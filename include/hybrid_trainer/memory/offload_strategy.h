@@ -8,14 +8,14 @@
 
 namespace hybrid_trainer {
 
-/// Rounding of a slot by a strategy that rounds.
+/// Rounding of a slot by a lossy strategy.
 enum class SlotRounding {
-  kSigned,       // its values have either sign
-  kNonNegative,  // they are divided by: what is above 0 stays so
-  kNone          // not at all
+  kSigned,       // values of either sign
+  kNonNegative,  // used as divisors: positive values stay positive
+  kNone          // not rounded
 };
 
-/// A tensor that can be offloaded: its name and the Tensor object, whose address stays the same.
+/// A tensor to offload: its name and the Tensor object, whose address does not change.
 struct OffloadSlot {
   std::string name;
   Tensor* tensor;
@@ -24,78 +24,75 @@ struct OffloadSlot {
 
 struct MoveOutResult {
   std::size_t freed_bytes = 0;  // of device memory; on CUDA once the copies are done
-  /// Why nothing was offloaded (disk full, host memory over its budget), or "".
+  /// Reason why nothing was offloaded (disk full, host memory over its budget), or "".
   std::string problem;
 };
 
-/// Where the contents of the slots are. They go round in this order.
+/// Location of the slots' contents, in the order of one offload and restore.
 enum class Whereabouts {
   kResident,   // in the slots
   kLeaving,    // being copied out: the slots are undefined, their memory is not free yet
-  kAway,       // offloaded, and their device memory is free
+  kAway,       // offloaded, device memory is free
   kReturning,  // being copied into new memory
 };
 
 /// Contents of the slots after they are restored.
 enum class Restored { kBits, kRounded, kZeros };
 
-/// Work of a strategy so far. Where a device copies on a stream of its own, its seconds are those
-/// of the calls.
+/// Work of a strategy so far. For copies on a separate stream, seconds measure only the calls.
 struct OffloadUse {
   std::int64_t times = 0;
-  std::size_t bytes = 0;       // moved out, and as many back
-  double restore_seconds = 0;  // that bringing them back took, in whichever thread
-  double waited_seconds = 0;   // of them, those that wait_until_restored blocked
+  std::size_t bytes = 0;       // offloaded; the same number is restored
+  double restore_seconds = 0;  // spent on restores, in any thread
+  double waited_seconds = 0;   // of these, blocked in wait_until_restored
 };
 
-/// Moves tensors away while a phase does not need them, and restores them. While they are
-/// offloaded, their slots are undefined and their device memory is free. Called from one thread; at
-/// most one background thread, which ends with the restore or the strategy. On CUDA, copies to and
-/// from pinned memory run on a stream of their own, ordered by events: no call waits for the
-/// device. By default it leaves everything in place.
+/// Offloads tensors while a phase does not need them, and restores them. Slots of offloaded tensors
+/// are undefined, and their device memory is free. Call it from one thread. It uses at most one
+/// background thread, which ends with the restore or the strategy. On CUDA, copies to and from
+/// pinned memory run on a separate stream, ordered by events, and no call waits for the device. The
+/// base class leaves everything in place.
 class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;
-  /// Always kResident where the strategy moves nothing.
+  /// Always kResident if the strategy moves nothing.
   virtual Whereabouts whereabouts() const { return Whereabouts::kResident; }
-  /// Offloads the contents of all slots and frees their memory, all or none. The slots must be in
-  /// place. Blocks if the processor does the copying.
+  /// Offloads the contents of all slots, or of none, and frees their memory. The slots must be
+  /// resident. Blocks if the CPU does the copying.
   virtual MoveOutResult move_out(std::vector<OffloadSlot> /*slots*/, const Stream& /*stream*/) {
     return {};
   }
-  /// Frees what has been copied out in the meantime; move_out does so itself if its copies are done
-  /// when it returns.
+  /// Frees slots whose copies have finished. move_out frees those that finish before it returns.
   virtual void release_moved_out() {}
-  /// Starts to bring what lies in a file into host memory, and returns; takes no device memory. Does
-  /// nothing if there is no such file, no room on the host, the slots are resident or returning, or
+  /// Starts to read a file's contents into host memory, and returns; uses no device memory. No
+  /// effect without a file or room on the host, if the slots are resident or returning, or if
   /// async_restore is off.
   virtual void begin_restore() {}
-  /// Takes the slots' new memory and starts to fill it beside what is enqueued from now on; does
-  /// nothing if they are resident or returning, or async_restore is off.
+  /// Allocates the slots' new memory and starts to fill it, overlapping with work enqueued later.
+  /// No effect if the slots are resident or returning, or if async_restore is off.
   virtual void begin_return() {}
-  /// Blocks until every slot is in place again, in new memory of its kind from the stream given to
-  /// move_out, for work that is enqueued there from now on; restores synchronously if begin_return
-  /// was not called. Throws what went wrong (OutOfMemory, IoError); the contents are then still
-  /// offloaded, and another call tries again.
+  /// Blocks until every slot is resident, in new memory of its kind from move_out's stream, ready
+  /// for work enqueued there later. Restores synchronously if begin_return was not called. Throws
+  /// OutOfMemory, IoError; the contents then stay offloaded, and another call retries.
   virtual void wait_until_restored() {}
   const OffloadUse& use() const { return use_; }
-  /// Where it is kZeros, counters that belong to the slots (Optimizer::set_steps_taken) must
-  /// restart from 0.
+  /// Returns the contents after a restore. After kZeros, counters of the slots
+  /// (Optimizer::set_steps_taken) must restart from 0.
   virtual Restored restored() const { return Restored::kBits; }
 
  protected:
   OffloadUse use_;
 };
 
-/// The strategy that `config.offload_strategy` names. `pool` holds what is moved out; memory should be
-/// pinned if the slots are on CUDA (make_host_pool). Throws ConfigError on an unknown name.
-/// `staging`: host memory for begin_restore; null where there is none.
+/// Makes the strategy that `config.offload_strategy` names. `pool` stores offloaded contents; use
+/// pinned memory for slots on CUDA (make_host_pool). `staging`: host memory for begin_restore, or
+/// null. Throws ConfigError for an unknown name.
 std::unique_ptr<OffloadStrategy> make_offload_strategy(
     const PredictAwareMemoryConfig& config, std::shared_ptr<MemoryPool> pool,
     std::shared_ptr<MemoryPool> staging = nullptr);
 
-/// Where the config wants what is moved out: host memory, or a file. Throws CannotCreate if the folder
-/// of the file cannot be written to.
+/// Returns the pool for offloaded contents: host memory or a file. Throws CannotCreate if the
+/// file's folder is not writable.
 std::shared_ptr<MemoryPool> offload_pool(const PredictAwareMemoryConfig& config,
                                          MemoryPlaces& places);
 

@@ -6,30 +6,31 @@
 
 namespace hybrid_trainer {
 
-/// What a model answers to a prompt before and after a run. Texts are UTF-8.
+/// A model's answers to a prompt before and after a run. Texts are UTF-8.
 struct ComparedAnswer {
   std::string prompt;
-  std::string wanted;                 // the answer of the examples
-  std::optional<std::string> before;  // where the run knows it
+  std::string wanted;                 // answer of the example
+  std::optional<std::string> before;  // if known
   std::string after;
-  bool held_out = true;  // the prompt is of no example that is trained on
+  bool held_out = true;  // whether no training example has the prompt
 };
 
-/// What a trained model writes: text of its own, or answers to prompts.
+/// Output of a trained model: a sample, or answers to prompts.
 struct ModelTexts {
   std::string sample{};
   std::vector<ComparedAnswer> answers{};
 };
 
-/// Writes and reads `RUN/answers.json`: {"answers":[{"prompt","wanted","before","after","held_out"}]}.
-/// Nothing is read of a file that is missing or damaged. Throws IoError.
+/// Writes and reads `RUN/answers.json`:
+/// {"answers":[{"prompt","wanted","before","after","held_out"}]}. A missing or damaged file gives
+/// no answers. Throws IoError.
 void write_answers(const std::string& file, const std::vector<ComparedAnswer>& answers);
 std::vector<ComparedAnswer> read_answers(const std::string& file);
 
-/// What the prompts are: "held-out prompts", or "prompts of the training examples".
+/// Returns "held-out prompts" or "prompts of the training examples".
 std::string kind_of_prompts(const std::vector<ComparedAnswer>& answers);
 
-/// Lines for the console.
+/// Formats answers for the console.
 std::string answers_text(const std::vector<ComparedAnswer>& answers);
 
 }  // namespace hybrid_trainer

@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// What a run writes about itself beside metrics.jsonl, summary and report. JSON group
+/// Optional outputs of a run, in addition to metrics.jsonl, summary and report. JSON group
 /// `observability`.
 struct ObservabilityConfig {
   bool tensorboard = false;

@@ -5,16 +5,16 @@
 
 namespace hybrid_trainer {
 
-/// How the routers of a step spread its tokens over their experts; one value for each layer with
-/// experts, in the order of the layers. Over several ranks, of this rank's tokens.
+/// Distribution of a step's tokens over experts; one value per layer with experts, in order. With
+/// several ranks, for this rank's tokens.
 struct ExpertLoads {
-  /// Tokens of the busiest and of the idlest expert over the mean of all; 1 is even.
+  /// Tokens of the busiest and the idlest expert, relative to the mean; 1 is even.
   std::vector<double> most, least;
-  /// Of the router's probabilities, a mean over tokens, in nats; log of the experts is even.
+  /// Entropy of the router's probabilities in nats, averaged over tokens; log(experts) is even.
   std::vector<double> entropy;
-  /// Experts that no token has gone to for kDeadAfter steps.
+  /// Number of experts without tokens for kDeadAfter steps.
   std::vector<std::int64_t> dead;
-  /// The losses that were added to the training loss: 0 where they are off.
+  /// Auxiliary losses, included in the training loss; 0 if disabled.
   double balance_loss = 0, z_loss = 0;
 
   static constexpr std::int64_t kDeadAfter = 100;
@@ -22,129 +22,124 @@ struct ExpertLoads {
   bool operator==(const ExpertLoads&) const = default;
 };
 
-/// Which share of the experts' choices Predict has changed, over the steps that tell (routing_flips).
+/// Share of expert choices that Predict changed, over the steps that measure it (routing_flips).
 struct RoutingFlips {
   std::int64_t steps = 0;
   double sum = 0, most = 0;
   void add(double share);
   double mean() const { return steps == 0 ? 0 : sum / static_cast<double>(steps); }
-  /// "mean 12.3 %, at most 29.2 % of the choices, in 21 steps of Predict"; "" of no step.
+  /// Returns "mean 12.3 %, at most 29.2 % of the choices, in 21 steps of Predict", or "".
   std::string text() const;
 };
 
-/// One object, as in a line of metrics.jsonl.
+/// Returns the JSON object in a line of metrics.jsonl.
 std::string json_text_of(const ExpertLoads& loads);
-/// A table of the layers, for people.
+/// Returns a table of the layers for the console.
 std::string text_of(const ExpertLoads& loads);
 
-/// How several steps' values of a field become one: the last that there is, their sum, or the most.
+/// Aggregation of a field over steps: the last value, the sum, or the maximum.
 enum class Fold { kLast, kSum, kMost };
 
-/// What files and summaries do with one field of a StepRecord.
+/// Treatment of one StepRecord field in files and summaries.
 struct StepFieldUse {
   Fold fold = Fold::kLast;
-  bool required = true;        // else a line may lack it
-  bool written = true;         // whether this step's line has it
-  const char* name = nullptr;  // in the event, where JSON cannot hold the number
+  bool required = true;        // false: a line may lack it
+  bool written = true;         // whether this step's line includes it
+  const char* name = nullptr;  // used in the event if JSON cannot represent the number
   StepFieldUse folded(Fold how) const { return {how, required, written, name}; }
   StepFieldUse named(const char* as) const { return {fold, required, written, as}; }
 };
 
-/// Record of one training step: the trainer makes it, sinks write it.
+/// Record of one training step, made by the trainer and written by sinks.
 struct StepRecord {
   std::int64_t step = 0;  // from 1
   Phase phase = Phase::kWarmup;
   double loss = 0;  // nats per token, mean over the batch
   double learning_rate = 0;
-  /// Global L2 norm before clipping; absent where no gradient was taken.
+  /// Global L2 norm before clipping; absent if no gradient was computed.
   std::optional<double> gradient_norm;
   std::int64_t tokens = 0;           // in this step's batch
   std::int64_t effective_batch = 0;  // examples of the step
-  std::int64_t micro_batches = 0;    // that it was computed in
-  double seconds = 0;                // wall-clock time of this step
-  /// Wall-clock time between the record before and this one that is not the step's: batches, evaluation,
-  /// saving.
+  std::int64_t micro_batches = 0;
+  double seconds = 0;  // wall-clock time of this step
+  /// Wall-clock time since the previous record outside the step: batches, evaluation, saving.
   double overhead_seconds = 0;
   double tokens_per_second = 0;
-  MemoryUse device_memory;  // at the end of the step; peaks since the step began
-  /// Highest total of device memory while this step entered a phase; 0 where it did not. What the
-  /// peaks count comes after it.
+  MemoryUse device_memory;  // at the end of the step; peaks since it began
+  /// Peak of total device memory during a phase transition in this step; 0 if none. The other peaks
+  /// are measured after it.
   std::size_t border_peak_bytes = 0;
   std::string memory_status;  // "normal" to "emergency"
-  double memory_share = 0;    // of the device's budget that the peak took; 0 without one
-  double memory_risk = 0;     // 0 to 1: of running out of it, by the trend of the last steps
-  /// Examples of the largest micro-batch that the budget's target has room for, as far as it is
-  /// known; 0 without a budget.
+  double memory_share = 0;    // of the device budget, at the peak; 0 without a budget
+  double memory_risk = 0;     // risk of exceeding the budget by the recent trend, 0 to 1
+  /// Largest known micro-batch, in examples, that fits the budget's target; 0 without a budget.
   std::int64_t recommended_micro_batch = 0;
-  bool memory_leaks = false;  // what lives after a step has grown for many steps in a row
-  MemoryUse host_memory;      // of the pool that offloaded tensors are in
-  std::optional<double> predicted_loss;  // what the predictor expected `loss` to be
-  /// The predictor's confidence in its direction, a probability in [0, 1].
+  bool memory_leaks = false;  // live memory after a step has grown for many consecutive steps
+  MemoryUse host_memory;      // of the pool for offloaded tensors
+  std::optional<double> predicted_loss;  // expected `loss`
+  /// Estimated probability that the predicted direction lowers the loss, in [0, 1].
   std::optional<double> confidence;
-  /// What predicted, in Predict and where that is decided on, and for how many steps; "" elsewhere.
+  /// Source of the prediction, in Predict and with its decision, and its length; "" elsewhere.
   std::string predictor;
   std::optional<std::int64_t> planned_steps;
-  /// In Full: the gate's estimate of the loss that predictions have saved so far, minus the loss that Full
-  /// would have saved at their cost. It does not estimate the run's last loss.
+  /// In Full: the gate's estimate of the loss saved by predictions so far, minus the loss that Full
+  /// would have saved at their cost. It does not estimate the run's final loss.
   std::optional<double> advantage;
-  /// Exact updates that were pending while the step was computed; absent without asynchronous
-  /// updates.
+  /// Exact updates pending while the step was computed; absent without asynchronous updates.
   std::optional<std::int64_t> lag;
-  /// ‖predicted − exact‖/‖exact‖ of the late updates that had arrived by its end.
+  /// ‖predicted − exact‖/‖exact‖ of the delayed updates that arrived by the end of the step.
   std::optional<double> prediction_error;
-  /// Factor by which a learning-rate finder multiplies the schedule's rate; absent where there is
-  /// none. In a step that probed, where the loss was lowest, in updates (0: none lower), and what
-  /// that was charged, in Full steps.
+  /// Learning-rate finder, absent without one: its factor of the schedule's rate and, in a step
+  /// that probed, the position of the lowest loss in updates (0: none lower) and the cost in Full
+  /// steps.
   std::optional<double> rate_factor, probe_position, probe_cost;
-  /// Cost of the models behind horizon dreamt, in Full steps, within `cost`; absent where there are
-  /// none.
+  /// Cost of model-based horizons in Full steps, included in `cost`; absent without them.
   std::optional<double> planning_cost;
-  /// Factor of the loss in fp16 after the step, and how often so far a gradient overflowed, so that its
-  /// step was skipped or, in Correct, computed again; absent where no phase is in fp16.
+  /// Loss scale in fp16 after the step, and the number of gradient overflows so far. A step that
+  /// overflows is skipped or, in Correct, recomputed. Absent if no phase is in fp16.
   std::optional<double> loss_scale;
   std::int64_t overflows = 0;
-  /// The rank for which the others wait, such as "2 on HOST", and its ratio of computing seconds to
-  /// the mean of theirs, over the last ten steps or so; "" and absent where none takes a tenth
-  /// longer, or they do not tell.
+  /// Slowest rank, such as "2 on HOST", and the ratio of its compute time to the others' mean, over
+  /// about ten steps; "" and absent if no rank is 10 % slower or times are not exchanged.
   std::string slowest_rank;
   std::optional<double> slowest_rank_ratio;
-  ExpertLoads experts;  // empty where no router sent anything
-  /// In Predict: the share of the pairs of a token and its expert that the routers' change since Predict
-  /// began has made; absent without routers that learn.
+  ExpertLoads experts;  // empty if no router ran
+  /// In Predict: share of the (token, expert) pairs changed by the routers since Predict began;
+  /// absent without trainable routers.
   std::optional<double> routing_flips;
   Decision decision = Decision::kNone;
-  /// Of pairs of answers (objective dpo or orpo), means over the step's pairs: rewards of both answers, their difference, and how often it is above 0. The last two also
-  /// over all pairs of an evaluation that followed this step.
+  /// Preference training (objective dpo or orpo), means over the step's pairs: rewards of both
+  /// answers, their difference, and how often it is positive. The last two also over an evaluation.
   std::optional<double> reward_chosen, reward_rejected, reward_margin, preference_accuracy,
       validation_reward_margin, validation_preference_accuracy;
   /// Share of the predicted change that was kept: 1 accepted, in between shrunk, 0 reverted; set
   /// with a decision.
   std::optional<double> kept_fraction;
-  /// The gravest that was done about a step that went wrong; kRollBack and its event stand with the
-  /// first step after it.
+  /// Most severe action after a problem in the step; kRollBack and its event are in the first
+  /// record after the roll back.
   Recovery recovery = Recovery::kContinue;
   double cost = 0;  // of the step, in Full steps
-  /// "" or, in words, why the phase or the weights changed: "accepted: ...", "reverted: ...".
+  /// Reason for a change of phase or weights: "accepted: ...", "reverted: ...", or "".
   std::string event;
-  bool warns = false;  // the event tells of something that went wrong
-  /// Validation loss of the model that a fine-tuning run begins with; in its first record.
+  bool warns = false;  // whether the event is a warning
+  /// Validation loss before fine-tuning; in the first record only.
   std::optional<double> initial_validation_loss;
   /// Set if an evaluation followed this step.
   std::optional<double> validation_loss;
   /// Validation loss of the mean of the weights, if one is kept.
   std::optional<double> average_validation_loss;
 
-  /// Whether `tokens` counts examples, of one each: of networks that read no text.
+  /// Whether `tokens` counts examples, one each: models that do not read text.
   bool counts_examples() const { return effective_batch > 0 && tokens == effective_batch; }
-  /// What `tokens` counts, for people.
   const char* unit() const { return counts_examples() ? "examples" : "tokens"; }
 
-  /// The one list of fields, in the order of a line of metrics.jsonl. Calls visit(key, StepFieldUse,
-  /// values...) with the field's value in each of `of`: JSON, reading and summaries follow from it.
+  /// Visits all fields in the order of a line of metrics.jsonl. Calls visit(key, StepFieldUse,
+  /// values...) with the field's value in each of `of`. JSON, parsing and summaries are generated
+  /// from this list.
   template <class Visit, class... Records>
   static void visit_fields(const Visit& visit, Records&... of) {
-    const StepFieldUse optional{.required = false};  // a line without it counts, too
-    const auto beside = [](const auto&... values) {  // in the lines of steps that have these
+    const StepFieldUse optional{.required = false};  // lines without it are valid
+    const auto beside = [](const auto&... values) {  // written only with a value
       return StepFieldUse{.required = false, .written = (values.has_value() && ...)};
     };
     visit("step", {}, of.step...);
@@ -210,14 +205,14 @@ struct StepRecord {
   }
 };
 
-/// Receives what a run reports. The trainer calls write once per step, in order, from one thread.
+/// Receives the reports of a run. The trainer calls write once per step, in order, from one thread.
 class MetricSink {
  public:
   virtual ~MetricSink() = default;
   virtual void write(const StepRecord& record) = 0;
-  /// One line of text for a person ("checkpoint saved at step 500"). Numeric sinks ignore it.
+  /// Receives a message for the user ("checkpoint saved at step 500"). Numeric sinks ignore it.
   virtual void tell(const std::string& text) = 0;
-  /// The run finished or stopped; nothing is written afterwards.
+  /// Called when the run has finished or stopped; no writes follow.
   virtual void finish() = 0;
 };
 

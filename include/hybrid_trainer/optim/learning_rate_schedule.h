@@ -4,10 +4,10 @@
 
 namespace hybrid_trainer {
 
-/// Names that ScheduleConfig::name may hold.
+/// Accepted values of ScheduleConfig::name.
 const std::vector<std::string>& schedule_names();
 
-/// How the learning rate changes over a run. JSON group `schedule`.
+/// Learning-rate schedule of a run. JSON group `schedule`.
 struct ScheduleConfig {
   std::string name = "cosine";
   std::int64_t warmup_steps = 100;
@@ -34,18 +34,19 @@ struct ScheduleConfig {
   }
 };
 
-/// Factor of the learning rate of a step that has `share` of the tokens of others: its square root
-/// (Malladi et al. 2022, for Adam).
+/// Returns the learning-rate factor for a step with `share` times the usual number of tokens:
+/// √share (Malladi et al. 2022, for Adam).
 double batch_rate_factor(double share);
 
-/// The learning rate of the step after `step` completed ones, of `total_steps`; `peak` is the
-/// highest. Step s < warmup_steps has peak·(s + 1)/warmup_steps. After it, with f = final_fraction:
-///   cosine    peak·(f + (1 − f)·(1 + cos(π·p))/2), p from 0 at the end of the warm-up to 1 at
-///             total_steps
+/// Returns the learning rate of the step that follows `step` completed steps, out of `total_steps`.
+/// `peak` is the highest rate. Step s < warmup_steps has peak·(s + 1)/warmup_steps. After the
+/// warm-up, with f = final_fraction:
+///   cosine    peak·(f + (1 − f)·(1 + cos(π·p))/2); p runs from 0 at the end of the warm-up to 1
+///             at total_steps
 ///   wsd       peak, then linearly down to f·peak over the last decay_share·total_steps steps
 ///   constant  peak
-/// From total_steps on, the value stays constant. Throws ConfigError on an unknown name.
-/// Sources: Loshchilov & Hutter 2017, eq. 5; Hu et al. 2024 (MiniCPM), section 4.2.
+/// The value stays constant from total_steps on. Throws ConfigError for an unknown name. Sources:
+/// Loshchilov & Hutter 2017, eq. 5; Hu et al. 2024 (MiniCPM), section 4.2.
 double learning_rate(const ScheduleConfig& config, double peak, std::int64_t step,
                      std::int64_t total_steps);
 

@@ -4,29 +4,30 @@
 
 namespace hybrid_trainer {
 
-/// Sums of squares that together are that of all gradients that were written, in their order, (1) f64
-/// each on the stream's device: one of those there, and one of each that lies elsewhere.
+/// Returns partial sums of squares of all gradients that were written: one per gradient on another
+/// device, in parameter order, then one for those on the stream's device. Their total is the
+/// squared global norm. Shapes: (1) f64 each, on the stream's device.
 std::vector<Tensor> gradient_square_sums(const std::vector<Parameter*>& parameters,
                                          const Stream& stream);
-/// The L2 norm from them; not finite where an element is not. Blocks.
+/// Returns the L2 norm from `square_sums`; not finite if any element is not. Blocks.
 double wait_for_norm(const std::vector<Tensor>& square_sums, const Stream& stream);
 
-/// The factor that brings gradients of this norm down to at most `clip_norm`; 1 if `clip_norm` is 0
-/// (off) or the norm is not above it. A norm that is not finite gives 1: the caller has to check it
-/// first. Source: Pascanu et al. 2013, algorithm 1.
+/// Returns the factor that scales gradients of this norm to at most `clip_norm`. Returns 1 if
+/// `clip_norm` is 0 (off), the norm is not larger, or the norm is not finite: the caller must check
+/// for that first. Source: Pascanu et al. 2013, algorithm 1.
 float clip_scale(double norm, double clip_norm);
 
 /// Role of a tensor in an optimizer's state.
 enum class StateRole {
-  kMomentum,            // a mean of gradients, of the parameter's shape
-  kSecondMoment,        // a mean of their squares, of the parameter's shape; never negative
-  kSharedSecondMoment,  // one for each row, column or block of elements; never negative
-  kCodes,               // one of these in bytes
-  kScales,              // of codes, one for each block of them
-  kSlowMomentum         // a mean of weights
+  kMomentum,            // mean of gradients, in the parameter's shape
+  kSecondMoment,        // mean of squared gradients, in the parameter's shape; never negative
+  kSharedSecondMoment,  // one second moment per row, column or block; never negative
+  kCodes,               // 8-bit codes of a moment
+  kScales,              // scales of 8-bit codes, one per block
+  kSlowMomentum         // mean of weight updates
 };
 
-/// Which tensor of the state it is. Only files and people read the name
+/// Identifies a tensor of the state. The name is for files and reports only
 /// ("h.0.attn.c_attn.weight.m").
 struct StateLabel {
   const Parameter* parameter;
@@ -34,56 +35,56 @@ struct StateLabel {
   std::string name;
 };
 
-/// Where a run stands before one of its updates.
+/// Progress of a run before one of its updates.
 struct RunProgress {
-  std::int64_t update = 0, updates = 0;  // the one to come, from 1 on, and all of the run
-  double scheduled_rate = 0;             // of the update after it
+  std::int64_t update = 0, updates = 0;  // number of the next update, from 1, and of the run
+  double scheduled_rate = 0;             // of the update after the next
 };
 
-/// Turns gradients into weight changes. Its state (moments) is a list of named tensors that others
-/// may offload and restore; the counters stay. Vectors do not decay. While state is
-/// offloaded, step and write_momentum_directions throw.
+/// Turns gradients into weight updates. Its state (moments) is a list of named tensors that callers
+/// may offload and restore; the counters stay. Vectors are not decayed. step and
+/// write_momentum_directions throw while state is offloaded.
 class Optimizer {
  public:
   using StateVisitor = std::function<void(const StateLabel& label, Tensor& tensor)>;
   using NumberVisitor = std::function<void(const std::string& name, double& value)>;
 
   virtual ~Optimizer() = default;
-  /// One step on all parameters that have a gradient, with the given learning rate.
-  /// `gradient_scale` multiplies gradients first (clipping). Refreshes compute copies. Allocates
-  /// nothing.
+  /// Updates all parameters that have a gradient, with the given learning rate. `gradient_scale`
+  /// multiplies gradients first (clipping). Refreshes compute copies. Allocates nothing.
   void step(float learning_rate, float gradient_scale, const Stream& stream);
-  /// A step in parts, for callers that have one weight loaded at a time: begin_step, update_weight
-  /// once for each parameter, by its place among them, in any order, end_step. A parameter without
-  /// a gradient is left alone. Throws Error from begin_step where state is offloaded.
+  /// Splits a step for callers that load one weight at a time: call begin_step, then update_weight
+  /// once per parameter index in any order, then end_step. A parameter without a gradient is
+  /// unchanged. begin_step throws Error if state is offloaded.
   virtual void begin_step(const Stream& stream) = 0;
   virtual std::size_t weights() const = 0;
   virtual void update_weight(std::size_t index, float learning_rate, float gradient_scale,
                              const Stream& stream) = 0;
-  /// update_weight for each parameter; those that lie on the device may share launches.
+  /// Calls update_weight for each parameter; weights on the device may share kernel launches.
   virtual void update_weights(float learning_rate, float gradient_scale, const Stream& stream);
   virtual void end_step(const Stream&) {}
-  /// directions[i] = the change that a step with a vanishing gradient and no weight decay would make
-  /// to parameter i, from the moments alone (momentum coasting). f32, shapes of the parameters, in
-  /// visiting order. Changes no state.
+  /// Writes to directions[i] the change that a step with a zero gradient and no weight decay would
+  /// make to parameter i, from the moments only (momentum coasting). Shapes: f32, in the
+  /// parameters' shapes and order. Changes no state.
   virtual void write_momentum_directions(const std::vector<Tensor>& directions, float learning_rate,
                                          const Stream& stream) = 0;
   /// Visits each state tensor, always in the same order. The visitor may replace the tensor; the
-  /// Tensor object's address stays the same.
+  /// address of the Tensor object stays the same.
   virtual void visit_state(const StateVisitor& visit) = 0;
-  /// Visits each number of the state besides its tensors and steps_taken; the visitor may change it.
+  /// Visits the scalars of the state other than steps_taken. The visitor may change them.
   virtual void visit_numbers(const NumberVisitor&) {}
-  /// To be called before each step and each write_momentum_directions, for what depends on it.
+  /// Updates settings that depend on the progress. Call it before each step and each
+  /// write_momentum_directions.
   virtual void see_progress(const RunProgress&) {}
-  /// From the next step on; see OptimizerConfig. Nothing to an optimizer without one.
+  /// Sets the period from the next step on; see OptimizerConfig. No effect on other optimizers.
   virtual void set_orthogonalization_period(std::int64_t) {}
-  /// Writes back what the device has of a state whose home is elsewhere, and frees it until the next
-  /// update; true if that was anything. To be called before visit_state.
+  /// Writes device copies of offloaded state back and frees them until the next update. Returns
+  /// whether there were any. Must be called before visit_state.
   virtual bool leave_device(const Stream&) { return false; }
-  /// Until then the gradients of the last step must stay as they are. Blocks. Throws IoError.
+  /// Waits until the gradients of the last step may be overwritten. Blocks. Throws IoError.
   virtual void wait_until_gradients_are_sent() {}
-  /// Steps since the state was zero; not part of visit_state. Whoever zeroes the tensors sets this
-  /// to 0.
+  /// Returns the number of steps since the state was zero; not part of visit_state. Callers that
+  /// zero the tensors set this to 0.
   std::int64_t steps_taken() const { return steps_; }
   virtual void set_steps_taken(std::int64_t steps) { steps_ = steps; }
 

@@ -4,20 +4,20 @@
 
 namespace hybrid_trainer {
 
-/// Names that OptimizerConfig::name may hold.
+/// Accepted values of OptimizerConfig::name.
 const std::vector<std::string>& optimizer_names();
-/// Names of optimizers whose state may have 8 bits.
+/// Names of the optimizers that support an 8-bit state.
 const std::vector<std::string>& optimizer_names_with_8_bits();
-/// Names of optimizers whose pending updates can be predicted.
+/// Names of the optimizers whose pending updates can be predicted.
 const std::vector<std::string>& predictable_optimizer_names();
 
-/// Help for OptimizerConfig::name, of each optimizer.
+/// Help text of OptimizerConfig::name, with a description of each optimizer.
 const char* optimizer_name_help();
-/// An optimizer, of the run or of a group, that reads this key of OptimizerConfig.
+/// Requires an optimizer, of the run or of a group, that reads this key of OptimizerConfig.
 KeyNeed optimizer_that_reads(const std::string& key);
 
-/// Weights that are updated otherwise than by the rest of the group `optimizer`; what is left out
-/// is as there. JSON list `optimizer.groups`.
+/// Settings of weights that are updated differently. Missing fields are inherited from `optimizer`.
+/// JSON list `optimizer.groups`.
 struct OptimizerGroupConfig {
   std::string match{};
   std::optional<std::string> name{};
@@ -47,7 +47,7 @@ struct OptimizerGroupConfig {
   }
 };
 
-/// Which optimizer turns gradients into weight changes, and its settings. JSON group `optimizer`.
+/// Optimizer and its settings. JSON group `optimizer`.
 struct OptimizerConfig {
   std::string name = "adamw";
   double learning_rate = 1e-3;
@@ -136,9 +136,9 @@ struct OptimizerConfig {
     visit(Field{"groups", self.groups, "Weights that are updated in another way."});
   }
 
-  /// The settings of a group, with what it leaves out taken from here.
+  /// Returns the settings of `group`, with missing fields inherited from this config.
   OptimizerConfig of(const OptimizerGroupConfig& group) const;
-  /// Appends the problems that the fields' ranges cannot express, as "path.field: ...".
+  /// Appends the problems that field ranges cannot express, as "path.field: ...".
   void collect_problems(const std::string& path, std::vector<std::string>& problems) const;
 };
 

@@ -5,11 +5,11 @@
 
 namespace hybrid_trainer {
 
-/// "continue", "reduce_horizon", "raise_threshold", "reset_predictor", "force_full", "skip_batch",
-/// "roll_back", "abort".
+/// Accepted actions: "continue", "reduce_horizon", "raise_threshold", "reset_predictor",
+/// "force_full", "skip_batch", "roll_back", "abort".
 const std::vector<std::string>& enum_names(Recovery);
 
-/// When training counts as diverging, and what is done then.
+/// Detection of divergence, and the actions taken. JSON group `divergence`.
 struct DivergenceConfig {
   std::int64_t max_skipped_updates = 5;
   Recovery on_caution = Recovery::kContinue;
@@ -19,17 +19,18 @@ struct DivergenceConfig {
   std::int64_t max_roll_backs = 3;
 
   // Constants:
-  std::int64_t window = 32;          // updates that the moving statistics cover
-  double loss_sigmas = 4.0;          // standard deviations above its expectation: loss too high
-  double gradient_factor = 10.0;     // multiple of its median: gradient norm exploded
-  double vanishing_factor = 1e-4;    // share of its median: gradient norm vanished
-  double oscillation = 0.8;          // negative correlation of neighboring losses; 1 is never
-  std::int64_t recovery_steps = 40;  // that a shorter horizon, a higher threshold, force_full last
-  double horizon_factor = 0.5;       // by which reduce_horizon shortens Predict, again each time
-  double threshold_raise = 0.5;      // share of the way to 1 that raise_threshold goes, each time
-  double roll_back_rate = 0.5;       // by which roll_back multiplies the learning rate, each time
+  std::int64_t window = 32;  // updates covered by the moving statistics
+  // Standard deviations above the expectation at which the loss is too high.
+  double loss_sigmas = 4.0;
+  double gradient_factor = 10.0;   // multiple of the median at which the gradient norm explodes
+  double vanishing_factor = 1e-4;  // share of the median at which the gradient norm vanishes
+  double oscillation = 0.8;  // negative correlation of neighboring losses; 1 disables the check
+  std::int64_t recovery_steps = 40;  // duration of reduce_horizon, raise_threshold and force_full
+  double horizon_factor = 0.5;       // factor of the Predict length for each reduce_horizon
+  double threshold_raise = 0.5;      // share of the way to 1 for each raise_threshold
+  double roll_back_rate = 0.5;       // factor of the learning rate for each roll_back
 
-  /// Whether a run may go back to a checkpoint.
+  /// Whether any action is roll_back.
   bool rolls_back() const {
     return on_caution == Recovery::kRollBack || on_warning == Recovery::kRollBack ||
            on_critical == Recovery::kRollBack;

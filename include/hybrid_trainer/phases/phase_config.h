@@ -4,11 +4,11 @@
 
 namespace hybrid_trainer {
 
-/// Names that SkipBackwardConfig::predictor may hold: "momentum", "linear",
-/// "two_timescale", "merged", "random", "zero".
+/// Accepted values of SkipBackwardConfig::predictor: "momentum", "linear", "two_timescale",
+/// "merged", "random", "zero".
 const std::vector<std::string>& predictor_names();
 
-/// What a prediction may be made with. JSON list `phases.skip_backward.arms`.
+/// Predictor and length of a prediction. JSON list `phases.skip_backward.arms`.
 struct PredictionArm {
   std::string predictor = "momentum";
   std::int64_t steps = 4;
@@ -23,8 +23,8 @@ struct PredictionArm {
   }
 };
 
-/// Skip-backward prediction: in Predict, weights move along a predicted direction, on forward passes
-/// alone. Costs are in Full steps.
+/// Skip-backward prediction: in Predict, weights move along a predicted direction, with forward
+/// passes only. Costs are in Full steps.
 struct SkipBackwardConfig {
   double confidence_threshold = 0.60;
   std::string predictor = "momentum";
@@ -36,16 +36,16 @@ struct SkipBackwardConfig {
   std::int64_t trial_steps = 2;
 
   // Constants:
-  std::int64_t confidence_window = 8;  // gradients that the confidence is estimated from
-  double decay = 0.9;                  // length of a predicted step as a share of the one before
-  std::int64_t history_interval = 3;   // updates between two samples of the weights, for predictors
-  double slow_share = 0.5;             // of the slow mean in two_timescale's direction
-  std::int64_t probe_batches = 2;      // of Predict on which Correct compares losses
+  std::int64_t confidence_window = 8;  // gradients used to estimate the confidence
+  double decay = 0.9;                  // length of a predicted step relative to the previous one
+  std::int64_t history_interval = 3;   // updates between weight samples for predictors
+  double slow_share = 0.5;             // weight of the slow mean in two_timescale's direction
+  std::int64_t probe_batches = 2;      // batches of Predict on which Correct compares losses
   std::int64_t max_shrinks = 2;        // shorter predictions that Correct tries before it reverts
-  double evidence_sigmas = 2.0;        // standard errors by which a gain must exceed zero to count
-  double aim_cost = 0.3;               // of a direction: Muon's, which needs an orthogonalization
-  double dream_cost = 32;              // of an operation of small models, in those of a Full step
-  std::int64_t residual_store = 32;    // dreamt predictions whose errors are kept
+  double evidence_sigmas = 2.0;        // standard errors above zero at which a gain counts
+  double aim_cost = 0.3;               // cost of a direction from Muon, which orthogonalizes
+  double dream_cost = 32;  // cost of an operation of the small models, relative to a Full step's
+  std::int64_t residual_store = 32;  // model-based predictions whose errors are kept
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
@@ -104,24 +104,24 @@ struct SkipBackwardConfig {
   }
 };
 
-/// What stands in on the device for an exact update that has not arrived: "anticipated", "sketch",
-/// "selective", "none", and with asynchronous gradients also "shared" and "momentum".
+/// Accepted predictions of a pending exact update on the device: "anticipated", "sketch",
+/// "selective", "none"; for asynchronous gradients also "shared", "momentum".
 const std::vector<std::string>& device_side_names();
-/// Where exact state may be: "host", "file".
+/// Accepted locations of the exact state: "host", "file".
 const std::vector<std::string>& exact_state_names();
 
-/// The asynchronous optimizer: masters and optimizer state are off the device in every phase. In
-/// Predict they are updated beside the computation, and the device predicts the pending updates.
+/// Settings of the asynchronous optimizer: masters and optimizer state are offloaded in all phases.
+/// In Predict, updates overlap with the computation, and the device predicts pending ones.
 struct AsynchronousOptimizerConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
   std::string exact_state = "host";
   double prediction_error_limit = 1.0;
-  /// Constant: threads of the worker that makes the updates. Another number changes the last bits of
+  /// Constant: threads of the worker that computes updates. Another number changes the last bits of
   /// Muon's exact weights and AdamW's forecasts.
   std::int64_t worker_threads = 1;
 
-  /// Whether a bad prediction of an update means that something is wrong.
+  /// Whether a large prediction error indicates a problem.
   bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
 
   template <class Self, class Visitor>
@@ -152,14 +152,14 @@ struct AsynchronousOptimizerConfig {
   }
 };
 
-/// Asynchronous gradients: in Predict, each rank goes on with its own gradient and a prediction of
-/// what the others will send.
+/// Settings of asynchronous gradients: in Predict, each rank continues with its own gradient and a
+/// prediction of the other ranks' gradients.
 struct AsynchronousGradientsConfig {
   std::int64_t delay = 1;
   std::string device_side = "anticipated";
   double prediction_error_limit = 1.0;
 
-  /// Whether a bad prediction of an update means that something is wrong.
+  /// Whether a large prediction error indicates a problem.
   bool forecasts_updates() const { return device_side == "anticipated"; }
 
   template <class Self, class Visitor>
@@ -181,14 +181,14 @@ struct AsynchronousGradientsConfig {
   }
 };
 
-/// Local SGD: in Predict, each rank trains by itself, and the ranks exchange how far they came.
+/// Settings of local SGD: in Predict, ranks train independently and exchange weight deltas.
 struct LocalSgdConfig {
   std::int64_t steps = 0;
   std::int64_t delay = 1;
   std::int64_t fragments = 1;
   std::int64_t exchange_bits = 32;
   double outer_momentum = 0.9;
-  /// Constant: share of the ranks' mean movement by which an exchange moves the common weights.
+  /// Constant: learning rate of the outer optimizer, for the mean weight delta of an exchange.
   double outer_learning_rate = 0.7;
 
   template <class Self, class Visitor>
@@ -214,25 +214,25 @@ struct LocalSgdConfig {
   }
 };
 
-/// What a method says about itself to the parts of a run that depend on it.
+/// Properties of a method that other parts of a run depend on.
 struct MethodTraits {
-  /// Predict consists of forward passes along a predicted direction, on which Correct decides.
+  /// Predict makes forward passes along a predicted direction, and Correct decides on it.
   bool skips_backward = false;
-  /// Masters and optimizer state are away from the device, and updated beside the computation.
+  /// Masters and optimizer state are offloaded, and their update overlaps with the computation.
   bool delays_updates = false;
-  /// In Predict, ranks go on before others have sent what they have.
+  /// In Predict, a rank continues before other ranks' messages arrive.
   bool runs_ahead_of_ranks = false;
-  /// Steps by which updates, gradients or exchanges arrive late.
+  /// Delay of updates, gradients or exchanges in steps.
   std::int64_t delay = 0;
-  /// Predicted steps after which the next one takes no more memory than its batch.
+  /// Number of predicted steps after which memory stops growing, except for batches.
   std::int64_t steps_to_fill_memory = 0;
 };
 
-/// What Predict may do: "skip_backward", "asynchronous_optimizer", "asynchronous_gradients" or
-/// "local_sgd". Each has a group of this name in PhaseConfig, and a row in the table of methods.
+/// Methods of Predict: "skip_backward", "asynchronous_optimizer", "asynchronous_gradients" or
+/// "local_sgd". Each has a group of its name in PhaseConfig and a row in the table of methods.
 const std::vector<std::string>& method_names();
 
-/// How the phases follow each other, and which method Predict follows.
+/// Sequence of the phases, and the method of Predict. JSON group `phases`.
 struct PhaseConfig {
   std::string method = "skip_backward";
   std::int64_t warmup_steps = 100;
@@ -244,19 +244,19 @@ struct PhaseConfig {
   LocalSgdConfig local_sgd{};
 
   // Constants:
-  std::int64_t correct_steps = 1;  // the first one decides, the others are updates
-  double forward_cost = 0.35;      // of a forward pass, as a share of a Full step
+  std::int64_t correct_steps = 1;  // the first decides, the others are updates
+  double forward_cost = 0.35;      // of a forward pass, relative to a Full step
 
-  /// What the method answers; nothing for a method that is unknown.
+  /// Returns the method's properties; the defaults for an unknown method.
   MethodTraits traits() const;
-  /// How Predict goes, in words: " by momentum from confidence 0.6".
+  /// Describes Predict for messages: " by momentum from confidence 0.6".
   std::string predict_text() const;
 
-  /// Short jumps, checked often and on more batches.
+  /// Short predictions, with frequent checks on more batches.
   static PhaseConfig conservative();
   /// The defaults.
   static PhaseConfig balanced() { return {}; }
-  /// Long jumps with micro-corrections, and a larger share of trials.
+  /// Long predictions with micro-corrections, and a larger share of probes.
   static PhaseConfig aggressive();
 
   template <class Self, class Visitor>
@@ -299,15 +299,16 @@ struct PhaseConfig {
   }
 };
 
-/// Whether Warmup raises a learning rate that is far too low, by probing on along the last update.
+/// Learning-rate finder: Warmup raises a far too low learning rate by probing along the last
+/// update. JSON group `learning_rate_finder`.
 struct LearningRateFinderConfig {
   std::string mode = "off";
 
   // Constants:
-  std::int64_t interval = 12;   // updates between two probes, and of the sum that they follow
-  double largest_factor = 4.0;  // by which one probe raises the learning rate
-  double batch_share = 0.25;    // of the next step's batch on which a probe takes losses
-  std::int64_t refusals = 2;    // probes in a row that find nothing lower, after which probing ends
+  std::int64_t interval = 12;   // updates between probes, and in the sum that a probe follows
+  double largest_factor = 4.0;  // by which one probe may raise the learning rate
+  double batch_share = 0.25;    // share of the next step's batch on which a probe computes losses
+  std::int64_t refusals = 2;    // consecutive probes without a lower loss that end probing
 
   bool is_on() const { return mode != "off"; }
 

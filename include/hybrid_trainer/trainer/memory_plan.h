@@ -8,74 +8,73 @@
 
 namespace hybrid_trainer {
 
-/// Speeds of this machine at a step's parts.
+/// Measured speeds of this machine for the parts of a step.
 struct StepRates {
-  double flops_per_second = 0;       // of the blocks of a model, forward and backward
-  double copy_bytes_per_second = 0;  // read and written, in memory or to and from the device
+  double flops_per_second = 0;       // of a model's blocks, forward and backward
+  double copy_bytes_per_second = 0;  // read and written, in memory or between host and device
   double write_bytes_per_second = 0, read_bytes_per_second = 0;  // of files in memory.folder
 };
 
-/// Measures them on `stream` in about a second: blocks of the config's width, copies and, where the
-/// config names a folder, a file in it; its rates are 0 without one. Takes up to 600 MB for that
-/// time. Throws CannotCreate where the folder takes no file.
+/// Measures the rates on `stream` in about a second, with blocks of the config's width, copies and,
+/// if the config names a folder, a file in it; without one, file rates are 0. Temporarily uses up
+/// to 600 MB. Throws CannotCreate if the folder is not writable.
 StepRates measure_step_rates(const HybridTrainerConfig& config, const Stream& stream,
                              const ModelRegistry& registry = model_families());
 
-/// A key of the config that a plan sets.
+/// A config key set by a plan.
 struct PlannedOption {
   std::string key;    // "memory.recompute"
-  std::string value;  // as --set takes it
+  std::string value;  // in the format of --set
 };
 
 struct MemoryPlan {
   bool fits = false;
-  /// Need of the config as given if that fits, else of the options; if nothing fits, of those that
-  /// take least.
+  /// Memory need of the config as given if it fits, else with the options; if nothing fits, with
+  /// the options that need least.
   MemoryNeed need;
-  std::vector<PlannedOption> options;  // none where the config fits as given
+  std::vector<PlannedOption> options;  // empty if the config fits as given
   HybridTrainerConfig config;          // with the options
-  double step_seconds = 0;             // of products, update and transfers at the measured rates
-  double expected_slowdown = 1;        // these, over those with everything resident
-  std::size_t missing_bytes = 0;       // see missing_bytes(), where nothing fits
-  /// Largest data.batch_size that fits with the options; 0 where nothing does, or there is no
-  /// budget.
+  double step_seconds = 0;             // products, update and transfers at the measured rates
+  double expected_slowdown = 1;        // step_seconds relative to everything resident
+  std::size_t missing_bytes = 0;       // see missing_bytes(), if nothing fits
+  /// Largest data.batch_size that fits with the options; 0 if nothing fits or there is no budget.
   std::int64_t largest_batch = 0;
 };
 
 struct MemoryBudgets {
   std::optional<std::size_t> device{}, host{}, disk{};  // none: no limit
-  /// Budget of device and host together, if both are the machine's memory.
+  /// Joint budget of device and host, if both use the machine's memory.
   std::optional<std::size_t> both{};
 };
 
-/// Memory that the machine has for a run on `device`: on a processor both are its memory, so their
-/// sum is limited, unless the configuration says of each how much there is.
+/// Returns the memory of the machine for a run on `device`. On a CPU, device and host share it, so
+/// their sum is limited, unless the config sets both budgets.
 std::optional<std::size_t> memory_of_both(const HybridTrainerConfig& config, Device device);
 
-/// By how much a need exceeds the budgets: of device, host, disk, and of device and host together.
+/// Returns by how much a need exceeds the budgets of device, host, disk, and device plus host.
 std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets);
 
-/// Free space of memory.folder; none where the config names no folder.
+/// Returns the free space of memory.folder; none if the config names no folder.
 std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 
-/// Whether parts say how much of their activations is computed again.
+/// Whether any part sets its share of recomputed activations.
 bool recomputes_parts(const HybridTrainerConfig& config);
 
-/// The cheapest settings of the `memory` group and of micro-batches under which the config's run
-/// stays in the budgets, of all valid combinations that take at most what the config's own take; with
-/// memory.allow_lossy also those that change bits. Files are places where the rates know how fast
-/// they are. Equally cheap ones: the fewer. Allocates none of what it plans.
+/// Returns the cheapest settings of the `memory` group and of micro-batches that fit the budgets,
+/// out of all valid combinations that need at most the config's memory. memory.allow_lossy adds
+/// settings that change bits. Files are used only if the rates include their speed. Of equally
+/// cheap plans, the one with fewer options wins. Allocates none of the planned memory.
 MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,
                        const ModelRegistry& registry = model_families());
 
-/// Whether the model could go in segments and memory.segment_length, which no plan sets, is not set.
+/// Whether the model supports segments but memory.segment_length, which plans never set, is unset.
 bool could_go_in_segments(const HybridTrainerConfig& config,
                           const ModelRegistry& registry = model_families());
 
-/// The config with places for memory.device_map "auto": in the order in which a pass uses them, as many
-/// of embeddings, blocks and head on the device as fit its budget, then as many on the host as fit
-/// that of the host, the rest in a file. Another map stays.
+/// Resolves memory.device_map "auto". In the order of a pass, embeddings, blocks and head are
+/// placed on the device up to its budget, then on the host up to its budget, and the rest in a
+/// file. Other maps do not change.
 HybridTrainerConfig with_device_map(const HybridTrainerConfig& config, Device device,
                                     const MemoryBudgets& budgets, const ModelRegistry& registry);
 

@@ -2,16 +2,16 @@
 
 namespace hybrid_trainer {
 
-/// What the plug-in libhybrid_trainer_mpi gives the program, which is not linked with MPI: messages
-/// of bytes between ranks, and how they begin and end. All calls come from one thread. Those that
-/// return an int give 0, or an error that error_text tells.
+/// Interface of the plug-in libhybrid_trainer_mpi to the program, which is not linked with MPI:
+/// byte messages between ranks, and startup and shutdown. All calls come from one thread. Functions
+/// with an int result return 0 or an error code for error_text.
 struct MpiEngine {
   static constexpr int kVersion = 1;
   int version;
   int (*start)(int* rank, int* size);
   /// Host of this process.
   int (*host_name)(char* name, int bytes);
-  /// `request` is what is_done wants.
+  /// Sets `request` for is_done.
   int (*begin_send)(const void* data, int bytes, int peer, void** request);
   int (*begin_receive)(void* data, int bytes, int peer, void** request);
   int (*is_done)(void** request, int* done);
@@ -21,7 +21,7 @@ struct MpiEngine {
   void (*abort)(int exit_code);
 };
 
-/// The plug-in's one function, of C linkage.
+/// The plug-in's only function, with C linkage.
 using MpiEngineFunction = const MpiEngine*();
 inline constexpr const char* kMpiEngineFunction = "hybrid_trainer_mpi_engine";
 

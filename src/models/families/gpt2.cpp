@@ -10,8 +10,8 @@ namespace {
 
 constexpr std::int64_t kGpt2Vocabulary = 50257;
 
-std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
-                                    const Stream& stream) {
+std::unique_ptr<LanguageModel> gpt2_make(const ModelConfig& config, std::uint64_t seed,
+                                         const Stream& stream) {
   const auto files = [](const char* first) {
     return ProductFiles{.first = {first}, .last = "c_proj", .transposed = true};
   };
@@ -34,7 +34,7 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
   return std::make_unique<Decoder>(config, spec, seed, stream);
 }
 
-void collect_problems(const ModelConfig& config, std::vector<std::string>& problems) {
+void gpt2_collect_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   if (config.heads > 0 && config.width % config.heads != 0) {
     problems.push_back(concat("model.heads: got ", config.heads,
                               ", which does not divide model.width ", config.width));
@@ -42,7 +42,7 @@ void collect_problems(const ModelConfig& config, std::vector<std::string>& probl
   collect_block_pattern_problems(config, problems);
 }
 
-std::vector<ModelPreset> presets() {
+std::vector<ModelPreset> gpt2_presets() {
   const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t width,
                         std::int64_t context) {
     return ModelConfig{.layers = layers, .heads = heads, .width = width, .context = context};
@@ -85,9 +85,9 @@ ModelFamily gpt2_family() {
   return {.name = "gpt2",
           .title = "GPT-2",
           .keys = {"heads", "dropout", "initializer_range", "attention_pattern"},
-          .collect_problems = collect_problems,
-          .make = make,
-          .presets = presets(),
+          .collect_problems = gpt2_collect_problems,
+          .make = gpt2_make,
+          .presets = gpt2_presets(),
           .hugging_face = {.model_type = "gpt2",
                            .architecture = "GPT2LMHeadModel",
                            .prefix = "transformer.",

@@ -20,7 +20,7 @@ std::string column_key(const char* side, const char* part, const ExactWeight& we
   return concat("speculation.selected.", side, ".", part, ".", weight.parameter->name());
 }
 
-/// body(step, what it was given, the number of its update) for the steps of a window that make one.
+/// Calls body(step, settings, update number) for the steps of a window that make an update.
 template <class Window, class Body>
 void for_updates(const Window& window, std::int64_t last, std::int64_t updates, const Body& body) {
   std::int64_t step = last - static_cast<std::int64_t>(window.size());
@@ -169,7 +169,7 @@ void SelectiveUpdates::submit_last_forecast(const std::vector<float>&) {
   submit_gathering(false);
 }
 
-/// Before the first window has ended the momentum stands for its mean gradient.
+/// Until the first window has ended, the momentum replaces its mean gradient.
 void SelectiveUpdates::submit_gathering(bool selects) {
   worker_.submit([this, selects] {
     exact_.for_each_at_hand([&](ExactWeight& weight, const AtHand& here) {
@@ -221,7 +221,7 @@ void SelectiveUpdates::submit_window(std::int64_t last, std::int64_t steps) {
 
 void SelectiveUpdates::update_window(std::int64_t last, const std::deque<Flying>& window,
                                      std::int64_t updates) {
-  sent_.synchronize();  // and whatever read the columns that are chosen anew
+  sent_.synchronize();  // also waits for readers of the columns that are reselected
   if (std::ranges::none_of(window, &Flying::finite)) return;
   exact_.optimizer().set_steps_taken(updates - 1);
   exact_.update_each([&](ExactWeight& weight, const AtHand& here) {

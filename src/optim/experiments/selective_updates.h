@@ -7,31 +7,31 @@
 
 namespace hybrid_trainer {
 
-/// A tenth of each matrix's columns (input features), at least one, and every other weight as a
-/// whole, with an optimizer of their own on the stream's device. A column is kept as a row: those of
-/// a matrix (R, C) are (K, R), and Muon orthogonalises them as a matrix of its own.
+/// A tenth of each matrix's columns (input features), at least one, and all of every other weight,
+/// with a separate optimizer on the stream's device. Columns are stored as rows: those of a matrix
+/// (R, C) are (K, R), and Muon orthogonalizes them as one matrix.
 class SelectedColumns {
  public:
   SelectedColumns(const OptimizerConfig& config, const std::vector<ExactWeight>& weights,
                   const Stream& stream);
 
-  /// On the host: from now on weight `index`'s columns are those of the largest norms in x, of two
-  /// equal ones the first.
+  /// Selects the columns of weight `index` with the largest norms in x; of equal ones the first. On
+  /// the host.
   void select(std::size_t index, const Tensor& x, const Stream& host);
-  /// Values and state of the columns from a weight's, and the other way, which all lie at hand.
+  /// Copies values and state of the columns from a loaded weight, or back to it.
   void gather(std::size_t index, const Tensor& master, const std::vector<Tensor*>& state,
               const Stream& stream) const;
   void scatter(std::size_t index, const Tensor& master, const std::vector<Tensor*>& state,
                const Stream& stream) const;
-  /// Columns, values and state as in `from`, wherever that lies.
+  /// Copies columns, values and state of `from`, from any device.
   void copy_from(const SelectedColumns& from, std::size_t index, const Stream& stream) const;
-  /// The optimizer's update number `step` of these columns by the whole weight's gradient.
+  /// Makes the optimizer's update number `step` of these columns, by the whole weight's gradient.
   void update(std::size_t index, const Tensor& gradient, std::int64_t step, float learning_rate,
               float gradient_scale, const Stream& stream);
-  /// weight (f32 or bf16): its columns become these.
+  /// Writes these columns to `weight` (f32 or bf16).
   void write_to(std::size_t index, const Tensor& weight, const Stream& stream) const;
-  /// visit(name of the part, tensor): the columns' indices, undefined for a whole weight, their values
-  /// and state.
+  /// Calls visit(name of the part, tensor) for the columns' indices (undefined for a whole weight),
+  /// their values and their state.
   template <class Visitor>
   void visit_tensors(std::size_t index, const Visitor& visit) const {
     const Part& part = parts_[index];
@@ -43,7 +43,7 @@ class SelectedColumns {
  private:
   struct Part {
     std::unique_ptr<Parameter> values;
-    Tensor indices;  // (K) i32, ascending; undefined: all of the weight
+    Tensor indices;  // (K) i32, ascending; undefined: the whole weight
     std::vector<Tensor*> state{};
   };
   static void take(const Part& part, const Tensor& to, const Tensor& from, const Stream& stream);
@@ -54,17 +54,18 @@ class SelectedColumns {
   std::unique_ptr<Optimizer> optimizer_;
 };
 
-/// A control: a tenth of each matrix's columns, those of the largest gradients, and all other kinds
-/// of weights are updated at once on the device, by the optimizer's rule; the other columns take one
-/// update for S = L steps, by the mean of their gradients at the last one's rate, which arrives S
-/// steps late. Source: ZenFlow, arXiv 2505.12242, as we read it.
+/// Control experiment. The device immediately updates a tenth of each matrix's columns (those with
+/// the largest gradients) and all other kinds of weights, by the optimizer's rule. The other
+/// columns get one update per S = L steps, by their mean gradient at the last step's rate, which
+/// arrives S steps late. Source: ZenFlow, arXiv 2505.12242, as we read it.
 ///
-/// Steps go in windows of S. When one has ended, the worker makes the selected columns' updates one
-/// by one and that of the rest, and selects the columns to come by the mean gradient. Composition
-/// (w + 2)·S − 1, with which window w + 1 ends, takes weights, columns and their state as window w
-/// left them and makes the selected columns' updates since; the others add their own step's. So a
-/// column that becomes selected loses no gradient, and one that no longer is becomes late again.
-/// Both sides count the steps of the selected columns' state by gradients.
+/// Steps are grouped in windows of S. At the end of a window the worker makes the updates of the
+/// selected columns one by one and the single update of the rest, then selects the next columns by
+/// the mean gradient. Composition (w + 2)·S − 1 ends window w + 1. It takes weights, columns and
+/// their state from the end of window w and repeats the selected columns' updates since then; other
+/// compositions add their own step's update. So a newly selected column loses no gradient, and a
+/// deselected one becomes delayed again. Both sides count the steps of the selected columns' state
+/// by gradients.
 class SelectiveUpdates final : public LateUpdates {
  public:
   SelectiveUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
@@ -73,7 +74,7 @@ class SelectiveUpdates final : public LateUpdates {
       : LateUpdates(config, parameters, settings, device, host, home), config_(config) {}
   ~SelectiveUpdates() override { worker_.stop(); }
 
-  /// A window that has not ended ends.
+  /// Ends the current window first.
   void wait_for_exact_weights(const Stream& stream) override;
   void save_late(State& state) const override;
   void load_late(const State& state, const std::vector<float>& rates,
@@ -92,7 +93,7 @@ class SelectiveUpdates final : public LateUpdates {
   bool takes_columns() const { return step_ == 0 || (step_ + 1) % lag_ == 0; }
   void submit_gathering(bool selects);
   void submit_window(std::int64_t last, std::int64_t steps);
-  /// `window`: its steps, of which `last` is the last; `updates`: of all steps up to it.
+  /// `window`: steps up to and including `last`; `updates`: number of updates up to `last`.
   void update_window(std::int64_t last, const std::deque<Flying>& window, std::int64_t updates);
   void update_weight(ExactWeight& weight, const AtHand& here, std::int64_t last,
                      const std::deque<Flying>& window, std::int64_t updates);
@@ -100,8 +101,8 @@ class SelectiveUpdates final : public LateUpdates {
 
   OptimizerConfig config_;
   std::optional<SelectedColumns> on_host_, on_device_;
-  std::vector<Tensor> bases_;  // masters after the last window, on the host
-  std::int64_t updates_ = 0;   // of all steps so far, whether they are made or under way
+  std::vector<Tensor> bases_;  // masters after the last window, in host memory
+  std::int64_t updates_ = 0;   // of all steps so far, including pending ones
 };
 
 }  // namespace hybrid_trainer

@@ -26,8 +26,7 @@ void SlowNesterov::begin_step(const Stream& stream) {
   ++steps_;
 }
 
-/// u' = kept·u + added·(b·u − w) + added·(w + Δ), the last term once the update has been made: the
-/// weights before it need no copy.
+/// u' = kept·u + added·(b·u − w) + added·(w + Δ), the last term after the update.
 void SlowNesterov::update_weight(std::size_t index, float learning_rate, float gradient_scale,
                                  const Stream& stream) {
   const Parameter& parameter = *parameters_[index];

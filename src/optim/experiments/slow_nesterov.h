@@ -6,27 +6,26 @@
 
 namespace hybrid_trainer {
 
-/// Another optimizer, whose weights run ahead of their own slow path. With u, an exponential mean of
-/// the path's changes with a time constant of `slow_momentum_steps` updates, the live weights are
-/// w = x + b·u, gradients are taken there, and the update Δ that the other optimizer makes at w moves
-/// the path:
+/// Wraps an optimizer so that weights run ahead of a slow path. u is an exponential mean of the
+/// path's changes with a time constant of `slow_momentum_steps` updates. Live weights are w = x +
+/// b·u and gradients are computed there. The wrapped optimizer's update Δ at w moves the path:
 ///   x' = w + Δ;  u' = (1 − 1/steps)·u + (x' − x)/steps;  w' = x' + b'·u'
-/// The share b' is chosen before each update; at 0 the live weights are the path. One tensor for each
-/// parameter, "….slow", f32; x is never stored. While b and b' are 0 the mean rests, and where b' rises
-/// again it begins anew: what it holds is of long ago. Source: EMA-Nesterov, arXiv 2605.25395.
+/// The share b' is set before each update; with 0 the live weights are the path. State: one f32
+/// tensor per parameter, "….slow"; x is never stored. The mean is not updated while b and b' are 0.
+/// It restarts when b' rises again, because its content is outdated. Source: EMA-Nesterov, arXiv
+/// 2605.25395.
 class SlowNesterov final : public Optimizer {
  public:
-  /// `parameters` are the other optimizer's, in its order; the state lies in the pool of `home`.
-  /// Throws OutOfMemory.
+  /// `parameters`: in the order of `other`. The state is in the pool of `home`. Throws OutOfMemory.
   SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Parameter*> parameters,
                const OptimizerConfig& config, const Stream& home);
 
-  /// b' is slow_momentum at the highest learning rate, less as it falls, and 0 in the last third of
-  /// the run: what extrapolates while the learning rate is high only adds noise where it falls.
+  /// Sets b' to slow_momentum at the highest learning rate, less as it falls, and 0 in the last
+  /// third of the run: extrapolation only adds noise while the rate falls.
   void see_progress(const RunProgress& progress) override;
-  /// b' of the updates to come.
+  /// Sets b' of the next updates.
   void set_next_share(double share) { next_share_ = static_cast<float>(share); }
-  /// b of the weights as they are.
+  /// Returns b of the current weights.
   double share() const { return share_; }
 
   void begin_step(const Stream& stream) override;
@@ -45,7 +44,7 @@ class SlowNesterov final : public Optimizer {
   }
 
  private:
-  /// The share of u in u', whose rest is Δ/steps; 0 where the mean begins.
+  /// Returns the factor of u in u', next to Δ/steps; 0 when the mean starts.
   float kept() const { return share_ == 0 ? 0 : 1 - added_ + added_ * share_; }
   bool rests() const { return share_ == 0 && next_share_ == 0; }
 

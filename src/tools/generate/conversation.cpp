@@ -1,4 +1,4 @@
-#include "src/tools/generate/conversation.h"
+#include "src/tools/generate/writing.h"
 
 #include <algorithm>
 #include <iostream>

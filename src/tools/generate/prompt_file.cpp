@@ -1,4 +1,4 @@
-#include "src/tools/generate/prompt_file.h"
+#include "src/tools/generate/writing.h"
 
 #include <algorithm>
 #include <boost/json.hpp>

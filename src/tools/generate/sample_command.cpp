@@ -10,9 +10,7 @@
 #include "src/model_files/hugging_face/generation_config.h"
 #include "src/tools/command_line.h"
 #include "src/tools/commands.h"
-#include "src/tools/generate/conversation.h"
-#include "src/tools/generate/prompt_file.h"
-#include "src/tools/generate/source_sampling.h"
+#include "src/tools/generate/writing.h"
 #include "src/tools/options.h"
 
 namespace hybrid_trainer {
@@ -255,30 +253,20 @@ void take_options(SampleOptions& options) {
   take(settings.sampling.repetition_penalty, options.repetition_penalty);
 }
 
-/// "temperature 0.6, top-p 0.9": settings that are not the usual ones.
-std::string unusual(const SamplingSettings& settings) {
+/// "temperature 0.6, top-p 0.9": settings that no option gives, and that are not the usual ones.
+std::string unusual(const SamplingSettings& settings, const SampleOptions& options) {
   const SamplingSettings usual;
   std::vector<std::string> texts;
-  const auto add = [&](const char* name, auto value, auto usual_value) {
-    if (value != usual_value) texts.push_back(concat(name, " ", value));
+  const auto add = [&](const char* name, const auto& option, auto value, auto usual_value) {
+    if (!option && value != usual_value) texts.push_back(concat(name, " ", value));
   };
-  add("temperature", settings.temperature, usual.temperature);
-  add("top-k", settings.top_k, usual.top_k);
-  add("top-p", settings.top_p, usual.top_p);
-  add("min-p", settings.min_p, usual.min_p);
-  add("repetition-penalty", settings.repetition_penalty, usual.repetition_penalty);
+  add("temperature", options.temperature, settings.temperature, usual.temperature);
+  add("top-k", options.top_k, settings.top_k, usual.top_k);
+  add("top-p", options.top_p, settings.top_p, usual.top_p);
+  add("min-p", options.min_p, settings.min_p, usual.min_p);
+  add("repetition-penalty", options.repetition_penalty, settings.repetition_penalty,
+      usual.repetition_penalty);
   return join(texts);
-}
-
-/// The settings that no option gives; the others are the usual ones.
-SamplingSettings of_file(SamplingSettings settings, const SampleOptions& options) {
-  const SamplingSettings usual;
-  if (options.temperature) settings.temperature = usual.temperature;
-  if (options.top_k) settings.top_k = usual.top_k;
-  if (options.top_p) settings.top_p = usual.top_p;
-  if (options.min_p) settings.min_p = usual.min_p;
-  if (options.repetition_penalty) settings.repetition_penalty = usual.repetition_penalty;
-  return settings;
 }
 
 /// Takes from a decoder's folder what no option says, and tells how tokens are drawn by it.
@@ -304,7 +292,7 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   } else if (keys.draws && !options.draws()) {
     sampling.temperature = 0;
   }
-  const std::string text = keys.file.empty() ? "" : unusual(of_file(sampling, options));
+  const std::string text = keys.file.empty() ? "" : unusual(sampling, options);
   if (!text.empty() && options.beams.value_or(1) == 1)
     std::cerr << keys.file.filename().string() << ": " << text << ", where no option says else\n";
   take_options(options);

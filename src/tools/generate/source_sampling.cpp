@@ -1,4 +1,4 @@
-#include "src/tools/generate/source_sampling.h"
+#include "src/tools/generate/writing.h"
 
 #include <algorithm>
 #include <boost/json.hpp>
@@ -9,7 +9,6 @@
 #include "src/data/examples/row_tokens.h"
 #include "src/files/json.h"
 #include "src/run/language_data.h"
-#include "src/tools/generate/prompt_file.h"
 #include "src/tools/options.h"
 
 namespace hybrid_trainer {

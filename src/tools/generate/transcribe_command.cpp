@@ -8,7 +8,7 @@
 #include "src/run/speech/clips.h"
 #include "src/run/speech/transcription.h"
 #include "src/tools/commands.h"
-#include "src/tools/generate/source_sampling.h"
+#include "src/tools/generate/writing.h"
 #include "src/tools/open_model.h"
 #include "src/tools/options.h"
 

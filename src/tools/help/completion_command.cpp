@@ -38,9 +38,6 @@ std::vector<ConfigKey> config_keys() {
   return keys;
 }
 
-/// The shells that completion_script knows.
-const std::vector<std::string>& completed_shells();
-
 using Option = CommandDescription::Option;
 
 std::string first_sentence(const std::string& help) {
@@ -208,19 +205,14 @@ std::string fish_script() {
   return text;
 }
 
-const std::vector<std::string>& completed_shells() {
-  static const std::vector<std::string> shells{"bash", "zsh", "fish"};
-  return shells;
-}
-
 /// A script that completes commands, options, their values, and keys after --set. It is made of what
 /// the commands say of themselves. Throws UsageError for another shell.
 std::string completion_script(const std::string& shell) {
   if (shell == "bash") return bash_script();
   if (shell == "zsh") return zsh_script();
   if (shell == "fish") return fish_script();
-  throw UsageError(concat("hybrid completion: SHELL: got \"", shell, "\", want one of ",
-                          join(completed_shells())));
+  throw UsageError(
+      concat("hybrid completion: SHELL: got \"", shell, "\", want one of bash, zsh, fish"));
 }
 
 }  // namespace

@@ -30,12 +30,6 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// An object as lines "key  value" for people: nested objects below each other, arrays of objects
-/// one per line. Numbers whose key ends in "bytes" get a unit.
-std::string json_as_text(const boost::json::object& object);
-
-namespace json = boost::json;
-
 std::string scalar_text(json::string_view key, const json::value& value);
 
 std::string list_text(const json::array& array) {
@@ -104,7 +98,9 @@ std::string table_text(const json::array& rows, const std::string& indent) {
   return lines;
 }
 
-std::string object_text(const json::object& object, const std::string& indent) {
+/// An object as lines "key  value" for people: nested objects below each other, arrays of objects
+/// one per line. Numbers whose key ends in "bytes" get a unit.
+std::string json_as_text(const json::object& object, const std::string& indent = "") {
   std::size_t width = 0;
   for (const auto& [key, value] : object) {
     if (!value.is_object() && !is_table(value)) width = std::max(width, key.size());
@@ -113,7 +109,7 @@ std::string object_text(const json::object& object, const std::string& indent) {
   for (const auto& [key, value] : object) {
     const std::string name = indent + key_text(key);
     if (value.is_object()) {
-      text += name + "\n" + object_text(value.get_object(), indent + "  ");
+      text += name + "\n" + json_as_text(value.get_object(), indent + "  ");
     } else if (is_table(value)) {
       text += name + "\n" + table_text(value.get_array(), indent + "  ");
     } else {
@@ -123,12 +119,6 @@ std::string object_text(const json::object& object, const std::string& indent) {
   }
   return text;
 }
-
-std::string json_as_text(const json::object& object) { return object_text(object, ""); }
-
-/// What a GGUF file holds ("gguf"): its values, of arrays their length and first elements, and its
-/// tensors. Throws DataError where it is damaged.
-boost::json::object inspect_gguf(const std::filesystem::path& path);
 
 constexpr std::size_t kShown = 4;          // of an array
 constexpr std::size_t kLongestText = 200;  // of a value
@@ -148,6 +138,8 @@ json::value shown(const std::vector<T>& values) {
   return json::object{{"length", values.size()}, {"first", std::move(first)}};
 }
 
+/// What a GGUF file holds ("gguf"): its values, of arrays their length and first elements, and its
+/// tensors. Throws DataError where it is damaged.
 json::object inspect_gguf(const std::filesystem::path& path) {
   const GgufFile file(path);
   json::object values;

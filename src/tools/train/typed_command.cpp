@@ -21,7 +21,7 @@ std::string program() {
 
 std::string as_typed(const std::string& command, const std::vector<std::string>& arguments) {
   std::string text = shell_word(program()) + " " + command;
-  for (const std::string& argument : arguments) text += " " + shell_word(argument);
+  for (const std::string& argument : arguments) text.append(" ").append(shell_word(argument));
   return text;
 }
 

@@ -69,7 +69,7 @@ Tensor LoneGradients::memory_for(const Parameter& parameter, bool adds, DType wr
   return gradient;
 }
 
-/// to = the newest partial + to, and there is one less.
+/// Adds the newest partial sum to `to` and removes it.
 void LoneGradients::add_partial(const Tensor& to, std::vector<Tensor>& partials) const {
   const bool elsewhere = partials.back().pool() != stream_.pool();
   const StagedTensor lower(partials.back(), Use::kRead, stream_, elsewhere);
@@ -96,7 +96,7 @@ void LoneGradients::add(const Parameter& parameter) {
   }
   const Tensor gradient = held_.at(&parameter);
   held_.erase(&parameter);
-  // As many halves are complete with this leaf as its number has ones at its end.
+  // The leaf completes as many halves as its index has trailing ones.
   for (int halves = std::countr_one(static_cast<std::uint64_t>(leaf_)); halves > 0; --halves)
     add_partial(gradient, partials);
   if (home_.pool() == stream_.pool()) {
@@ -107,7 +107,7 @@ void LoneGradients::add(const Parameter& parameter) {
   copy_or_wait(partials.back(), gradient, stream_);
 }
 
-/// What a micro-batch did not write counts as 0, unless none writes it.
+/// Missing gradients of a micro-batch count as 0, unless no micro-batch has one.
 void LoneGradients::end_leaf() {
   add_complete_ones();
   for (const Parameter* parameter : parameters_) {

@@ -11,66 +11,64 @@
 
 namespace hybrid_trainer {
 
-/// What several ranks do with a step for which memory was too short on one of them, once all have
-/// come to its end; of what the ranks want, the last of these.
+/// Actions of all ranks, at the end of a step, after one of them ran out of memory. If ranks
+/// differ, the largest value applies.
 enum class StepRetry : char {
-  kNone,    // it fits
-  kSame,    // the rank has more memory now
-  kHalved,  // in micro-batches of half the size
+  kNone,    // memory was sufficient
+  kSame,    // repeat: the rank has freed memory
+  kHalved,  // repeat with micro-batches of half the size
 };
 
-/// The gradient of a step over ranks, of which one alone is a case. The micro-batches' gradients are
-/// leaves of the tree of src/distributed/ordered_sum.h, summed in its order, so that the bits are the
-/// same on any number of ranks.
+/// The gradient of a step over any number of ranks, including one. Gradients of micro-batches are
+/// the leaves of the tree in src/distributed/ordered_sum.h and are summed in its order, so results
+/// do not depend on the number of ranks.
 class LeafGradients : public GradientSink {
  public:
   explicit LeafGradients(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
-  /// Whether other ranks wait for this one in a step.
+  /// Whether other ranks wait for this one during a step.
   virtual bool concern_others() const { return ranks_.size() > 1; }
-  /// Micro-batches of a step of `leaves` that are a rank's, in its order.
+  /// Returns a rank's micro-batches of a step, in order.
   virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const = 0;
-  /// Of a step's micro-batches, this rank's, from 0 to 1.
+  /// Returns this rank's share of a step's micro-batches, from 0 to 1.
   double own_share(std::int64_t leaves) const {
     const auto own = leaves_of_rank(leaves, ranks_.rank()).size();
     return static_cast<double>(own) / static_cast<double>(leaves);
   }
-  /// Micro-batches that every rank computes: more than its own where ranks wait for each other in
-  /// each; those do not count.
+  /// Returns how many micro-batches every rank computes. Can exceed its own number if ranks wait
+  /// for each other in each round; the extra ones do not count.
   virtual std::int64_t rounds(std::int64_t leaves) const = 0;
-  /// What is written from now on is of one micro-batch: number `leaf` of `leaves`, or one that does
-  /// not count. Called again before end_leaf, and from then on until free(), the sum does not count:
-  /// what others wait for is sent as before, but not what was sent already. Throws OutOfMemory.
+  /// Begins micro-batch number `leaf` of `leaves`, or one that does not count. If called again
+  /// before end_leaf, the sum does not count until free(): the remaining messages are still sent,
+  /// but those already sent are not repeated. Throws OutOfMemory.
   virtual void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) = 0;
-  /// It is written. Throws Error where a parameter got no gradient, which another rank could not
-  /// know.
+  /// Ends the micro-batch. Throws Error if a parameter got no gradient on one of several ranks.
   virtual void end_leaf() = 0;
-  /// gradient() is of the sum over all micro-batches of all ranks from now on. A collective.
+  /// Makes gradient() the sum over all micro-batches of all ranks. Collective.
   virtual void reduce(std::int64_t leaves) = 0;
-  /// In place of reduce, where the sum does not count: what is under way gets to its end.
+  /// Completes pending communication instead of reduce if the sum does not count.
   virtual void settle() {}
-  /// Forgets what is there.
+  /// Drops all gradients.
   virtual void free() = 0;
 
-  /// Mean of the losses of all ranks' micro-batches, of which `losses` are this rank's, (1) f64
-  /// each, in the order of all. `retry` becomes what the ranks want. A collective; blocks.
+  /// Returns the mean loss over all ranks' micro-batches. `losses`: this rank's, (1) f64 each, in
+  /// order. Sets `retry` to the strongest request of all ranks. Collective; blocks.
   double wait_for_mean_of(const std::vector<Tensor>& losses, std::int64_t leaves, StepRetry& retry,
                           const Stream& stream) const;
 
  protected:
-  /// See end_leaf.
   static void check_all_got_one(const std::vector<Parameter*>& parameters);
 
  private:
   Communicator& ranks_;
 };
 
-/// One rank alone, where a complete gradient goes on to another sink at once: each weight's
-/// micro-batches are summed by themselves, in the tree's order. What is summed so far lies in the
-/// memory of `home`, and one micro-batch's gradient on the device.
+/// A single rank that passes each complete gradient to another sink immediately. Micro-batches are
+/// summed per weight, in the tree's order. Partial sums are stored in `home`, and the gradient of
+/// one micro-batch on the device.
 class LoneGradients final : public LeafGradients {
  public:
-  /// All must outlive it. `total` is told of a weight's gradient as that of one micro-batch.
+  /// All must outlive this object. `total` gets each weight's gradient as of one micro-batch.
   LoneGradients(const std::vector<Parameter*>& parameters, Communicator& alone, GradientSink& total,
                 const Stream& home, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
@@ -95,22 +93,21 @@ class LoneGradients final : public LeafGradients {
   const Stream& home_;
   const Stream& stream_;
   std::int64_t leaf_ = 0, leaves_ = 1;
-  std::unordered_map<const Parameter*, Tensor> held_;  // of this micro-batch, but for the last one
+  std::unordered_map<const Parameter*, Tensor> held_;  // of this micro-batch, unless it is the last
   std::unordered_map<const Parameter*, std::vector<Tensor>> partials_;  // nodes so far, at home
-  /// Summed when the next one is begun: ready is told by a destructor, which must not throw.
+  /// Summed when the next gradient begins: ready must not throw, since a destructor calls it.
   std::vector<const Parameter*> complete_;
   std::unordered_set<const Parameter*> written_;  // by any micro-batch
 };
 
-/// Each rank takes contiguous micro-batches and sums what it can of them. While backward of its last
-/// one goes on, the sums of all are summed, a bucket of parameters at a time, as their gradients are
-/// complete. The gradient of a micro-batch is one f32 tensor, in which the parameters follow one
-/// another; the sum takes the place of the first of them.
+/// Each rank computes contiguous micro-batches and sums their gradients locally. In the backward
+/// pass of its last one, ranks sum buckets of parameters as gradients complete. A micro-batch's
+/// gradient is one f32 tensor of all parameters; the total replaces the first of them.
 class OrderedGradients final : public LeafGradients, public GradientSums {
  public:
-  /// All must outlive it; the parameters are the trainable ones. With `parts` a rank keeps the sum
-  /// of its own parts alone, and has gradients of those; a bucket is a group of theirs then, else it
-  /// has at least `bucket_bytes`.
+  /// All must outlive this object; `parameters` are the trainable ones. With `parts`, a rank keeps
+  /// only the sum of its own shards, and buckets are the groups of `parts`; otherwise a bucket has
+  /// at least `bucket_bytes`.
   OrderedGradients(const std::vector<Parameter*>& parameters, Communicator& ranks,
                    const WeightParts* parts, std::int64_t bucket_bytes, const Stream& stream);
   bool concern_others() const override { return ranks().size() > 1 && !keeps_own_; }
@@ -141,9 +138,9 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
  private:
   struct Bucket {
     Shard elements;
-    std::vector<Shard> shards;  // of them, by rank
-    std::int64_t own_first;     // element of this rank's values where its shard begins
-    std::size_t parameters = 0, missing = 0;  // whose gradients are not complete yet
+    std::vector<Shard> shards;                // of `elements`, by rank
+    std::int64_t own_first;                   // offset of its shard in this rank's values
+    std::size_t parameters = 0, missing = 0;  // missing: without a complete gradient
   };
   void make_bucket(const WeightGroup& group);
   std::vector<Shard> shards_of(const WeightGroup& group, const Shard& elements) const;
@@ -154,29 +151,29 @@ class OrderedGradients final : public LeafGradients, public GradientSums {
   const std::vector<Parameter*>& parameters_;
   const WeightParts* parts_;
   const Stream& stream_;
-  std::unordered_map<const Parameter*, std::int64_t> first_;  // element of each parameter
-  std::int64_t elements_ = 0, own_elements_ = 0;              // of all, and of this rank's shards
-  std::vector<Bucket> buckets_;                               // as backward comes to them
+  std::unordered_map<const Parameter*, std::int64_t> first_;  // offset of each parameter
+  std::int64_t elements_ = 0, own_elements_ = 0;  // of all parameters, and of this rank's shards
+  std::vector<Bucket> buckets_;                   // in the order of backward
   std::unordered_map<const Parameter*, std::size_t> bucket_of_;
   OrderedSum sum_;
-  std::int64_t leaf_ = 0, leaves_ = 1;  // the one being written, and how many there are
-  bool is_last_ = false;                // of this rank's, which waits for others'
+  std::int64_t leaf_ = 0, leaves_ = 1;  // the current one, and their number
+  bool is_last_ = false;  // the last of this rank, which is combined with other ranks'
   bool keeps_own_ = false;
-  /// The first that is not begun, which it is when the next gradient is written: ready is told by a
-  /// destructor, which must not throw. One after the other, so that all ranks begin them alike.
+  /// First bucket that has not begun. Begins when the next gradient is written: ready must not
+  /// throw, since a destructor calls it. In order, so that all ranks begin the same.
   std::size_t next_ = 0;
-  std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // under way
+  std::vector<std::shared_ptr<OrderedReduction>> reductions_;  // pending
   CollectiveTicket last_begun_ = 0;
-  Tensor values_;  // of one micro-batch; then of all, or of this rank's shard
+  Tensor values_;  // of one micro-batch; finally the total, or this rank's shard of it
 };
 
-/// Micro-batch j is computed by rank j mod R, and while its backward goes on, each gradient that is
-/// complete goes to the ranks that own parts of it, a bucket at a time, and is freed. So a rank
-/// holds sums of its own parts, the bucket being filled, and those on their way. Ranks without a micro-batch in the last round compute
-/// their last one again and send nothing, since in each bucket all meet.
+/// Rank j mod R computes micro-batch j. During its backward pass, complete gradients are sent to
+/// the owners of their shards, a bucket at a time, and freed. So a rank stores sums of its own
+/// shards, the current bucket, and pending ones. Ranks without a micro-batch in the last round
+/// recompute their last one and send nothing, because each bucket is collective.
 class ScatteredGradients final : public LeafGradients {
  public:
-  /// `parts` must outlive it. A bucket is sent when it has `bucket_bytes`.
+  /// `parts` must outlive this object. A bucket is sent once it has `bucket_bytes`.
   ScatteredGradients(const WeightParts& parts, std::int64_t bucket_bytes, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
   std::int64_t rounds(std::int64_t leaves) const override;
@@ -185,7 +182,7 @@ class ScatteredGradients final : public LeafGradients {
   void reduce(std::int64_t leaves) override;
   void settle() override;
   void free() override;
-  /// Of a whole weight while its backward goes on; of a part, once reduced.
+  /// Returns the gradient of a whole weight during backward, or of a part after reduce.
   Tensor gradient(const Parameter& parameter) const override;
   Tensor memory_for(const Parameter& parameter, bool adds, DType writes,
                     const Stream& stream) override;
@@ -194,9 +191,9 @@ class ScatteredGradients final : public LeafGradients {
  private:
   struct Place {
     std::size_t bucket;
-    std::int64_t first;  // element of it
+    std::int64_t first;  // offset in the bucket
   };
-  /// A bucket on its way: what other ranks send of this rank's parts, by rank.
+  /// A pending bucket: the other ranks' data for this rank's parts, by rank.
   struct Arrival {
     std::size_t bucket;
     std::int64_t first_leaf;  // of rank 0
@@ -219,10 +216,10 @@ class ScatteredGradients final : public LeafGradients {
   const Stream& stream_;
   std::unordered_map<const Parameter*, std::size_t> index_;  // of whole weights
   std::unordered_map<const Parameter*, Tensor> held_;        // of whole weights, not sent yet
-  std::vector<std::size_t> bucket_;                          // whose gradients are complete
-  std::size_t bytes_ = 0;                                    // of them
+  std::vector<std::size_t> bucket_;                          // indices of complete gradients
+  std::size_t bytes_ = 0;                                    // of the bucket
   std::deque<Arrival> arrivals_;
-  std::size_t buckets_ = 0, sent_ = 0;  // of this micro-batch, and of them those that are sent
+  std::size_t buckets_ = 0, sent_ = 0;  // of this micro-batch; sent: number already sent
   std::int64_t leaves_ = 0, round_ = -1;
   bool is_in_leaf_ = false, counts_ = true;  // see begin_leaf
   std::vector<OrderedSum> sums_;             // of own parts, by bucket

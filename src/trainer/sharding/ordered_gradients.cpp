@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Parameters begin at whole cache lines.
+/// Parameters begin at cache lines.
 constexpr std::int64_t kLineElements = 16;
 
 std::int64_t padded_elements(const Parameter& parameter) {
@@ -28,7 +28,7 @@ OrderedGradients::OrderedGradients(const std::vector<Parameter*>& parameters, Co
   for (const WeightGroup& group : groups) make_bucket(group);
 }
 
-/// By rank, of `elements`, those of a group.
+/// Returns the shards of a group within `elements`, by rank.
 std::vector<Shard> OrderedGradients::shards_of(const WeightGroup& group,
                                                const Shard& elements) const {
   if (parts_ == nullptr) return equal_shards(elements.elements(), ranks().size());
@@ -58,7 +58,7 @@ void OrderedGradients::make_bucket(const WeightGroup& group) {
     bucket_of_[parameters_[i]] = buckets_.size();
     if (parts_ == nullptr) continue;
     const std::int64_t first = first_.at(parameters_[i]) + parts_->mine(i).first;
-    const bool is_all = ranks().size() == 1;  // and stays where it is
+    const bool is_all = ranks().size() == 1;  // stays in place
     first_[parts_->parameters()[i]] =
         is_all ? first : bucket.own_first + first - elements.first - own.first;
   }
@@ -82,7 +82,7 @@ void OrderedGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t
   is_last_ =
       concern_others() && leaf_ + 1 == leaves_of(leaves, ranks().rank(), ranks().size()).last;
   for (Bucket& bucket : buckets_) bucket.missing = bucket.parameters;
-  if (next_ > 0) return settle();  // of what is overwritten now
+  if (next_ > 0) return settle();  // completes transfers of memory that is overwritten now
   values_ = {};
   values_ = Tensor::empty({elements_}, DType::kF32, MemoryKind::kGradients, stream_);
   for (const Parameter* parameter : parameters_) {
@@ -102,7 +102,7 @@ void OrderedGradients::ready(const Parameter& parameter, const Stream&) {
   if (is_last_) --buckets_[bucket].missing;
 }
 
-/// One rank alone counts what a micro-batch did not write as 0.
+/// On a single rank, missing gradients of a micro-batch count as 0.
 void OrderedGradients::end_leaf() {
   if (ranks().size() > 1) check_all_got_one(parameters_);
   for (const Parameter* parameter : parameters_) {
@@ -120,7 +120,7 @@ void OrderedGradients::begin_complete_buckets() {
     begin(buckets_[next_]);
 }
 
-/// This rank's, where the sums of its micro-batches lie.
+/// Returns this rank's sum of the bucket, in the memory of its partial sums.
 OrderedSum OrderedGradients::sum_of(const Bucket& bucket) const {
   const auto [first, last] = bucket.elements;
   OrderedSum sum;

@@ -18,7 +18,7 @@ Communicator& through_link(Communicator& ranks, const DistributedConfig& config,
 }
 
 constexpr double kFading = 0.9;
-constexpr double kDiffers = 1.1;  // less is a machine's noise
+constexpr double kDiffers = 1.1;  // smaller differences are noise
 
 }  // namespace
 

@@ -10,11 +10,11 @@
 
 namespace hybrid_trainer {
 
-/// What a run puts between itself and the other ranks: what it sends goes beside what it computes,
-/// on a processor in a thread and over a link that may be imitated, on CUDA in a stream of its own.
+/// Wraps a run's communicator so that transfers overlap with computation: on a CPU in a thread,
+/// optionally over a simulated link; on CUDA in a separate stream.
 class RankLinks {
  public:
-  /// `ranks` must outlive it.
+  /// `ranks` must outlive this object.
   RankLinks(Communicator& ranks, const DistributedConfig& config, Device device = {});
   Communicator& ranks() { return *beside_; }
 
@@ -23,26 +23,24 @@ class RankLinks {
   std::unique_ptr<Communicator> beside_;
 };
 
-/// The one of several ranks for which the others wait.
+/// The rank for which the others wait.
 struct SlowRank {
   int rank = 0;
-  double ratio = 1;  // of its seconds to the mean of the others'
+  double ratio = 1;  // its compute time relative to the mean of the others
 };
 
-/// How long ranks compute in a step, without what they wait for, as each tells all others.
+/// Compute time of ranks per step, excluding waits, as reported by all ranks.
 class RankPace {
  public:
-  /// Of one step, by rank, of as many each time; a rank that does not know its own gives 0, and
-  /// then nothing is counted.
+  /// Adds the seconds of one step, by rank, unless any is 0 (unknown).
   void add(const std::vector<double>& seconds);
-  /// Over the last ten steps or so, and over all; none where the slowest takes less than a tenth
-  /// longer than the others.
+  /// Returns the slowest rank over about ten steps, or overall, if it is at least 10 % slower.
   std::optional<SlowRank> lately() const { return slowest_of(recent_); }
   std::optional<SlowRank> overall() const { return slowest_of(all_); }
 
  private:
   static std::optional<SlowRank> slowest_of(const std::vector<double>& seconds);
-  std::vector<double> recent_, all_;  // sums; of the recent ones, older ones fade
+  std::vector<double> recent_, all_;  // sums; recent_ decays
 };
 
 }  // namespace hybrid_trainer

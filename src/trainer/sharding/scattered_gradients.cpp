@@ -39,8 +39,7 @@ void ScatteredGradients::begin_leaf(std::optional<std::int64_t>, std::int64_t le
   sent_ = 0;
 }
 
-/// A full bucket is sent when the next gradient is written: ready is told by a destructor, which
-/// must not throw.
+/// Sends a full bucket before the next gradient: ready must not throw, since a destructor calls it.
 Tensor ScatteredGradients::memory_for(const Parameter& parameter, bool, DType, const Stream&) {
   if (bytes_ >= bucket_bytes_) end_bucket();
   Tensor& gradient = held_[&parameter];
@@ -70,7 +69,7 @@ std::vector<std::int64_t> ScatteredGradients::elements_by_rank() const {
   return counts;
 }
 
-/// What is each rank's, one rank after the other.
+/// Concatenates the ranks' parts, in order of rank.
 Tensor ScatteredGradients::pack(std::int64_t elements) const {
   const Tensor packed = Tensor::empty({elements}, DType::kF32, MemoryKind::kWorkspace, stream_);
   std::int64_t at = 0;
@@ -87,7 +86,7 @@ Tensor ScatteredGradients::pack(std::int64_t elements) const {
   return packed;
 }
 
-/// The same parameters make up a bucket in each micro-batch.
+/// A bucket has the same parameters in each micro-batch.
 void ScatteredGradients::place_bucket() {
   if (sums_.size() != buckets_ || !counts_) return;
   std::int64_t first = 0;
@@ -136,7 +135,7 @@ void ScatteredGradients::send_bucket() {
   ++sent_;
 }
 
-/// One leaf after the other, in memory of their own, which goes as they are added up.
+/// Adds one leaf after the other and frees its memory.
 void ScatteredGradients::add_oldest_arrival() {
   const Arrival arrival = std::move(arrivals_.front());
   arrivals_.pop_front();

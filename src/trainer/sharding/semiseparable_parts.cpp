@@ -4,7 +4,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Shards of the columns of V: where a rank has one more of U it has one less of V.
+/// Shards of V's columns, mirrored: a rank with one more column of U has one fewer of V.
 std::vector<Shard> mirrored_shards(const std::vector<Shard>& shards) {
   std::vector<Shard> mirrored;
   std::int64_t first = 0;
@@ -15,7 +15,7 @@ std::vector<Shard> mirrored_shards(const std::vector<Shard>& shards) {
   return mirrored;
 }
 
-/// Rows of a factor that differ from others' by one at most.
+/// Shards of a factor's rows whose sizes differ by at most one.
 std::vector<Shard> even_shards(std::int64_t rank, int ranks) {
   if (rank < ranks)
     throw Error(ExitCode::kConfig,
@@ -86,7 +86,7 @@ void SemiseparableParts::backward(const kernels::SemiseparableGradients& gradien
   const auto place = [&](const Tensor& own, const Shard& rows) -> Tensor {
     if (!own) return {};
     const Tensor wide = Tensor::zeros(whole.u.shape(), DType::kF32, MemoryKind::kWorkspace, stream);
-    copy(wide.rows(rows.first, rows.last), own, stream);  // to which gradients may be added
+    copy(wide.rows(rows.first, rows.last), own, stream);  // gradients may be added to it
     return wide;
   };
   all.u = place(gradients.u, columns_of_u());

@@ -5,27 +5,26 @@
 
 namespace hybrid_trainer {
 
-/// A matrix T + U·Vᵀ whose factors lie apart. Each rank keeps T and its own columns of U and V. Ranks
-/// keep equally many columns in all, give or take one of U and one of V. They are gathered
-/// for one product at a time, whose bits are those of one rank. Since T is on all of them, two ranks
-/// keep less than half each: at N = 2,048 and r = 11 in f32 a rank keeps 1/1.79.
+/// A matrix T + U·Vᵀ with sharded factors. Each rank stores T and its own columns of U and V, with
+/// equal totals, give or take one column of each. Columns are gathered for one product at a time,
+/// with the bits of a single rank. Since T is replicated, two ranks save less than half each: for N
+/// = 2,048 and r = 11 in f32, a rank stores 1/1.79.
 class SemiseparableParts {
  public:
-  /// Copies the rank's columns. `ranks` must outlive it. Throws Error where there are more ranks than
-  /// columns.
+  /// Copies the rank's columns. `ranks` must outlive it. Throws Error for more ranks than columns.
   SemiseparableParts(const kernels::Semiseparable& whole, Communicator& ranks,
                      const Stream& stream);
-  std::size_t bytes() const;  // that this rank keeps
-  /// All columns. Collective.
+  std::size_t bytes() const;  // stored by this rank
+  /// Gathers all columns. Collective.
   kernels::Semiseparable gathered(const Stream& stream) const;
-  /// As kernels::semiseparable_forward, each rank with rows of its own. Collective.
+  /// Computes kernels::semiseparable_forward for each rank's own rows. Collective.
   void forward(const Tensor& y, const Tensor& x, kernels::Transpose transpose,
                const Stream& stream) const;
-  /// As kernels::semiseparable_backward, but u and v are this rank's columns, of its own rows' sum.
-  /// Collective.
+  /// Computes kernels::semiseparable_backward; u and v of `gradients` are this rank's columns,
+  /// summed over its own rows. Collective.
   void backward(const kernels::SemiseparableGradients& gradients, const Tensor& dy, const Tensor& x,
                 const Stream& stream) const;
-  /// This rank's columns of U and of V.
+  /// Returns this rank's columns of U and of V.
   Shard columns_of_u() const { return shards_u_[static_cast<std::size_t>(ranks_.rank())]; }
   Shard columns_of_v() const { return shards_v_[static_cast<std::size_t>(ranks_.rank())]; }
 

@@ -15,20 +15,19 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// The multiple of `unit`, or the end, that lies nearest to `element`.
+/// Returns the multiple of `unit`, or the end, that is nearest to `element`.
 std::int64_t nearest_cut(std::int64_t element, std::int64_t unit, std::int64_t elements) {
   const std::int64_t below = element / unit * unit, above = std::min(elements, below + unit);
   return element - below < above - element ? below : above;
 }
 
-/// Goes through a group from cut to cut.
+/// Iterates over the cuts of a group.
 class GroupCutter {
  public:
   GroupCutter(const WeightGroup& group, const std::vector<Parameter*>& weights,
               const std::vector<std::int64_t>& units)
       : weights_(weights), units_(units), last_(group.last), weight_(group.first) {}
-  /// As near as it can be to `wanted` elements from the group's beginning, which must not be before
-  /// the last cut.
+  /// Cuts near `wanted` elements from the group's start, which must not precede the last cut.
   WeightCut cut_near(std::int64_t wanted) {
     while (weight_ < last_ && before_ + weights_[weight_]->elements() <= wanted)
       before_ += weights_[weight_++]->elements();
@@ -55,7 +54,7 @@ std::int64_t elements_of(const WeightGroup& group, const std::vector<Parameter*>
   return sum;
 }
 
-/// Returns the elements of each rank with those of the group, which had `parts` before.
+/// Returns each rank's elements including the group; `parts`: before it.
 std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units,
                                     std::vector<std::int64_t> parts) {
@@ -82,8 +81,7 @@ std::vector<std::int64_t> cut_group(WeightGroup& group, const std::vector<Parame
   return parts;
 }
 
-/// Whether the longest part of what came between is at most a quarter longer than their mean, but
-/// for the rounding of where weights may be cut.
+/// Whether the longest new part exceeds the mean by at most a quarter, up to rounding of cuts.
 bool are_about_equal(const std::vector<std::int64_t>& before,
                      const std::vector<std::int64_t>& after) {
   std::int64_t longest = 0, sum = 0;
@@ -98,8 +96,8 @@ Tensor cut(const Tensor& whole, const Shard& part, const Shape& shape) {
   return whole.view({whole.elements()}).rows(part.first, part.last).view(shape);
 }
 
-/// A part of a whole weight that lies on this rank. The whole one owns the memory, and changes of
-/// others' parts arrive in it.
+/// This rank's part of a replicated weight, in the memory of the whole weight, which receives other
+/// ranks' changes.
 class PartInPlace final : public WeightStorage {
  public:
   PartInPlace(WeightArrivals& arrivals, std::size_t weight, const Shard& part, const Shape& shape)
@@ -113,7 +111,7 @@ class PartInPlace final : public WeightStorage {
   Tensor home_master() const override {
     return cut(arrivals_.own_storage(weight_).home_master(), part_, shape_);
   }
-  void compute_in(DType, const Stream&) override {}  // as the whole one does
+  void compute_in(DType, const Stream&) override {}  // the whole weight does
   DType compute_dtype() const override { return arrivals_.storage(weight_).compute_dtype(); }
   void refresh_compute_copy(const Stream&) override {}
 
@@ -124,9 +122,9 @@ class PartInPlace final : public WeightStorage {
   Shape shape_;
 };
 
-/// A weight of which each rank has its own of `parts`, by rank, in `mine`. To acquire it is a
-/// collective, which brings all parts to this rank until it is released; what changes it then is
-/// lost. It has no masters of its own (home_master).
+/// A sharded weight: each rank has its shard `mine`. Acquiring it is collective and gathers all
+/// shards until it is released; changes to the gathered values are lost. It has no masters
+/// (home_master).
 class GatheredWeight final : public WeightStorage {
  public:
   GatheredWeight(const Shape& shape, Parameter& mine, std::vector<Shard> parts,
@@ -142,7 +140,7 @@ class GatheredWeight final : public WeightStorage {
     mine_.compute_in(dtype, stream);
   }
   DType compute_dtype() const override { return mine_.compute_dtype(); }
-  /// Whoever changes weights says so here.
+  /// Must be called after changes of the weight.
   void refresh_compute_copy(const Stream& stream) override {
     gathers_.end_pass(stream);
     mine_.refresh_compute_copy(stream);
@@ -161,7 +159,7 @@ class GatheredWeight final : public WeightStorage {
   std::array<HeldValues, 2> gathered_;  // in f32, and the compute copy
 };
 
-/// A part in memory of its own, masters and compute copy, with the whole one's values so far.
+/// Copies a part of a weight, masters and compute copy, into separate memory.
 std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& part,
                                                const Shape& shape, const Stream& stream) {
   const MemoryLabel label(whole.name());
@@ -170,8 +168,7 @@ std::unique_ptr<WeightStorage> part_of_its_own(Parameter& whole, const Shard& pa
   return std::make_unique<ResidentWeight>(master);
 }
 
-/// A whole weight keeps its shape, since that matters to what updates it; of none there is nothing
-/// in as many dimensions.
+/// A whole weight keeps its shape, which updates need; an empty part its number of dimensions.
 Shape shape_of_part(const Parameter& weight, const Shard& part) {
   if (part.elements() == weight.elements()) return weight.shape();
   Shape shape{part.elements()};
@@ -184,7 +181,7 @@ Shape shape_of_part(const Parameter& weight, const Shard& part) {
 std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes) {
   const std::int64_t enough = bytes / static_cast<std::int64_t>(size_of(DType::kF32));
   std::vector<WeightGroup> groups;
-  std::int64_t elements = enough;  // of the group that was begun last
+  std::int64_t elements = enough;  // of the current group
   for (std::size_t i = weights.size(); i-- > 0;) {
     if (elements >= enough) {
       groups.push_back({i, i + 1});
@@ -207,7 +204,7 @@ std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
                                     const std::vector<std::int64_t>& units, int ranks) {
   std::vector<WeightGroup> cut;
   std::vector<std::int64_t> parts(static_cast<std::size_t>(ranks));  // elements so far, by rank
-  std::optional<std::size_t> last;  // weight of a group that is not about equal by itself
+  std::optional<std::size_t> last;  // end of a pending group with unequal parts
   for (const WeightGroup& group : groups) {
     WeightGroup whole{group.first, last.value_or(group.last)};
     std::vector<std::int64_t> with_this = cut_group(whole, weights, units, parts);
@@ -277,7 +274,7 @@ void WeightParts::send_changes() {
   if (arrivals_) arrivals_->send();
 }
 
-/// Adds the sums of all chunks to `sums`, as bytes.
+/// Appends the sums of all chunks to `sums`, as bytes.
 static void append_chunk_dots(std::string& sums, const Tensor& x, const Tensor& y,
                               const Stream& stream) {
   if (x.elements() == 0) return;

@@ -13,59 +13,56 @@
 
 namespace hybrid_trainer {
 
-/// Where a rank's part of weights begins: at an element of one of them.
+/// Start of a rank's part of the weights: an element of one weight.
 struct WeightCut {
   std::size_t weight = 0;
   std::int64_t element = 0;
   bool operator==(const WeightCut&) const = default;
 };
 
-/// Consecutive weights [first, last) whose gradients or values ranks send each other together, and
-/// where they are cut into a part for each rank: ranks + 1 cuts, of which the first is the beginning
-/// and the last the end. Not cut, where each rank has all of them.
+/// Consecutive weights [first, last) that ranks communicate together, and their split into a part
+/// per rank: ranks + 1 cuts, from the first to the end. No cuts if the weights are replicated.
 struct WeightGroup {
   std::size_t first = 0, last = 0;
   std::vector<WeightCut> cuts{};
 };
 
-/// Groups with f32 values of at least `bytes`, but for the last one; the last weights come first, as
-/// backward comes to them.
+/// Groups weights to at least `bytes` of f32 values each, except the last group. The last weights
+/// come first, in the order of backward.
 std::vector<WeightGroup> group_weights(const std::vector<Parameter*>& weights, std::int64_t bytes);
 
-/// distributed.bucket_bytes, or what it is where it is left to the weights.
+/// Returns distributed.bucket_bytes, or its default for these weights.
 std::int64_t bucket_bytes_for(const std::vector<Parameter*>& weights,
                               const DistributedConfig& config);
 
-/// The same groups, each cut where what updates a weight allows (`units` of elements, see cut_units),
-/// so that the parts of the groups so far are as equal as they can be: what a group leaves one rank
-/// short of, the next ones give it. Where a group's own parts are not about equal, since weights stay
-/// whole, it is made one with the next, so that no rank's link has to take it all.
+/// Splits groups over ranks, at multiples of `units` elements (see cut_units). Totals over all
+/// groups so far are as equal as possible: later groups compensate imbalance. A group that cannot
+/// be split about equally, because weights stay whole, is merged with the next, so that no rank's
+/// link carries all of it.
 std::vector<WeightGroup> cut_groups(const std::vector<WeightGroup>& groups,
                                     const std::vector<Parameter*>& weights,
                                     const std::vector<std::int64_t>& units, int ranks);
 
-/// Brings weights of which each rank has a part to where they are whole, ahead of their use: the
-/// forward and backward pass of a micro-batch is expected to use them in the order of the last one.
-/// All ranks compute with the same weights in the same order, so that they expect the same. It is no
-/// Prefetcher: a gather is a collective, which no rank may leave out where its memory is short.
+/// Gathers sharded weights ahead of their use. Each micro-batch's pass is expected to use them in
+/// the order of the last pass, which is the same on all ranks. Unlike a Prefetcher, it must never
+/// skip a gather when memory is short, because a gather is collective.
 class WeightGathers {
  public:
-  /// Gathers begin while those ahead are of fewer than `bytes_ahead`; 0: none is ahead. `ranks` must
-  /// outlive it.
+  /// Gathers up to `bytes_ahead` ahead of their use; 0 disables it. `ranks` must outlive it.
   WeightGathers(Communicator& ranks, std::size_t bytes_ahead)
       : ranks_(ranks), bytes_ahead_(bytes_ahead) {}
-  /// A weight with each rank's part of it and this rank's, which must outlive it. Returns its number.
+  /// Adds a weight and returns its index. `parts`: the ranks' shards. `mine` must outlive it.
   std::size_t add(const Shape& shape, const Parameter& mine, std::vector<Shard> parts);
 
-  /// The whole of one, for one use of it. A collective; blocks on a processor.
+  /// Returns the whole weight for one use. Collective; blocks on a CPU.
   Tensor take(std::size_t weight, DType dtype, const Stream& stream);
-  /// A micro-batch's pass begins; `another_follows`, with the same weights. What is used without one,
-  /// as in evaluations, is not ahead.
+  /// Begins the pass of a micro-batch; `another_follows`, with the same weights. Uses outside a
+  /// pass, as in evaluations, are not gathered ahead.
   void begin_pass(bool another_follows);
-  /// What was computed since the last begin_pass or end_pass is computed again, with any numbers: what
-  /// was gathered since then is not gathered again, and is 0.
+  /// Repeats the uses since the last begin_pass or end_pass, whose results do not count: weights
+  /// that were gathered since are zeros and are not gathered again.
   void repeat();
-  /// Weights change, or are held in other dtypes: the pass is over, and what is ahead is of no use.
+  /// Ends the pass and drops gathers ahead, because weights or their dtypes change.
   void end_pass(const Stream& stream);
 
  private:
@@ -94,45 +91,45 @@ class WeightGathers {
   std::size_t bytes_ahead_;
   std::vector<Source> sources_;
   std::vector<Use> order_;  // of the last pass
-  std::vector<Use> used_;   // in this one, if there is one
+  std::vector<Use> used_;   // in this pass, if any
   bool is_in_pass_ = false, is_as_before_ = false, another_follows_ = false;
   std::size_t uses_ = 0, gathered_ = 0;  // see repeat
-  bool owes_ahead_ = false;              // what follows the last one of them is not begun
+  bool owes_ahead_ = false;              // gathers after the last use have not begun
   std::deque<Gather> ahead_;
 };
 
 class WeightParts;
 
-/// Whole weights of which each rank changes its own parts: brings others' changes to this rank while
-/// it goes on. A weight that is used waits for its group (WeightGroup); in the order of their use
-/// groups are sent one after the other, through memory of one bucket. It is no Prefetcher: what
-/// arrives stays, and all ranks send the same groups in the same order.
+/// Replicated weights of which each rank updates its shards: receives the other ranks' updates
+/// while this rank continues. Using a weight waits for its group (WeightGroup). Groups are sent one
+/// after the other, in the order of use, through one bucket of memory. Unlike a Prefetcher, it
+/// keeps the data, and all ranks send the same groups in the same order.
 class WeightArrivals {
  public:
-  /// Of the weights of `parts`. `beside`: takes the place of each weight's storage until this ends;
-  /// else a change has arrived when send returns.
+  /// Manages the weights of `parts`. `beside` overlaps transfers, by replacing each weight's
+  /// storage for the lifetime of this object; otherwise send waits for them.
   WeightArrivals(const WeightParts& parts, std::int64_t bucket_bytes, bool beside,
                  const Stream& stream);
-  /// Waits for what is under way, unless an exception is.
+  /// Waits for pending transfers, except during an exception.
   ~WeightArrivals();
   WeightArrivals(const WeightArrivals&) = delete;
   WeightArrivals& operator=(const WeightArrivals&) = delete;
 
-  /// Own parts have changed, on all ranks.
+  /// Marks the ranks' own shards as changed, on all ranks.
   void masters_changed();
-  /// That gets under way. A collective, unless nothing has changed.
+  /// Starts sending changes. Collective, unless nothing has changed.
   void send();
-  /// Masters and compute copy of a whole weight are what all ranks made them. Blocks on a processor.
-  /// Sends first, if nobody has.
+  /// Waits until masters and compute copy of a whole weight are up to date; sends first if
+  /// necessary. Blocks on a CPU.
   void wait_for(std::size_t weight);
-  /// Where the weight itself lies.
+  /// Returns the weight's underlying storage.
   WeightStorage& storage(std::size_t weight) const;
-  /// The same for one's own part of it, which may be changed: it is not being sent any more.
+  /// Returns the storage for changing this rank's shard, once the shard is no longer being sent.
   WeightStorage& own_storage(std::size_t weight);
 
  private:
   class ArrivingWeight;
-  /// What goes on beside owns its tensors: pieces of masters, and the bucket that they go through.
+  /// Tensors owned by a transfer: pieces of masters, and the bucket.
   struct Piece {
     Tensor to, from;
   };
@@ -154,63 +151,60 @@ class WeightArrivals {
   std::int64_t bucket_bytes_;
   const Stream& stream_;
   const int exceptions_ = std::uncaught_exceptions();
-  std::vector<ArrivingWeight*> beside_;  // owned by their parameters; none where a change blocks
+  std::vector<ArrivingWeight*> beside_;  // owned by their parameters; empty if send waits
   std::vector<std::optional<CollectiveTicket>> under_way_;  // by group
-  std::vector<bool> is_copied_;  // whether a weight's compute copy is that of its masters
+  std::vector<bool> is_copied_;  // whether a weight's compute copy matches its masters
   bool has_changed_ = false;
-  Tensor bucket_;  // while any group is under way
+  Tensor bucket_;  // while any group is pending
 };
 
-/// How ranks share weights.
+/// Sharing of weights between ranks.
 struct WeightSharing {
-  /// Parts lie apart, and a weight is gathered each time that it is computed with; else whole weights
-  /// lie on every rank.
+  /// True shards weights and gathers each one for every use. False replicates weights on all ranks.
   bool apart = false;
-  /// Whole weights that have changed arrive beside what is computed until one is used. They have to
-  /// stay on the device.
+  /// Overlaps transfers of changed, replicated weights with computation until a weight is used. The
+  /// weights must stay on the device.
   bool beside = false;
-  /// Weights that travel together have at least so many bytes.
+  /// Minimum bytes of weights that are sent together.
   std::int64_t bucket_bytes = 0;
-  std::size_t bytes_ahead = 0;  // where they lie apart: see WeightGathers
+  std::size_t bytes_ahead = 0;  // with `apart`: see WeightGathers
 };
 
-/// The trainable weights as several ranks share them: what optimizer, predictions and snapshots of a
-/// rank work on is its own part of each weight.
+/// The trainable weights as shared by several ranks. Optimizer, predictions and snapshots of a rank
+/// work on its own shard of each weight.
 class WeightParts {
  public:
-  /// All must outlive it. Apart it moves the masters: others' parts are freed. Collective then.
+  /// All must outlive it. If `apart`: collective, and frees other ranks' shards of the masters.
   WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
               Communicator& ranks, const WeightSharing& sharing, const Stream& stream);
-  /// A part of each weight, in their order, with its name and role; of one that belongs to others
-  /// it has no elements. A whole one keeps its shape, others are vectors.
+  /// Returns this rank's part of each weight, in order, with its name and role. Parts owned by
+  /// other ranks have no elements. A whole weight keeps its shape; other parts are vectors.
   const std::vector<Parameter*>& parameters() const { return parameters_; }
   const std::vector<Parameter*>& weights() const { return weights_; }
-  /// Elements of a weight that are a rank's own.
+  /// Returns a rank's elements of a weight.
   Shard of(std::size_t weight, int rank) const;
   Shard mine(std::size_t weight) const { return of(weight, ranks_.rank()); }
-  /// In the order of group_weights, and cut.
+  /// Groups in the order of group_weights, with cuts.
   const std::vector<WeightGroup>& groups() const { return groups_; }
   std::size_t group_of(std::size_t weight) const { return group_of_[weight]; }
   Communicator& ranks() const { return ranks_; }
 
-  /// The masters of ranks' own parts have changed, on all ranks: compute copies of parts that lie
-  /// apart are made anew.
+  /// Reports changed masters on all ranks. Refreshes compute copies of sharded weights.
   void masters_changed(const Stream& stream);
-  /// What has changed gets under way to where it is whole; a weight that is used earlier does it, too.
-  /// A collective.
+  /// Starts sending the changes to all ranks; earlier uses of a weight do so too. Collective.
   void send_changes();
-  /// A micro-batch's forward and backward pass begins; `another_follows` in this step.
+  /// Begins a micro-batch's forward and backward pass; `another_follows` in this step.
   void begin_pass(bool another_follows) { gathers_.begin_pass(another_follows); }
-  /// The same of a forward pass alone.
+  /// Begins a forward-only pass.
   void begin_forward(const Stream& stream) { gathers_.end_pass(stream); }
-  /// The pass is gone through again, for what ranks do together in it: weights may be 0.
+  /// Repeats the pass for its collectives only: weights may be 0.
   void repeat_pass() { gathers_.repeat(); }
-  /// Σ x·y of each chunk (kernels::chunk_dots) of each weight, over all ranks. x and y: by weight,
-  /// the rank's own part of it. A collective; blocks.
+  /// Returns Σ x·y of each chunk (kernels::chunk_dots) of each weight, over all ranks. x and y:
+  /// this rank's parts, by weight. Collective; blocks.
   std::vector<std::vector<double>> wait_for_chunk_dots(const std::vector<Tensor>& x,
                                                        const std::vector<Tensor>& y,
                                                        const Stream& stream) const;
-  /// Their sum over one weight, of which x and y are the rank's own parts. A collective; blocks.
+  /// Returns Σ x·y over one weight; x and y are this rank's parts. Collective; blocks.
   double wait_for_dot(const Tensor& x, const Tensor& y, const Stream& stream) const;
 
  private:
@@ -218,9 +212,9 @@ class WeightParts {
   Communicator& ranks_;
   bool apart_;
   std::vector<WeightGroup> groups_;
-  std::vector<std::size_t> group_of_;       // each weight
-  WeightGathers gathers_;                   // where weights lie apart
-  std::optional<WeightArrivals> arrivals_;  // where they do not
+  std::vector<std::size_t> group_of_;       // by weight
+  WeightGathers gathers_;                   // used for sharded weights
+  std::optional<WeightArrivals> arrivals_;  // used for replicated weights
   std::vector<std::unique_ptr<Parameter>> own_;
   std::vector<Parameter*> parameters_;
 };

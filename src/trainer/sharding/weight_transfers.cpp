@@ -12,7 +12,7 @@ std::size_t WeightGathers::add(const Shape& shape, const Parameter& mine,
   return sources_.size() - 1;
 }
 
-/// This rank's part is in its place at once, so that it may change from now on.
+/// Copies this rank's shard immediately, so that it may change afterwards.
 WeightGathers::Gather WeightGathers::begin(const Use& use, const Stream& stream) const {
   const Source& source = sources_[use.weight];
   const MemoryLabel label(source.mine->name());
@@ -50,7 +50,7 @@ Tensor WeightGathers::take(std::size_t weight, DType dtype, const Stream& stream
   return taken.whole;
 }
 
-/// Where the first time ended before all that follows was begun, the rest of it is, as others have.
+/// Also begins gathers that the interrupted pass had not begun, as the other ranks did.
 Tensor WeightGathers::take_again(const Use& use, const Stream& stream) {
   const Tensor zeros =
       Tensor::zeros(sources_[use.weight].shape, use.dtype, MemoryKind::kWorkspace, stream);
@@ -58,7 +58,7 @@ Tensor WeightGathers::take_again(const Use& use, const Stream& stream) {
   return zeros;
 }
 
-/// Of this pass, and then from its beginning of another one that follows.
+/// Begins gathers of this pass, then of the next pass if one follows.
 void WeightGathers::begin_what_follows(const Stream& stream) {
   if (is_in_pass_ && is_as_before_) begin_ahead(stream);
   owes_ahead_ = false;
@@ -101,7 +101,7 @@ void WeightGathers::end_pass(const Stream& stream) {
   is_in_pass_ = false;
 }
 
-/// A whole weight's storage, whose users wait for others' changes of it.
+/// Storage of a replicated weight whose users wait for other ranks' changes.
 class WeightArrivals::ArrivingWeight final : public WeightStorage {
  public:
   ArrivingWeight(WeightArrivals& arrivals, std::size_t weight)
@@ -156,13 +156,13 @@ WeightArrivals::WeightArrivals(const WeightParts& parts, std::int64_t bucket_byt
   }
 }
 
-/// Sends nothing: what was not sent stays as it is on each rank.
+/// Sends nothing; unsent changes stay local.
 WeightArrivals::~WeightArrivals() {
   const bool waits = std::uncaught_exceptions() == exceptions_ && !has_changed_;
   for (std::size_t i = 0; i < beside_.size(); ++i) {
     try {
       if (waits) wait_for(i);
-    } catch (const std::exception&) {  // the run has ended, and says why
+    } catch (const std::exception&) {  // the run has ended and reports the reason
     }
     Parameter& weight = *parts_.weights()[i];
     if (&weight.storage() == beside_[i]) weight.set_storage(std::move(beside_[i]->inner));
@@ -222,7 +222,7 @@ std::int64_t WeightArrivals::longest_part(std::size_t group) const {
   return longest;
 }
 
-/// Forward comes to the last group first.
+/// Sends the last group first, since forward uses it first.
 void WeightArrivals::send() {
   if (!has_changed_) return;
   const std::int64_t ranks = parts_.ranks().size();
@@ -255,10 +255,10 @@ void WeightArrivals::begin(std::size_t group) {
       stream_);
 }
 
-/// Elements `of_each` of each rank's own, as far as it has them.
+/// Makes the transfer of elements `of_each` of each rank's shard, if they exist.
 WeightArrivals::Round WeightArrivals::make_round(std::size_t group, const Shard& of_each) const {
   Round round;
-  std::int64_t first = 0;  // element of the bucket
+  std::int64_t first = 0;  // offset in the bucket
   for (int rank = 0; rank < parts_.ranks().size(); ++rank) {
     const bool is_own = rank == parts_.ranks().rank();
     visit_pieces(
@@ -281,7 +281,7 @@ WeightArrivals::Round WeightArrivals::make_round(std::size_t group, const Shard&
   return round;
 }
 
-/// visit(weight, elements of it, elements of the round) for each piece of a rank's own.
+/// Calls visit(weight, its elements, elements of the round) for each piece of a rank's shard.
 template <class Visit>
 void WeightArrivals::visit_pieces(std::size_t group, int rank, const Shard& elements,
                                   const Visit& visit) const {

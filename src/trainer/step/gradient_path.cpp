@@ -42,7 +42,7 @@ void AccumulatedGradients::free() {
 
 namespace {
 
-/// They stay on the device until their update: ResidentGradients or RoundedGradients.
+/// Gradients that stay on the device until their update: ResidentGradients or RoundedGradients.
 template <class Gradients>
 class KeptPath final : public AccumulatedGradients {
  public:
@@ -61,7 +61,7 @@ class KeptPath final : public AccumulatedGradients {
   Gradients gradients_;
 };
 
-/// Each leaves the device once it is complete, or updates its weight at once.
+/// Each gradient leaves the device once it is complete, or immediately updates its weight.
 class ConsumedPath final : public AccumulatedGradients {
  public:
   ConsumedPath(const GradientParts& parts, bool updates_at_once)
@@ -110,8 +110,7 @@ void GradientPath::measure(PendingGradient& pending, const Stream& stream) const
                [](const Parameter* parameter) { return parameter->gradient().defined(); });
 }
 
-/// One alone does as several do on a processor, so that it has the same bits, unless gradients are
-/// rounded.
+/// A single process on a CPU sums in the order of several ranks, unless gradients are rounded.
 std::unique_ptr<GradientPath> make_gradient_path(const HybridTrainerConfig& config,
                                                  const GradientParts& parts) {
   const std::int64_t bucket_bytes = bucket_bytes_for(parts.weights, config.distributed);

@@ -48,8 +48,8 @@ void MicroBatches::require_whole(const Batch& batch) const {
                              " micro-batches"));
 }
 
-/// Twice as many, or as many times more as change those of the batch; none where they do not split
-/// it.
+/// Returns twice the count, or the next multiple that changes the batch's micro-batches; none if
+/// the batch cannot be split further.
 std::optional<std::int64_t> MicroBatches::halved(const Batch& batch) const {
   const std::int64_t largest =
       stretches_.size() == 1 ? batch.size() : stretches_.back().batch.batch_size;
@@ -103,12 +103,12 @@ MemoryRetry::MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_
 StepRetry MemoryRetry::wait_for_way_out(const Batch& batch, const OutOfMemory& error,
                                         Optimizer& optimizer) {
   const bool outside_pools = stream_.device().type == DeviceType::kCuda && !error.shortage();
-  if (outside_pools) throw;  // such as a library's kernels, for which smaller ones leave no more
+  if (outside_pools) throw;  // such as a library's kernels, which smaller micro-batches do not help
   const bool elsewhere = error.shortage() && error.shortage()->pool != stream_.pool()->name();
-  if (elsewhere && !has_activations_elsewhere_) throw;  // smaller ones take as much
+  if (elsewhere && !has_activations_elsewhere_) throw;  // smaller ones use as much
   if (optimizer.leave_device(stream_)) return StepRetry::kSame;
   if (!micro_batches_.can_halve(batch)) throw;
-  stream_.synchronize();  // what the failed attempt enqueued
+  stream_.synchronize();  // waits for the failed attempt
   stream_.pool()->trim();
   return StepRetry::kHalved;
 }
@@ -197,7 +197,7 @@ constexpr const char* kSeesAll =
     "or Gated DeltaNet";
 constexpr std::int64_t kLeastSegment = 64;
 
-/// Throws ConfigError where the key, set to `got`, wants segments that the model does not have.
+/// Throws ConfigError if the key, set to `got`, needs segments that the model does not support.
 void check_goes_in_segments(const LossModel& model, const HybridTrainerConfig& config,
                             const std::string& got) {
   if (model.goes_in_segments()) return;

@@ -46,7 +46,7 @@ void visit_loss_scale(Scale& value, Scale& growth_steps, Scale& finite_steps, Sc
 constexpr const char* kHasFp16 = "precision.fp16.loss_scale";
 constexpr const char* kHasFp8 = "precision.fp8.next";
 
-/// The larger of all ranks' numbers, each.
+/// Computes the elementwise maximum over all ranks.
 void include_other_ranks(std::vector<float>& largest, Communicator& ranks) {
   const std::string_view own(reinterpret_cast<const char*>(largest.data()),
                              largest.size() * sizeof(float));

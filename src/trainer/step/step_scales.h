@@ -15,24 +15,24 @@
 
 namespace hybrid_trainer {
 
-/// The learning rate of each step: the schedule's, times what stretches, the learning rate finder and
-/// going back to a checkpoint make of it.
+/// Learning rate of each step: the schedule's rate times the factors of stretches, the
+/// learning-rate finder and roll backs.
 class LearningRates {
  public:
-  /// `stretches` must outlive it.
+  /// `stretches` must outlive this object.
   LearningRates(const HybridTrainerConfig& config, const Stretches& stretches);
-  /// Steps done before the one to come.
+  /// Sets the number of completed steps.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   std::int64_t steps_done() const { return steps_done_; }
-  /// Factors on the schedule's rates, 1 at first: what the finder found, and after going back.
+  /// Sets a factor of the schedule's rates, initially 1: from the finder, and from roll backs.
   void set_found_factor(double factor) { found_factor_ = factor; }
   void set_rate_factor(double factor) { rate_factor_ = factor; }
 
-  /// Of the step to come.
+  /// Returns the rate of the next step.
   double rate() const { return rate_at(steps_done_); }
-  /// Of as many steps as updates are delayed, from the `first` after the one to come on.
+  /// Returns one rate per step of delay, starting `first` steps after the next one.
   std::vector<float> rates_from(std::int64_t first) const;
-  /// Where the run stands, for optimizers that depend on it.
+  /// Returns the run's progress for optimizers.
   RunProgress progress() const { return {steps_done_ + 1, steps_, scheduled(steps_done_ + 1)}; }
 
  private:
@@ -47,7 +47,7 @@ class LearningRates {
   double found_factor_ = 1, rate_factor_ = 1;
 };
 
-/// Factor of the loss in fp16, so that small gradients do not become 0 and large ones stay finite.
+/// Loss scale in fp16, which keeps small gradients above 0 and large ones finite.
 class LossScale {
  public:
   static constexpr std::int64_t kLargest = std::int64_t{1} << 24;
@@ -55,51 +55,49 @@ class LossScale {
   explicit LossScale(const MixedPrecisionConfig& config)
       : value_(config.loss_scale), growth_steps_(config.loss_scale_growth_steps) {}
   double value() const { return static_cast<double>(value_); }
-  /// Steps whose gradient overflowed.
+  /// Number of steps whose gradient overflowed.
   std::int64_t overflows() const { return overflows_; }
-  /// A step's gradient overflowed: halves the factor. False where it is 1 already, so that the factor
-  /// is not the reason.
+  /// Halves the factor after an overflow. Returns false if it is 1: scaling is not the cause.
   bool halve();
-  /// A step's gradient was finite; true where that doubled the factor.
+  /// Counts a finite gradient. Returns true if the factor was doubled.
   bool add_finite_step();
   void save(State& state) const;
   void load(const State& state);
 
  private:
   std::int64_t value_, growth_steps_;
-  std::int64_t finite_steps_ = 0;  // in a row, since the factor changed
+  std::int64_t finite_steps_ = 0;  // consecutive, since the factor changed
   std::int64_t overflows_ = 0;
 };
 
-/// The scales of a step whose products have few bits: of the loss in fp16, and of each operand in
-/// fp8. Ranks have the same.
+/// Scales of a step in low precision: of the loss in fp16, of operands in fp8. Equal on all ranks.
 class StepScales {
  public:
-  /// All must outlive it; `ranks` may be null.
+  /// All must outlive this object; `ranks` may be null.
   StepScales(LossModel& model, const HybridTrainerConfig& config, Communicator* ranks,
              const Stream& stream, const Stream& host);
   void set_form(ProductForm form);
-  /// For Pass::products.
+  /// Returns the rounding for Pass::products.
   const ProductRounding* rounding() const {
     return rounding_.form() == ProductForm::kAsStored ? nullptr : &rounding_;
   }
-  /// Factor of the loss, and so of the gradients; 1 but in fp16.
+  /// Returns the factor of the loss and of the gradients; 1 except in fp16.
   double loss_scale() const { return is_fp16() ? loss_scale_.value() : 1; }
-  /// Before each attempt at a step's gradient.
+  /// Must be called before each attempt at a step's gradient.
   void begin_gradient() const;
-  /// A step's loss and the norm of its gradient as it lies there, which in fp16 is that of the scaled
-  /// loss. Where only the gradient is not finite, lowers the factor.
+  /// Returns the measurement from a step's loss and the norm of its stored gradient, which is
+  /// scaled in fp16. Lowers the factor if only the gradient is not finite.
   GradientMeasurement measure(double loss, double norm);
-  /// What the last gradient is multiplied by so that its norm is at most optimizer.clip_norm.
+  /// Returns the factor that limits the last gradient's norm to optimizer.clip_norm.
   float clip_scale() const;
-  /// The same of the gradient as it lies there.
+  /// Returns that factor for the stored, scaled gradient.
   float update_scale() const { return clip_scale() / static_cast<float>(gradient_loss_scale_); }
-  /// What a slope along the last gradient is divided by.
+  /// Returns the divisor of slopes along the last gradient.
   double gradient_loss_scale() const { return gradient_loss_scale_; }
-  /// The update by the last gradient is made: what it showed scales the next. True where the factor
-  /// of the loss changed. A collective in fp8. Blocks.
+  /// Adjusts the scales after the update by the last gradient. Returns true if the loss scale
+  /// changed. Collective in fp8. Blocks.
   bool wait_for_update();
-  /// Of runs with a phase in fp16; else null.
+  /// Returns the loss scale of runs with a phase in fp16, else null.
   const LossScale* used_loss_scale() const { return has_fp16_ ? &loss_scale_ : nullptr; }
   void save(State& state) const;
   void load(const State& state);

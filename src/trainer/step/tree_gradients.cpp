@@ -19,7 +19,7 @@ class TreeGradients : public GradientPath {
   ~TreeGradients() override {
     for (Parameter* parameter : parts_.weights) parameter->leave(*leaves_);
   }
-  /// Before the first step.
+  /// Must be called before the first step.
   void use(std::unique_ptr<LeafGradients> leaves) { leaves_ = std::move(leaves); }
   Communicator& ranks() {
     if (parts_.ranks != nullptr) return *parts_.ranks;
@@ -44,7 +44,7 @@ class TreeGradients : public GradientPath {
 
  protected:
   virtual void begin_round(bool /*others_follow*/) {}
-  /// The sum of all micro-batches is there.
+  /// Called once the sum of all micro-batches is complete.
   virtual void finish(PendingGradient& pending, const Stream& stream) {
     if (immediate() == nullptr) measure(pending, stream);
   }
@@ -54,7 +54,7 @@ class TreeGradients : public GradientPath {
   bool is_single(const Batch& batch) const {
     return single_ != nullptr && parts_.micro_batches.of(batch) == 1;
   }
-  /// A micro-batch of `leaves`; counted where it is this rank's in the round.
+  /// Micro-batch of `leaves`; counted if it is this rank's in the round.
   struct Leaf {
     std::optional<std::int64_t> counted;
     std::int64_t index, leaves;
@@ -64,7 +64,7 @@ class TreeGradients : public GradientPath {
   void reduce(std::int64_t leaves, const std::unordered_set<Parameter*>& written,
               PendingGradient& pending, const Stream& stream);
 
-  SingleCommunicator alone_;  // in place of ranks, if there are none
+  SingleCommunicator alone_;  // replaces null ranks
   std::unique_ptr<AccumulatedGradients> single_;
 };
 
@@ -124,7 +124,7 @@ void TreeGradients::reduce(std::int64_t leaves, const std::unordered_set<Paramet
   finish(pending, stream);
 }
 
-/// Gradients after the sum are of this rank's parts of the weights.
+/// After the sum, gradients are of this rank's shards of the weights.
 class ShardedGradients final : public TreeGradients {
  public:
   explicit ShardedGradients(const GradientParts& parts) : TreeGradients(parts, nullptr) {}

@@ -266,8 +266,8 @@ TEST(Resolvent, KeepsDocumentsApart) {
                dg = random_tensor(g.shape(), DType::kF32, 2, stream), dv = clone(v, stream);
   resolvent_forward(g, {.values = v, .positions = positions}, {}, stream);
   resolvent_backward({.values = dv}, dg, {.values = v, .positions = positions}, {}, stream);
-  for (const auto& [begin, end] : {std::pair{std::int64_t{0}, first}, std::pair{first, n}}) {
-    const std::int64_t count = end - begin;
+  for (const std::int64_t begin : {std::int64_t{0}, first}) {
+    const std::int64_t end = begin == 0 ? first : n, count = end - begin;
     const auto part = [&](const Tensor& x) {
       return clone(x.as_rows().rows(begin, end).view({1, count, x.size(2)}), stream);
     };

@@ -17,7 +17,7 @@ BowlRun before_correct(double direction_scale, PhaseMachine::Setup setup = eager
 /// The weights after one update at `start` with the moments of the bowl.
 std::vector<float> updated(BowlRun& run, const std::vector<float>& start) {
   QuadraticBowl other(run.bowl.options());
-  other.load({start, run.bowl.moments(), {}});
+  other.restore({start, run.bowl.moments(), {}});
   other.enter_phase(Phase::kFull);
   other.wait_for_gradient(other.batch(run.steps, run.noise));
   other.apply_gradient();
@@ -100,7 +100,7 @@ TEST(Correct, RunsInFullsPrecisionFromARevertToItsEnd) {
   State state;
   run.machine.save(state);
   BowlRun resumed({}, setup, 0);
-  resumed.bowl.load(run.bowl.save());
+  resumed.bowl.restore(run.bowl.saved());
   resumed.machine.load(state);
   EXPECT_EQ(resumed.bowl.log, std::vector<std::string>{"full"});
   EXPECT_EQ(resumed.step().phase, Phase::kCorrect);
@@ -130,7 +130,7 @@ TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {
   const auto snapshot = run.bowl.snapshot();
   const double before = run.bowl.loss(run.bowl.batch(0, 0));
   QuadraticBowl start(run.bowl.options());
-  start.load({snapshot, run.bowl.moments(), {}});
+  start.restore({snapshot, run.bowl.moments(), {}});
   ASSERT_GT(before, start.loss(start.batch(0, 0))) << "the jump must overshoot";
   const PhaseOutcome outcome = run.step();
   EXPECT_EQ(outcome.decision, Decision::kShrunk) << outcome.event;

@@ -118,7 +118,7 @@ TEST(NoDirection, IsToldOnceAlsoWhereTheRunIsResumed) {
   run.run(30);
   State state;
   run.machine.save(state);
-  resumed.bowl.load(run.bowl.save());
+  resumed.bowl.restore(run.bowl.saved());
   resumed.machine.load(state);
   resumed.steps = run.steps;
   for (const PhaseOutcome& outcome : resumed.run(60)) EXPECT_FALSE(outcome.warns) << outcome.event;

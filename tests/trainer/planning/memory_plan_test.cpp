@@ -192,11 +192,12 @@ TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
 TEST(MemoryPlan, TriesOnlyWhatValidationAccepts) {
   for (const char* name : {"adafactor", "adam_mini", "sgd", "muon"}) {
     HybridTrainerConfig config = four_layers();
+    config.model.layers = 2;
     config.optimizer.name = name;
     config.optimizer.groups.push_back({.match = "embedding", .name = "sgd"});
     config.memory.allow_lossy = true;
     const std::size_t all = simulate_memory(config, {}).device_bytes;
-    for (const std::size_t percent : {60, 30, 10}) {
+    for (const std::size_t percent : {60, 10}) {
       const MemoryPlan found = plan(config, {.device = all / 100 * percent, .host = all / 8});
       EXPECT_TRUE(found.config.problems().empty()) << name << ' ' << percent;
     }

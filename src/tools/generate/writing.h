@@ -4,7 +4,8 @@
 
 #include "hybrid_trainer/generation/text_generation.h"
 #include "src/data/chat/chat_template.h"
-#include "src/run/run_files.h"
+#include "src/generation/text_batch.h"
+#include "src/tools/open_model.h"
 
 namespace hybrid_trainer {
 
@@ -48,5 +49,49 @@ class Conversation {
   DraftModel* draft_;
   boost::json::array messages_;
 };
+
+/// A file of prompts, one a line, and how they are continued.
+struct PromptFile {
+  std::string path;
+  ControlText control = ControlText::kAsTokens;
+  GenerationSettings generation{};
+  /// Texts written at a time; with 1 what a prompt has in common with the one before is computed
+  /// once.
+  std::int64_t batch = 1;
+};
+
+/// The lines of a file of prompts. Throws MissingInput, DataError where it has none.
+std::vector<std::string> prompt_lines(const std::string& file);
+
+/// Prints a JSON object for each prompt, in order; all are checked before the first. `draft` may be
+/// null. Throws DataError where a prompt is refused.
+void continue_prompts(const PromptFile& file, const WritingModel& model, DraftModel* draft,
+                      const Stream& stream);
+
+/// Prints the piece at once. Throws IoError.
+void print_now(std::string_view piece);
+
+/// Throws UsageError where a command's --beam is not from 1 to 64.
+void check_beams(const std::string& command, std::int64_t beams);
+
+/// What `hybrid sample` is asked of an encoder-decoder.
+struct SourceSampling {
+  std::vector<std::string> sources;
+  std::optional<std::int64_t> beams{};   // else as the folder says
+  std::optional<std::int64_t> tokens{};  // most to write; else as the folder says
+  ControlText control = ControlText::kAsTokens;
+  ContextOverflow overflow = ContextOverflow::kTruncate;
+  bool json = false;
+};
+
+/// Prints what the model makes of each source. Throws DataError where a source is longer than the
+/// encoder's context and may not be cut.
+void write_of_sources(const WritingModel& model, const SourceSampling& asked, const Stream& stream);
+
+/// Prints each prompt and the likeliest text behind it that a decoder's beam search finds by the keys of its
+/// folder.
+void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
+                       const GenerationSettings& settings, const GenerationKeys& keys,
+                       const Stream& stream);
 
 }  // namespace hybrid_trainer
