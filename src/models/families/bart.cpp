@@ -10,10 +10,10 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// BART's encoder of text: the decoder's token table, learned positions, a norm of the two, and blocks of
-/// residual branches. Its batches have "source_tokens" (B, S) i32, "source_positions" (B, S) i32, which
-/// are 0 where a source begins and again where its padding does, and "source_lengths" (B) i32, without
-/// padding. No token sees padding.
+/// BART's text encoder: the decoder's token table, learned positions, a norm of their sum, and
+/// residual blocks. Batches contain "source_tokens" (B, S) i32, "source_positions" (B, S) i32,
+/// which are 0 at the start of a source and of its padding, and "source_lengths" (B) i32, without
+/// padding. Attention excludes padding.
 class TextEncoder final : public SourceEncoder {
  public:
   /// `embedding`: with the decoder's token table.
@@ -63,7 +63,7 @@ Tensor TextEncoder::begin(const Batch& batch, ActivationTape& tape, const Stream
   return embedding_norm_->forward(embedding_.forward(tokens, tape.pass(), stream), tape, stream);
 }
 
-/// Without padding, so that they cost what the longest ones do.
+/// Makes sources without padding, which cost the most.
 std::vector<NamedTensor> TextEncoder::empty_sources(std::int64_t count,
                                                     const Stream& stream) const {
   const Shape places{count, sizes().source_places()};
@@ -91,7 +91,7 @@ std::vector<NamedTensor> TextEncoder::empty_sources(std::int64_t count,
 
 constexpr std::int64_t kBartVocabulary = 50265;
 
-/// Position t has row t + 2: the first rows were once meant for padding.
+/// Position t has row t + 2: the first rows were once reserved for padding.
 constexpr std::int64_t kFirstPosition = 2;
 
 std::unique_ptr<LanguageModel> bart_make(const ModelConfig& config, std::uint64_t seed,

@@ -37,7 +37,7 @@ Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
   return attention;
 }
 
-/// The losses are means over the layers that have experts.
+/// Losses are means over the layers with experts.
 RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
   const ExpertConfig& experts = config.experts;
   std::int64_t layers = 0;

@@ -6,27 +6,26 @@
 
 namespace hybrid_trainer {
 
-/// Parts that families of decoders share, by a resolved config. A family sets what it has in addition.
+/// Parts shared by families of decoders, from a resolved config. Families add their own settings.
 
-/// Attention over the keys of a window; 0: over all.
+/// Attention over the keys in a window; 0: over all keys.
 Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
                              const std::shared_ptr<RotaryTable>& rotary);
-/// The experts' part of a mixture.
+/// The experts of a mixture.
 RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate);
 
-/// Puts in the sizes that zeros of key_heads, head_size and inner_width stand for.
+/// Replaces zeros of key_heads, head_size and inner_width with their defaults.
 void resolve_attention(ModelConfig& config);
 void resolve_inner_width(ModelConfig& config);
-/// Puts in what zeros stand for, where the family's mixtures have `count` experts of which `chosen` are
-/// chosen by `rule`.
+/// Replaces zeros with the family's defaults: `count` experts, of which `rule` selects `chosen`.
 void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t count,
                      std::int64_t chosen, const char* rule);
 
-/// Appends the problem of a config whose heads have no size; returns whether there is one.
+/// Adds a problem if the size of a config's heads is undefined; returns whether it does.
 bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string>& problems);
-/// Appends the problem of key_heads, of a resolved config.
+/// Adds the problem of a resolved config's key_heads, if there is one.
 void collect_key_head_problem(const ModelConfig& config, std::vector<std::string>& problems);
-/// Appends problems of a resolved config's experts.
+/// Adds problems of a resolved config's experts.
 void collect_expert_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 }  // namespace hybrid_trainer

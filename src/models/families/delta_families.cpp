@@ -6,14 +6,14 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A head's queries and its gates side by side in the files.
+/// Files interleave the queries and gates of each head.
 ProductFiles gated_attention_files(const ModelConfig& config) {
   ProductFiles files = usual_attention_files(config);
   files.orders = {{config.heads, {config.head_size, config.head_size}}, {}, {}};
   return files;
 }
 
-/// Of a head of keys: its queries and keys, the values and gates of its heads; their b and a.
+/// Rows per key head: its queries and keys, then the values and gates of its heads; their b and a.
 ProductFiles qwen3_next_mixer_files(const ModelConfig& config) {
   const StateSpaceConfig& sizes = config.state_space;
   const std::int64_t keys = sizes.groups, shared = sizes.heads / keys;
@@ -28,7 +28,7 @@ ProductFiles qwen3_5_mixer_files(const ModelConfig&) {
   return {.first = {"in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a"}, .last = "out_proj"};
 }
 
-/// What both have in common.
+/// Settings shared by both families.
 HybridDecoder qwen(const char* name, const char* title) {
   return {.name = name,
           .title = title,
@@ -69,7 +69,7 @@ std::vector<ModelPreset> qwen3_5_presets() {
           {"qwen3.5-0.8b", small, 4, 1024, "adamw", 3e-4, 248320}};
 }
 
-/// Gated DeltaNet's mixers, gated attention, and a quarter of each head rotated.
+/// Keys for Gated DeltaNet mixers, gated attention, and rotation of a quarter of each head.
 void delta_rule_keys(ConfigKeys& keys, ModelConfig& model, double missing_key_heads) {
   sizes_with_attention(keys, model);
   keys.member("intermediate_size", model.inner_width);

@@ -4,14 +4,14 @@
 
 namespace hybrid_trainer {
 
-/// Rows of the registry: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023), Mistral 7B (Jiang
-/// et al. 2023), Qwen2 and 2.5 (Yang et al. 2024), Qwen3 (Yang et al. 2025), Gemma 2 and the text
-/// models of Gemma 3 (Gemma Team 2024, 2025); and with recurrences Mamba-2 (Dao & Gu 2024), Granite 4
-/// (IBM 2025), Bamba (IBM 2024), Qwen3-Next and the text models of Qwen3.5 (Qwen Team 2025, 2026).
-/// The last one is our own. With experts: Mixtral (Jiang et al. 2024), Qwen1.5-MoE and Qwen2 (Qwen Team
-/// 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et al. 2024), Granite 3 (IBM 2024),
-/// gpt-oss (OpenAI 2025). With an encoder: Whisper (Radford et al. 2022) and BART (Lewis et al. 2020).
-/// Of pictures: ViT (Dosovitskiy et al. 2021).
+/// Rows of the registry. Attention: GPT-2 (Radford et al. 2019), Llama (Touvron et al. 2023),
+/// Mistral 7B (Jiang et al. 2023), Qwen2 and 2.5 (Yang et al. 2024), Qwen3 (Yang et al. 2025),
+/// Gemma 2 and the text models of Gemma 3 (Gemma Team 2024, 2025). Recurrent: Mamba-2 (Dao & Gu
+/// 2024), Granite 4 (IBM 2025), Bamba (IBM 2024), Qwen3-Next and the text models of Qwen3.5 (Qwen
+/// Team 2025, 2026), and our own, the last one. Experts: Mixtral (Jiang et al. 2024), Qwen1.5-MoE
+/// and Qwen2 (Qwen Team 2024), Qwen3 (Yang et al. 2025), OLMoE (Muennighoff et al. 2024), Granite 3
+/// (IBM 2024), gpt-oss (OpenAI 2025). Encoder-decoder: Whisper (Radford et al. 2022) and BART
+/// (Lewis et al. 2020). Images: ViT (Dosovitskiy et al. 2021).
 ModelFamily gpt2_family();
 ModelFamily llama_family();
 ModelFamily mistral_family();
@@ -37,7 +37,8 @@ ModelFamily series_family();
 ModelFamily vit_family();
 ModelFamily bart_family();
 
-/// A network with one stack of this many blocks, for ModelFamily::with_depth.
+/// Returns a network's config with this number of blocks in its one stack, for
+/// ModelFamily::with_depth.
 ModelConfig with_layers(ModelConfig config, std::int64_t layers);
 
 }  // namespace hybrid_trainer

@@ -52,7 +52,7 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
   return config;
 }
 
-/// `taps`: of a convolution of queries, keys and values; 0: none.
+/// `taps`: of a convolution over queries, keys and values; 0: none.
 Attention::Spec hybrid_attention(const HybridDecoder& kind, const ModelConfig& config,
                                  const std::shared_ptr<RotaryTable>& rotary, const NormSpec& norm,
                                  std::int64_t taps) {
@@ -115,7 +115,7 @@ ResolventMixer::Spec resolvent_of(const HybridDecoder& kind, const ModelConfig& 
           .files = kind.files.mixer_products(config)};
 }
 
-/// A layer: its mixer, and the feed-forward branch where the family has one.
+/// A layer: its mixer, and the feed-forward branch if the family has one.
 LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchSpec mixer) {
   LayerSpec layer{std::move(mixer)};
   if (!kind.has_feed_forward) return layer;
@@ -138,7 +138,7 @@ LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchS
   return layer;
 }
 
-/// Those that layers of a config may have.
+/// Returns the letters of the layers that a config supports.
 const std::string& letters_of(const HybridDecoder& kind, const ModelConfig& config) {
   return config.two_way ? kind.encoder_letters : kind.letters;
 }
@@ -212,7 +212,7 @@ std::string words_of(const std::string& letters) {
   return text;
 }
 
-/// Letters that are none of the family, or those of the other direction.
+/// Adds a problem for letters that the family does not have, or only for the other direction.
 void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
   const std::string& letters = letters_of(kind, config);
@@ -241,7 +241,7 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
                             " tokens has at most that rank"));
 }
 
-/// Tables by position as long as a context that is meant for states that do not grow.
+/// Adds a problem for tables by position as long as a context for constant-size states.
 void collect_table_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   constexpr std::int64_t kMostRows = 1 << 16;
   if (config.context <= kMostRows || config.mixers.find('p') == std::string::npos) return;
@@ -273,7 +273,7 @@ void collect_attention_problems(const ModelConfig& config, std::vector<std::stri
   }
 }
 
-/// Of a family whose folders tell of rotation by a word.
+/// Adds a problem for families whose folders describe rotation by a single word.
 void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& config,
                                std::vector<std::string>& problems) {
   if (!kind.rotates_all_or_none || config.rotary_share == 0 || config.rotary_share == 1) return;
@@ -296,7 +296,7 @@ void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfi
 
 void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
-  if (config.heads < 1 || config.state_space.groups < 1) return;  // told by the ranges
+  if (config.heads < 1 || config.state_space.groups < 1) return;  // reported by the ranges
   if (has_attention(kind) && collect_head_size_problem(config, problems)) return;
   const ModelConfig whole = resolved_hybrid(kind, config);
   collect_mixer_problems(whole, problems);

@@ -6,29 +6,28 @@
 
 namespace hybrid_trainer {
 
-/// Names of modules in Hugging Face folders: attention's, and Mamba-2's.
+/// Names of modules in Hugging Face folders, for attention and for Mamba-2.
 ProductFiles usual_attention_files(const ModelConfig& config);
 ProductFiles state_space_files(const ModelConfig& config);
 
-/// What tells one family of models whose layers mix tokens by attention, a recurrence or a matrix with
-/// structure from another.
+/// Settings of a family whose layers mix tokens by attention, a recurrence or a structured matrix.
 struct HybridDecoder {
   const char* name;
   const char* title;
-  std::string letters;  // the mixers that its layers may have, of ModelConfig::mixers
-  std::string pattern;  // which they have where the config leaves that out
-  /// Those that an encoder's layers may have (ModelConfig::two_way); empty: it is no encoder.
+  std::string letters;  // supported mixers, of ModelConfig::mixers
+  std::string pattern;  // default of the layers' mixers
+  /// Supported mixers of an encoder (ModelConfig::two_way); empty: decoder only.
   std::string encoder_letters{};
   NormKind norm = NormKind::kRootMeanSquare;
   bool has_feed_forward = true;
   bool query_key_norm = false;
   bool gated_attention = false;
-  bool attention_bias = false, mlp_bias = false;  // keys that it has
+  bool attention_bias = false, mlp_bias = false;  // whether the family has these keys
   bool scales = false;                            // Granite's four factors
-  bool rotates_all_or_none = false;               // of a head's channels
-  /// Its layers may have a mixture, beside which the feed-forward branch is the shared expert.
+  bool rotates_all_or_none = false;               // rotates all channels of a head or none
+  /// Whether layers may have a mixture, with the feed-forward branch as its shared expert.
   bool has_experts = false;
-  std::int64_t chosen_experts = 2;  // where the config leaves that out
+  std::int64_t chosen_experts = 2;  // default
   /// Names of modules in a Hugging Face folder.
   struct Files {
     std::string tokens = "embed_tokens", final_norm = "norm";
@@ -40,15 +39,15 @@ struct HybridDecoder {
     std::string mixture{};
     ExpertMixture::Files mixture_products{};
   } files;
-  HuggingFaceLayout layout{};  // none: transformers has no such model
+  HuggingFaceLayout layout{};  // empty: transformers has no such model
   std::vector<ModelPreset> presets{};
 };
 
-/// The registry's row.
+/// Makes the registry's row.
 ModelFamily hybrid_decoder_family(const HybridDecoder& kind);
 
-/// Keys of config.json that families with attention among their mixers begin with, and their folders.
-/// Keys and their defaults are as in transformers 5.24.
+/// Keys of config.json that families with attention mixers begin with, and their folders. Keys and
+/// defaults as in transformers 5.24.
 void sizes_with_attention(ConfigKeys& keys, ModelConfig& model);
 HuggingFaceLayout with_attention(const char* model_type, const char* architecture,
                                  void (*keys)(ConfigKeys& keys, ModelConfig& model));

@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::int64_t kAnyLength = 1 << 20;  // its state does not grow
+constexpr std::int64_t kAnyLength = 1 << 20;  // its state has a constant size
 
 std::vector<ModelPreset> mamba_presets() {
   const auto shape = [](std::int64_t layers, std::int64_t width, StateSpaceConfig sizes) {
@@ -24,7 +24,7 @@ std::vector<ModelPreset> mamba_presets() {
            50288}};
 }
 
-/// Mixers of Mamba-2 beside attention at some layers, without rotation.
+/// Mamba-2 mixers with attention in some layers, without rotation.
 ModelConfig granite(std::int64_t layers, std::int64_t width, std::int64_t heads,
                     std::int64_t key_heads, std::int64_t inner_width) {
   return {.family = "granitemoehybrid",
@@ -38,7 +38,7 @@ ModelConfig granite(std::int64_t layers, std::int64_t width, std::int64_t heads,
           .rotary_share = 0};
 }
 
-/// m, but for attention at these layers.
+/// Returns m for all layers except attention at these.
 std::string with_attention_at(std::int64_t layers, std::initializer_list<std::size_t> at) {
   std::string mixers(static_cast<std::size_t>(layers), 'm');
   for (const std::size_t layer : at) mixers[layer] = 'a';
@@ -67,7 +67,7 @@ std::vector<ModelPreset> granite_presets() {
           {"granite-4.0-h-1b", large, 4, 1024, "adamw", 3e-4, 100352}};
 }
 
-/// Keys of checkpoints on the Hub beside those of the classes.
+/// Keys of checkpoints on the Hub that the classes do not have.
 void mamba_extras(ConfigKeys& keys) {
   keys.inert({"A_init_range",           "A_initializer_range",   "conv_init",
               "conv_initializer_range", "emb_initializer_range", "init_method",
@@ -80,7 +80,7 @@ void mamba_extras(ConfigKeys& keys) {
 
 constexpr MambaKeys kMambaKeys{.head_size = "mamba_d_head", .expand = "mamba_expand"};
 
-/// Sizes of Mamba-2's mixers by the keys of granitemoehybrid and bamba.
+/// Sizes of Mamba-2 mixers, by the keys of granitemoehybrid and bamba.
 void mamba_sizes(ConfigKeys& keys, ModelConfig& model) {
   keys.member("mamba_n_heads", model.state_space.heads, 128);
   keys.member("mamba_n_groups", model.state_space.groups, 1);

@@ -101,10 +101,10 @@ LayerSpec layer_of(const RotaryDecoder& kind, const Attention::Spec& attention, 
   return layer;
 }
 
-/// The letters of layers with experts.
+/// Returns the letter of the same layer with experts.
 char with_experts(char letter) { return letter == 'w' ? 'W' : 'A'; }
 
-/// Layers by their letters: w with a window, a without; capitals with experts.
+/// Layers by letter: w with a window, a without; uppercase with experts.
 std::map<char, LayerSpec> kinds_of(const RotaryDecoder& kind, const ModelConfig& config,
                                    const std::shared_ptr<RotaryTable>& angles,
                                    const std::shared_ptr<RotaryTable>& of_windows,

@@ -13,7 +13,7 @@ ModelPreset semiseparable_tiny(const char* name, const char* mixers, bool two_wa
            .layers = 4,
            .heads = 8,
            .width = 128,
-           .context = 1 << 20,  // its state does not grow
+           .context = 1 << 20,  // its state has a constant size
            .tied_head = true,
            .mixers = mixers,
            .two_way = two_way},

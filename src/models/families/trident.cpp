@@ -12,7 +12,7 @@ constexpr std::int64_t kEventKinds = TridentConfig::kEventKinds,
 using graph::ModuleMaker;
 using graph::Node;
 
-/// A stage of a CNN: half the size, so many channels.
+/// Adds a CNN stage that halves the size and has this number of channels.
 void add_stage(std::vector<ModuleMaker>& modules, std::int64_t channels,
                const kernels::SpatialSizes& stride = {2, 2, 2}) {
   modules.push_back(
@@ -33,7 +33,7 @@ graph::Transformer blocks(const ModelConfig& config, std::int64_t layers) {
           .dropout = static_cast<float>(config.dropout)};
 }
 
-/// Fragments of the video through 3-D convolutions, as tokens.
+/// Turns fragments of the video into tokens by 3-D convolutions.
 void add_video(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   std::vector<ModuleMaker> stages;
@@ -47,7 +47,7 @@ void add_video(std::vector<Node>& nodes, const ModelConfig& config) {
                               graph::sequence({graph::linear(config.width), graph::positions()})));
 }
 
-/// A vision transformer of the visible image, and one of the infrared one.
+/// Adds vision transformers of the visible and the infrared image.
 void add_vision(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   for (const std::string image : {"visible", "infrared"}) {
@@ -63,7 +63,7 @@ void add_vision(std::vector<Node>& nodes, const ModelConfig& config) {
   }
 }
 
-/// Convolutions over the infrared image down to the grid, and what they detect in each cell.
+/// Adds convolutions that reduce the infrared image to the grid, and detection in each cell.
 void add_plumes(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   std::vector<ModuleMaker> stages;
@@ -79,7 +79,7 @@ void add_plumes(std::vector<Node>& nodes, const ModelConfig& config) {
                               graph::sequence({graph::tokens(), graph::linear(config.width)})));
 }
 
-/// A temporal convolution that halves the moments, and a transformer over what it makes.
+/// Adds a temporal convolution with stride 2 over the moments, and a transformer.
 void add_kinematics(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   nodes.push_back(graph::input("kinematics", {sizes.kinematic_steps, sizes.kinematic_channels}));
@@ -92,7 +92,7 @@ void add_kinematics(std::vector<Node>& nodes, const ModelConfig& config) {
                                      blocks(config, sizes.kinematic_layers)));
 }
 
-/// Perceptrons over few numbers, which become a token each.
+/// Adds perceptrons for small inputs, each resulting in one token.
 void add_numbers(std::vector<Node>& nodes, const ModelConfig& config) {
   const TridentConfig& sizes = config.trident;
   nodes.push_back(graph::input("cooling", {sizes.cooling_samples}));
@@ -110,7 +110,7 @@ void add_numbers(std::vector<Node>& nodes, const ModelConfig& config) {
                                                graph::reshape({1, config.width})})));
 }
 
-/// The video's tokens attend to all others, and the decoder of events to what becomes of them.
+/// Lets the video's tokens attend to all others, and the event decoder to the result.
 void add_events(std::vector<Node>& nodes, const ModelConfig& config) {
   nodes.push_back(graph::concatenate(
       "fusion.sensors", {"vision.visible.layers", "vision.infrared.layers", "plume.tokens",

@@ -17,14 +17,14 @@ namespace json = boost::json;
 namespace {
 
 constexpr std::int64_t kImageSize = 224, kPatchSize = 16, kImageColors = 3;
-/// Of a model of which nobody says what it tells apart, as memory is planned for it.
+/// Number of classes for planning memory if the classes are unknown.
 constexpr std::int64_t kFewestClasses = 2;
 
 std::int64_t classes_of(const ModelConfig& config) {
   return std::max(kFewestClasses, static_cast<std::int64_t>(config.vision.labels.size()));
 }
 
-/// A module whose one weight is called otherwise in files: "embeddings.cls_token", (1, rows, width).
+/// Renames a module's only weight in files: "embeddings.cls_token", (1, rows, width).
 graph::ModuleMaker with_name_in_files(graph::ModuleMaker make, const std::string& name) {
   return [make = std::move(make), name](const ModuleName& of, const Shape& input,
                                         const Stream& stream) {
@@ -38,7 +38,7 @@ graph::ModuleMaker with_name_in_files(graph::ModuleMaker make, const std::string
   };
 }
 
-/// The head, whose weights lie beside the model's in files.
+/// Makes the head, whose weights are siblings of the model's in files.
 std::unique_ptr<Module> make_classifier(const ModuleName& name, std::int64_t width,
                                         std::int64_t classes, const Stream& stream) {
   auto head = std::make_unique<Linear>(name, width, classes, stream);
@@ -69,8 +69,8 @@ LayerSpec vit_layer(const ModelConfig& config) {
            .make = branch_of<FeedForward>(feed_forward)}};
 }
 
-/// Pictures (B, size, size, 3) in patches, a token for the class before them, blocks of attention, and a
-/// linear map of that token's channels to logits.
+/// Patches of images (B, size, size, 3), preceded by a class token, attention blocks, and a linear
+/// map from the class token's channels to logits.
 std::unique_ptr<Network> vit_make(const ModelConfig& config, std::uint64_t seed,
                                   const Stream& stream) {
   const std::int64_t size = config.vision.image_size, patch = config.vision.patch_size;
@@ -147,7 +147,7 @@ void read_side(ConfigReader& reader, std::int64_t& to, const char* key, std::int
   to = (*sides)[0].get_int64();
 }
 
-/// The number that a text is as a whole; none where it is something else.
+/// Parses a whole text as a number; none if it is not one.
 std::optional<std::int64_t> whole_number(std::string_view text) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -181,8 +181,8 @@ void read_labels(ConfigReader& reader, ModelConfig& model) {
   }
 }
 
-/// image_size and patch_size, each a number or two equal ones, and the classes by id2label; without it they
-/// are called LABEL_0 and so on, num_labels of them or two, as transformers does.
+/// Reads image_size and patch_size, each a number or two equal ones, and the classes from id2label.
+/// Without it, they are LABEL_0 and so on, num_labels of them or two, as in transformers.
 void read_pictures(ConfigReader& reader, ModelConfig& model) {
   read_side(reader, model.vision.image_size, "image_size", kImageSize);
   read_side(reader, model.vision.patch_size, "patch_size", kPatchSize);
@@ -241,7 +241,7 @@ ModelFamily vit_family() {
                            .prefix = "vit.",
                            .keys = vit_keys,
                            .tied_head = "",
-                           // Of a model without a head, and of one that fills in masked patches.
+                           // Weights of models without a head, and of masked patch prediction.
                            .ignored = {"pooler.dense.weight", "pooler.dense.bias",
                                        "embeddings.mask_token"},
                            .classifier = "classifier."},

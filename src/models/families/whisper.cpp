@@ -7,8 +7,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Whisper's encoder of sound: its stem, blocks of residual branches, and a norm. Its batches have
-/// "features", (B, 2·context, bands) f32.
+/// Whisper's audio encoder: stem, residual blocks, norm. Batches have "features", (B, 2·context,
+/// bands) f32.
 class SpeechEncoder final : public SourceEncoder {
  public:
   SpeechEncoder(const Spec& spec, const Stream& stream)
@@ -44,7 +44,7 @@ class SpeechEncoder final : public SourceEncoder {
 
 constexpr std::int64_t kWhisperVocabulary = 51865;
 
-/// Keys have no bias: it would add the same to all scores of a query.
+/// Keys have no bias, which would only shift all scores of a query equally.
 constexpr bool kKeyBias = false;
 
 std::unique_ptr<LanguageModel> whisper_make(const ModelConfig& config, std::uint64_t seed,
