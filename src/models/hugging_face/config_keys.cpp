@@ -13,7 +13,7 @@ namespace json = boost::json;
 
 namespace {
 
-/// A number without decimals as an integer, which is what transformers takes for one.
+/// Returns a whole number as an integer, since transformers distinguishes the two.
 ConfigValue whole(double value) {
   if (!holds_number<std::int64_t>(value) || std::trunc(value) != value) return value;
   return narrow<std::int64_t>(value);
@@ -29,11 +29,11 @@ double rounded_to_digits(double value, int digits) {
   return value;
 }
 
-/// 1/√x in 14 digits, so that 32 is written and read as 32.
+/// Returns 1/√x in 14 digits, so that 32 is read and written as 32.
 double of_reciprocal_root(double there) { return rounded_to_digits(1 / (there * there), 14); }
 double of_reciprocal(double there) { return 1 / there; }
 
-/// The value that a key holds of a member, in as few digits as say it.
+/// Returns a member's value in its key, in the fewest digits that represent it.
 double in_few_digits(double there, double value, double (*of)(double there)) {
   for (const int digits : {13, 15}) {
     const double few = rounded_to_digits(there, digits);

@@ -67,7 +67,7 @@ bool ConfigReader::set(double& to, const json::value& value) {
 bool ConfigReader::set(std::int64_t& to, const json::value& value) {
   const std::int64_t* const number = value.if_int64();
   const bool fits = number != nullptr && *number >= 1 && *number <= INT32_MAX;
-  return fits && (to = *number, true);  // the product of two of them fits, too
+  return fits && (to = *number, true);  // products of two of them fit, too
 }
 
 std::string letters_of_layers(ConfigReader& reader, const boost::json::value& types,

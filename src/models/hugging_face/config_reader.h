@@ -9,19 +9,18 @@
 namespace hybrid_trainer {
 
 boost::json::value json_of(const ConfigValue& value);
-/// The first of several keys with '|' between.
+/// Returns the first of several keys separated by '|'.
 std::string first_key(std::string_view keys);
 
-/// A config.json, or an object in it, with all its problems collected. Every key that is asked for is
-/// known from then on.
+/// Reader of a config.json or an object in it. Collects all problems and the requested keys.
 class ConfigReader {
  public:
-  /// `path` stands before the names of keys in messages.
+  /// `path` is the prefix of keys in messages.
   explicit ConfigReader(const boost::json::object& object, std::string path = "")
       : object_(object), path_(std::move(path)) {}
 
-  /// What an absent key or null means is `missing`; without it the key must be there. Several keys
-  /// have '|' between.
+  /// Reads a key; an absent one or null means `missing`, without which it is required. Alternative
+  /// keys are separated by '|'.
   template <class T>
   void read(T& to, const std::string& keys, std::optional<double> missing) {
     const boost::json::value* value = find(keys);
@@ -33,26 +32,25 @@ class ConfigReader {
       refuse(keys, *value, wanted(to)), to = 1;
     }
   }
-  /// Null is 0, an absent key `missing`.
+  /// Reads a key; null means 0, an absent key `missing`.
   template <class T>
   void read_nullable(T& to, const std::string& key, double missing) {
     const boost::json::value* value = object_.if_contains(key);
     read(to, key, value != nullptr && value->is_null() ? 0 : missing);
   }
-  /// Refuses all values but these; an absent key is accepted.
+  /// Rejects all values but these; accepts an absent key.
   void expect(const std::string& key, const std::vector<ConfigValue>& values);
-  /// The value under the first of the keys that is there and not JSON's null, or null: a null is as
-  /// absent to everything but read_nullable.
+  /// Returns the value of the first of the keys that is neither absent nor null, or nullptr. Only
+  /// read_nullable distinguishes null from absent.
   const boost::json::value* find(const std::string& keys);
-  /// An object under the key, or null; anything else but JSON's null is a problem.
+  /// Returns the object under the key, or nullptr; reports a problem for other types except null.
   const boost::json::object* find_object(const std::string& key);
   void know(const std::string& key) { known_.insert(key); }
-  /// Sorts the keys that nobody asked for: those that change what is computed are problems, those that
-  /// nobody knows are unknown.
+  /// Sorts keys that were not requested: into problems if they affect results, else unknown ones.
   void sort_unread(ForeignFile file = ForeignFile::kConfig);
   void refuse(const std::string& key, const boost::json::value& value, const std::string& wanted);
   void problem(const std::string& text) { problems_ += "\n" + text; }
-  /// Takes over what the reader of an object found.
+  /// Adds the findings of an inner object's reader.
   void add(const ConfigReader& inner);
   const std::string& problems() const { return problems_; }
   const std::vector<std::string>& unknown() const { return unknown_; }
@@ -72,16 +70,16 @@ class ConfigReader {
   std::vector<std::string> unknown_;
 };
 
-/// As in ModelConfig's range: lists of layers are made of no more.
+/// The upper bound of ModelConfig's layers, which limits lists by layer.
 inline constexpr std::int64_t kMostLayers = 1000;
 
-/// Words of layer_types and the letters that stand for them here, the words to name first.
+/// Words of layer_types with their letters, preferred words first.
 using LayerWords = std::vector<std::pair<std::string, char>>;
 
-/// The letters of layer_types; a problem of the reader where they are not one known word a layer.
+/// Returns the letters of layer_types; reports a problem unless it has one known word per layer.
 std::string letters_of_layers(ConfigReader& reader, const boost::json::value& types,
                               std::int64_t layers, const LayerWords& words);
-/// The shortest text that, repeated, has the letters.
+/// Returns the shortest text whose repetition gives the letters.
 std::string period_of(const std::string& letters);
 
 }  // namespace hybrid_trainer

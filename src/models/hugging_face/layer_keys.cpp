@@ -18,7 +18,7 @@ constexpr const char* kStepLimits = "time_step_limit";
 constexpr const char* kIndices = "attn_layer_indices";
 constexpr const char* kInterval = "full_attention_interval";
 
-/// layer_types in the words of either version of transformers.
+/// Reads layer_types in the words of either version of transformers.
 std::string letters_of_types(ConfigReader& reader, const json::value& types, std::int64_t layers,
                              char mixer) {
   LayerWords words{{"linear_attention", mixer}, {"full_attention", 'a'}};
@@ -50,7 +50,7 @@ std::string letters_of_interval(ConfigReader& reader, std::int64_t layers, char 
   return letters;
 }
 
-/// Heads times their channels are what expand makes of the width.
+/// Checks that heads times channels equal the inner width, which expand gives.
 void read_head_size(ConfigReader& reader, ModelConfig& model, const MambaKeys& keys) {
   std::int64_t expand = 2;
   reader.read(expand, keys.expand, 2);
@@ -87,7 +87,7 @@ void read_step_limits(ConfigReader& reader, StateSpaceConfig& sizes) {
 }
 
 json::array types_of(const ModelConfig& model, MixerKeys keys) {
-  const bool is_old = keys == MixerKeys::kLayerTypes;  // words that both versions know
+  const bool is_old = keys == MixerKeys::kLayerTypes;  // both versions know these words
   json::array types;
   for (std::int64_t i = 0; i < model.layers; ++i) {
     const bool attends = kind_of_layer(model.mixers, i) == 'a';
@@ -134,7 +134,7 @@ void write_mamba_keys(json::object& config, const ModelConfig& model, const Mamb
                            " (model.state_space.heads, head_size)"));
   config[keys.head_size] = sizes.head_size;
   if (is_told) config[keys.expand] = channels / model.width;
-  if (sizes.least_step == 0 && sizes.most_step == 0) return;  // as where the key is missing
+  if (sizes.least_step == 0 && sizes.most_step == 0) return;  // same as a missing key
   const double most =
       sizes.most_step > 0 ? sizes.most_step : std::numeric_limits<double>::infinity();
   config[kStepLimits] = json::array{sizes.least_step, named_float(most)};
@@ -152,7 +152,7 @@ bool is_zero(const json::value& value) {
   return value.is_number() && value.to_number<double>() == 0;
 }
 
-/// Which layers have experts, one letter each.
+/// Returns which layers have experts, as letters.
 std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
   std::int64_t step = 1;
   reader.read(step, kSparseStep, 1);
@@ -171,7 +171,7 @@ std::string letters_of_experts(ConfigReader& reader, std::int64_t layers) {
   return letters;
 }
 
-/// One number under several names.
+/// Checks that a number has the same value under several names.
 void check_names_agree(ConfigReader& reader, const std::string& keys) {
   const std::size_t bar = keys.find('|');
   if (bar == std::string::npos) return;
@@ -182,7 +182,7 @@ void check_names_agree(ConfigReader& reader, const std::string& keys) {
                   concat("as ", keys.substr(0, bar), " says, ", json_line(*one).substr(0, 60)));
 }
 
-/// The rule by whether the weights of the chosen experts add up to 1.
+/// Sets the rule, depending on whether the weights of the chosen experts are normalized.
 void rule_key(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) {
   std::string& rule = model.experts.rule;
   bool sums_to_one = keys.reader() != nullptr || rule == kSoftmaxOfChosenRule;
@@ -202,7 +202,7 @@ void read_layers(ConfigReader& reader, ModelConfig& model) {
   if (model.experts.layers == "e") model.experts.layers.clear();
 }
 
-/// transformers adds the loss only where it returns the router's logits.
+/// Reads the balance loss, which transformers adds only if it returns the router's logits.
 void read_balance(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& keys) {
   double factor = 0;
   bool is_wanted = false;
@@ -212,7 +212,7 @@ void read_balance(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys&
   experts.balance_loss = is_wanted ? factor : 0;
 }
 
-/// Keys that change what is computed, of a file that has experts.
+/// Reads keys that affect the computation, for files with experts.
 void read_limits(ConfigReader& reader, ExpertConfig& experts, const ExpertKeys& names) {
   if (names.gate_limit.empty()) return;
   reader.read(experts.gate_limit, names.gate_limit, 7);
@@ -229,7 +229,7 @@ void write_layers(json::object& config, const ModelConfig& model) {
   config[kSparseStep] = 1;
 }
 
-/// Unless the folder is dense, or all its layers are.
+/// Rejects experts unless the folder, or all of its layers, are dense.
 void refuse_experts(ConfigReader& reader, std::int64_t layers, const std::string& count,
                     double missing_count) {
   const json::value* value = reader.find(count);

@@ -4,77 +4,76 @@
 
 namespace hybrid_trainer {
 
-/// Groups of keys of config.json that families share. A family calls those that it has, after
-/// ConfigKeys::fit.
+/// Groups of keys of config.json that families share, called after ConfigKeys::fit.
 
-/// How heads rotate: rope_theta and rope_scaling of transformers 4, which are written and which 5 reads as
-/// well, or rope_parameters of 5.
+/// Rotary embedding: writes transformers 4's rope_theta and rope_scaling, which 5 reads too; also
+/// reads 5's rope_parameters.
 struct RotaryKeys {
-  double theta = 1e4;             // of a missing rope_theta
-  bool windows_have_own = false;  // ModelConfig::window_rope_theta; in 5 by layer types (Gemma 3)
-  std::optional<double> share{};  // of a missing partial_rotary_factor; none: there is no such key
-  bool share_is_in_parameters = false;  // outside rope_parameters that key means nothing
-  bool wants_scaling = false;  // without rope_scaling transformers scales angles, which is refused
+  double theta = 1e4;  // if rope_theta is missing
+  /// ModelConfig::window_rope_theta; version 5: by layer type (Gemma 3)
+  bool windows_have_own = false;
+  std::optional<double> share{};        // if partial_rotary_factor is missing; none: no such key
+  bool share_is_in_parameters = false;  // the key is ignored outside rope_parameters
+  bool wants_scaling = false;  // without rope_scaling transformers scales angles, which is rejected
 };
 void rotary_keys(ConfigKeys& keys, ModelConfig& model, const RotaryKeys& rotary);
 
-/// position_embedding_type: heads rotate if it is "rope".
+/// position_embedding_type: rotary embedding if it is "rope".
 void position_type_keys(ConfigKeys& keys, ModelConfig& model);
 
-/// Which layers have a window: sliding_window, and these keys.
+/// Keys that select the layers with a window, in addition to sliding_window.
 enum class WindowKeys {
   kNone,
   kAll,         // all layers
   kAllIfUsed,   // use_sliding_window: all layers
   kFromLayer,   // use_sliding_window, and layer_types or the first layer in max_window_layers
-  kUntilLayer,  // the same, but every other layer before that one
+  kUntilLayer,  // as kFromLayer, but every second layer before that one
   kLayerTypes,  // layer_types, or the family's pattern
-  kPeriod,      // layer_types, or sliding_window_pattern; the layers differ even without a window
+  kPeriod,      // layer_types, or sliding_window_pattern; layers differ even without a window
 };
 void window_keys(ConfigKeys& keys, ModelConfig& model, WindowKeys windows,
                  const std::string& pattern);
 
-/// Which layers have attention; all others have the mixer of this letter.
+/// Keys that select the layers with attention; all others have the mixer of this letter.
 enum class MixerKeys {
   kLayerTypes,         // layer_types
   kAttentionLayers,    // attn_layer_indices
-  kAttentionInterval,  // layer_types, or full_attention_interval: every so many-th
+  kAttentionInterval,  // layer_types, or full_attention_interval: one in this number
 };
 void mixer_keys(ConfigKeys& keys, ModelConfig& model, MixerKeys mixers, char mixer);
 
-/// The channels of a Mamba-2 head ("auto" or missing: what expand makes of the width), and the limits of
-/// its steps. Writing throws DataError if there is no key for the heads.
+/// Channels of a Mamba-2 head ("auto" or missing: from expand and the width), and the limits of its
+/// steps. Writing throws DataError if there is no key for the heads.
 struct MambaKeys {
   const char *head_size, *expand;
   std::optional<double> missing_head_size{};
 };
 void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba);
 
-/// A mixture of experts; the family has not the keys that are empty. Writing throws DataError if there is no
-/// key for the model's experts.
+/// A mixture of experts; empty keys are unsupported. Writing throws DataError if there is no key
+/// for the model's experts.
 struct ExpertKeys {
-  std::string count{};  // several with '|' between, the first is written
+  std::string count{};  // alternatives separated by '|', the first is written
   std::string inner_width{}, shared_width{};
-  /// What missing keys mean.
+  /// Values of missing keys.
   std::int64_t missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
-  bool may_be_none = false;  // a count of 0 is a dense model
-  /// Says whether the weights of the chosen experts add up to 1: not if it is missing, but in a family
-  /// without it.
+  bool may_be_none = false;  // a count of 0 means dense
+  /// Key for normalizing the chosen experts' weights: off if missing, on in families without it.
   std::string sums_to_one{};
   bool has_dense_layers = false;   // mlp_only_layers, decoder_sparse_step
-  double missing_balance = 0.001;  // of router_aux_loss_coef
-  std::string gate_limit{};        // which is 7 where the key is missing
+  double missing_balance = 0.001;  // if router_aux_loss_coef is missing
+  std::string gate_limit{};        // 7 if the key is missing
 };
 void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& experts);
-/// The number of experts in a family whose mixtures are not read: folders are dense, or all their layers.
+/// Number of experts in a family without mixtures: folders, or all their layers, must be dense.
 void no_expert_keys(ConfigKeys& keys, const ModelConfig& model, const std::string& count,
                     double missing_count);
 
 /// Granite's four factors.
 void scale_keys(ConfigKeys& keys, ModelConfig& model);
-/// initializer_range and attention_dropout, which decoders with attention write.
+/// initializer_range and attention_dropout, written for decoders with attention.
 void written_of_attention(ConfigKeys& keys, const ModelConfig& model);
-/// hidden_act of families whose gates are SiLU.
+/// hidden_act of families with SiLU gates.
 void silu_key(ConfigKeys& keys);
 
 }  // namespace hybrid_trainer

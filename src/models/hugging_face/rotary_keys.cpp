@@ -15,15 +15,15 @@ constexpr const char* kFull = "full_attention";
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kPositionType = "position_embedding_type";
 
-/// partial_rotary_factor, and how positions of images are told, which for texts alone is no matter.
+/// Reads partial_rotary_factor, and accepts keys for image positions, which do not affect texts.
 void read_share(ConfigReader& reader, double* share, double missing) {
   if (share == nullptr) return reader.expect("partial_rotary_factor", {1.0, 1});
   reader.read(*share, "partial_rotary_factor", missing);
   for (const char* key : {"mrope_section", "mrope_interleaved"}) reader.know(key);
 }
 
-/// rope_scaling, or rope_parameters: how one table of angles is made, and the share of a head's
-/// channels that turn by it, unless all do.
+/// Reads rope_scaling or rope_parameters: the settings of one table, and the share of a head's
+/// channels that rotate, unless all do.
 void read_rope(ConfigReader& reader, const json::object& object, const std::string& name,
                double& theta, RotaryScaling& scaling, std::int64_t context,
                double* share = nullptr) {
@@ -97,7 +97,7 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
     model.rotary_share = *keys.share;
     reader.know("partial_rotary_factor");
   }
-  // transformers takes rope_scaling in place of rope_parameters, and of full_attention on top.
+  // transformers uses rope_scaling instead of rope_parameters, and on top of full_attention.
   if (parameters != nullptr && (scaling == nullptr || of_windows != nullptr))
     read_rope(reader, *parameters, "rope_parameters", model.rope_theta, model.rope_scaling,
               model.context, share);
@@ -105,7 +105,7 @@ void read_rotary_keys(ConfigReader& reader, ModelConfig& model, const RotaryKeys
     read_rope(reader, *scaling, "rope_scaling", model.rope_theta, model.rope_scaling, model.context,
               share);
   if (model.rope_scaling.type != "dynamic") return;
-  model.rope_scaling.original_context = model.context;  // and what the factor makes of it
+  model.rope_scaling.original_context = model.context;  // the context is scaled below
   const double context =
       std::round(static_cast<double>(model.context) * std::max(model.rope_scaling.factor, 1.0));
   if (!holds_number<std::int64_t>(context))
@@ -146,7 +146,7 @@ json::object json_of_scaling(const RotaryScaling& scaling) {
   return object;
 }
 
-/// In the words of transformers 4, unless only those of 5 have room for a share.
+/// Writes transformers 4's keys, unless only version 5's can express the share.
 void write_scaling(json::object& config, const ModelConfig& model, const RotaryKeys& keys) {
   json::object scaling = json_of_scaling(model.rope_scaling);
   if (keys.share_is_in_parameters && model.rotary_share != *keys.share) {
@@ -173,7 +173,7 @@ void write_rotary_keys(json::object& config, const ModelConfig& model, const Rot
 void read_window_keys(ConfigReader& reader, ModelConfig& model, WindowKeys keys,
                       const std::string& pattern) {
   const json::value* window = reader.find("sliding_window");
-  if (window == nullptr || *window != json::value(0))  // which means none, as null does
+  if (window == nullptr || *window != json::value(0))  // 0 means none, as null does
     reader.read_nullable(model.window, "sliding_window", 4096);
   if (is_switched(keys)) {
     bool used = false;
@@ -218,7 +218,7 @@ void check_all_have_windows(const ModelConfig& model) {
 }
 
 void write_window_keys(json::object& config, const ModelConfig& model, WindowKeys keys) {
-  // Where each layer says its kind, transformers wants a number even if none has a window.
+  // With a type for each layer, transformers requires a number even if no layer has a window.
   const bool differ = keys == WindowKeys::kPeriod,
              wants_number = differ || keys == WindowKeys::kLayerTypes;
   config["sliding_window"] = model.window > 0 ? json::value(model.window)
