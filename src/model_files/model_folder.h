@@ -11,11 +11,11 @@
 
 namespace hybrid_trainer {
 
-/// A model's files: a Hugging Face folder, or a GGUF file in place of one. Each file is opened and read
-/// when it is first asked for, and once; copies share what was read. Not for several threads at once.
+/// A model's files: a Hugging Face folder, or a GGUF file in place of one. Opens and reads each
+/// file once, on demand; copies share the contents. Not thread-safe.
 class ModelFolder {
  public:
-  /// No model.
+  /// Constructs without a model.
   ModelFolder() : ModelFolder(std::filesystem::path()) {}
   ModelFolder(
       const std::convertible_to<std::filesystem::path> auto& path)  // NOLINT: nothing is read
@@ -24,14 +24,14 @@ class ModelFolder {
   const std::filesystem::path& path() const { return files_.path(); }
   bool empty() const { return path().empty(); }
   std::string string() const { return path().string(); }
-  /// Whether it is a GGUF file, see GgufFile::is_one.
+  /// Returns whether it is a GGUF file, see GgufFile::is_one.
   bool is_gguf() const;
-  /// Whether it has weights that can be read.
+  /// Returns whether it has readable weights.
   bool has_weights() const { return is_gguf() || HuggingFaceWeights::are_in(path()); }
-  /// Whether it is a model, whose weights may be missing.
+  /// Returns whether it is a model, possibly without weights.
   bool is_model() const { return has_weights() || files_.contains("config.json"); }
 
-  /// Files by name, of a Hugging Face folder.
+  /// Files of a Hugging Face folder by name.
   const FolderFiles& files() const { return files_; }
   /// Throws as GgufFile.
   const GgufFile& gguf() const;
@@ -40,11 +40,11 @@ class ModelFolder {
 
   /// Throws as load_tokenizer.
   std::shared_ptr<const Tokenizer> tokenizer() const;
-  /// Contents of the tokenizer's files, in a GGUF file those that it stands for. Throws likewise.
+  /// Contents of the tokenizer's files, or equivalents from a GGUF file. Throws as load_tokenizer.
   TokenizerFiles tokenizer_files() const;
   /// Throws as read_chat_files.
   const ChatFiles& chat() const;
-  /// A special token by its name, such as "eos_token", or "". Throws as read_special_tokens.
+  /// Returns a special token by name, such as "eos_token", or "". Throws as read_special_tokens.
   std::string special_token(const std::string& name) const;
 
  private:
@@ -57,9 +57,9 @@ class ModelFolder {
   std::shared_ptr<Opened> opened_;
 };
 
-/// Quantization of a folder's products, by the quantization_config of config.json, as a value of
-/// lora.base: nf4, fp4 or int8, quantized by bitsandbytes, or mxfp4; empty: not quantized. Throws
-/// MissingInput, and DataError for another way to quantize.
+/// Returns the quantization of a folder's products from the quantization_config of config.json, a
+/// value of lora.base: nf4, fp4 or int8, quantized by bitsandbytes, or mxfp4; empty: not quantized.
+/// Throws MissingInput, and DataError for other quantization methods.
 std::string quantization_of_hugging_face(const ModelFolder& folder);
 
 }  // namespace hybrid_trainer

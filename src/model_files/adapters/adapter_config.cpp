@@ -8,7 +8,8 @@
 #include "src/files/json.h"
 #include "src/models/hugging_face/config_reader.h"
 
-#define BOOST_REGEX_MAX_STATE_COUNT 200000  // of one match over iterators without random access
+// Limit of one match, for iterators without random access.
+#define BOOST_REGEX_MAX_STATE_COUNT 200000
 #include <boost/regex.hpp>
 #include <charconv>
 #include <limits>
@@ -22,14 +23,14 @@ namespace {
 
 constexpr std::size_t kLongestPattern = 1 << 16;
 
-/// Python's spelling of a group with a name, in Perl's.
+/// Converts Python's syntax of named groups to Perl's.
 std::string in_perl(std::string pattern) {
   for (std::size_t at = 0; (at = pattern.find("(?P<", at)) != pattern.npos;)
     pattern.erase(at + 2, 1);
   return pattern;
 }
 
-/// Calls visit(end) for a name and its ends after each dot, the longest first.
+/// Calls visit(end) for a name and its suffixes after each dot, longest first.
 template <class Visit>
 void visit_ends(const std::string& name, const Visit& visit) {
   visit(name);
@@ -37,10 +38,10 @@ void visit_ends(const std::string& name, const Visit& visit) {
     visit(name.substr(dot + 1));
 }
 
-/// Ways to begin that leave the base as it is.
+/// Initializations that do not change the base.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
 
-/// Tasks whose models have the modules of their base alone.
+/// Tasks whose models have only their base's modules.
 constexpr const char* kTasks[] = {"CAUSAL_LM", "SEQ_2_SEQ_LM", "FEATURE_EXTRACTION"};
 
 bool says_nothing(const json::value& value) {
@@ -49,7 +50,7 @@ bool says_nothing(const json::value& value) {
          (value.is_array() && value.get_array().empty());
 }
 
-/// An adapter_config.json, with all its problems collected. Null is the same as absent.
+/// Reader of an adapter_config.json that collects all problems. Null means absent.
 class AdapterConfigReader {
  public:
   AdapterConfigReader(const json::object& object, std::string name)
@@ -112,7 +113,7 @@ class AdapterConfigReader {
     const json::value targets = value("target_modules"), excluded = value("exclude_modules");
     config.all_linear = targets == kAllLinear;
     if (!config.all_linear) config.targets = modules("target_modules", targets);
-    const json::value parameters = value("target_parameters");  // of all experts of a layer
+    const json::value parameters = value("target_parameters");  // of all experts in a layer
     if (!says_nothing(parameters)) config.parameters = texts("target_parameters", parameters);
     want("target_modules", !says_nothing(targets) || !says_nothing(parameters),
          "names, a pattern, or \"all-linear\"");
@@ -217,7 +218,7 @@ class AdapterConfigReader {
   std::string name_;
 };
 
-/// Of a folder, and of transformers 5. The first one that a name has counts.
+/// Names in a folder, and in transformers 5. The first match is used.
 constexpr std::pair<std::string_view, std::string_view> kViTModules[] = {
     {".attention.attention.query", ".attention.q_proj"},
     {".attention.attention.key", ".attention.k_proj"},

@@ -14,14 +14,14 @@
 
 namespace hybrid_trainer {
 
-/// A pattern of Python's re over the names of modules, as PEFT's configurations have them.
+/// A Python regular expression over the names of modules, as in PEFT's configurations.
 class ModulePattern {
  public:
-  /// Throws DataError where it is none.
+  /// Throws DataError if the pattern is invalid.
   explicit ModulePattern(const std::string& pattern);
-  /// Whether it matches the whole name (re.fullmatch). Throws DataError where it would take too long.
+  /// Returns whether it matches the whole name (re.fullmatch). Throws DataError if too slow.
   bool matches(const std::string& name) const { return first_group(name).has_value(); }
-  /// What the first group matched in a name that the pattern matches; empty where there is none.
+  /// Returns the match of the first group in a matching name; empty if there is none.
   std::optional<std::string> first_group(const std::string& name) const;
 
  private:
@@ -30,26 +30,26 @@ class ModulePattern {
   std::shared_ptr<const Compiled> compiled_;
 };
 
-/// The number that a text begins with, such as a layer's, within 32 bits; 0 if it has none.
+/// Returns the number at the beginning of a text, such as a layer's, within 32 bits, or 0.
 std::int64_t leading_number(std::string_view text);
 
-/// Patterns that one key may give at most.
+/// Limit of patterns in one key.
 inline constexpr std::size_t kMostPatterns = 100;
 
-/// Names of modules, each for itself and for what ends in it after a dot, or a pattern in their place.
+/// Names of modules, each also matching as a suffix after a dot; or a pattern instead.
 struct ModuleNames {
   std::set<std::string> names{};
   std::optional<ModulePattern> pattern{};
   bool are_none() const { return names.empty() && !pattern; }
   bool include(const std::string& module) const;
-  /// The shortest of the names that includes a module; empty where none does.
+  /// Returns the shortest of the names that matches a module; empty if none does.
   std::string name_of(const std::string& module) const;
 };
 
-/// Numbers for some modules, by patterns, which may be the end of a name after a dot.
+/// Numbers of modules by pattern, which may match the end of a name after a dot.
 class ModuleNumbers {
  public:
-  /// Of several that match, the one that was added first counts. Throws DataError.
+  /// If several match, the first one added is used. Throws DataError.
   void add(const std::string& pattern, double number);
   double of(const std::string& module, double otherwise) const;
 
@@ -58,51 +58,51 @@ class ModuleNumbers {
     std::size_t place;
     double number;
   };
-  std::map<std::string, Numbered> plain_;  // without any sign of a pattern but the dot
+  std::map<std::string, Numbered> plain_;  // patterns without special characters except dots
   std::vector<std::pair<ModulePattern, Numbered>> patterns_;
 };
 
-/// What an adapter_config.json of PEFT says. Modules have the names of the base's folder.
+/// Contents of PEFT's adapter_config.json. Modules have the names of the base's folder.
 struct AdapterConfig {
   std::string base{};
   std::int64_t rank = 8;
   double alpha = 8, dropout = 0;
   std::string variant = "lora";
-  bool all_linear = false;  // else `targets`
+  bool all_linear = false;  // ignores `targets`
   ModuleNames targets{}, excluded{};
-  std::vector<std::string> parameters{};     // target_parameters: of experts and routers
-  std::set<std::int64_t> layers{};           // if there are any, only those
-  std::vector<ModulePattern> layer_names{};  // with the layer's number as their first group
+  std::vector<std::string> parameters{};     // target_parameters: experts and routers
+  std::set<std::int64_t> layers{};           // if not empty, only these layers
+  std::vector<ModulePattern> layer_names{};  // their first group is the layer's number
   ModuleNumbers ranks{}, alphas{};
-  std::vector<ModulePattern> whole{};  // modules_to_save: trained whole, in place of the base's
-  bool ties_whole = false;             // head and token table stay one weight then
-  std::vector<std::string> unknown{};  // keys that nobody here knows
-  /// Its base was a model of texts and images, in which modules have longer names than here.
+  std::vector<ModulePattern> whole{};  // modules_to_save: trained fully, replacing the base's
+  bool ties_whole = false;             // head and token table then stay tied
+  std::vector<std::string> unknown{};  // unknown keys
+  /// The base was a model of texts and images, whose modules have longer names.
   bool is_of_outer = false;
-  bool is_of_vit_5 = false;  // its base was a ViT of transformers 5, see vit_name_of_5
+  bool is_of_vit_5 = false;  // the base was a ViT of transformers 5, see vit_name_of_5
 
-  /// The module of a folder's model as such a base has it.
+  /// Returns the name in such a base of a module of the folder's model.
   std::string name_there(const std::string& module) const;
-  /// All of these take names of a text model by itself.
+  /// The following functions take names in the text model.
   bool is_target(const std::string& module) const;
   bool is_whole(const std::string& module) const;
-  /// Whether one of `parameters` is that weight, "….gate.weight", or the end of its name.
+  /// Returns whether one of `parameters` is that weight, "….gate.weight", or a suffix of its name.
   bool is_parameter(const std::string& weight) const;
   std::int64_t rank_of(const std::string& module) const;
-  /// On B·A.
+  /// Scale of B·A.
   double scale_of(const std::string& module) const;
 };
 
-/// What names of modules of a text model begin with, inside a model of texts and images and alone.
+/// Prefixes of a text model's modules, inside a model of texts and images and standalone.
 inline constexpr std::string_view kInsideOuter = "model.language_model.", kAlone = "model.";
 
-/// A ViT's folder calls its modules as transformers 4 did, "vit.encoder.layer.0.attention.attention.query",
-/// and PEFT as version 5 does in memory, "vit.layers.0.attention.q_proj". Other names stay as they are.
+/// Converts a module name of a ViT folder from transformers 4,
+/// "vit.encoder.layer.0.attention.attention.query", to version 5 as PEFT uses it,
+/// "vit.layers.0.attention.q_proj". Other names stay unchanged.
 std::string vit_name_of_5(const std::string& name);
 std::string vit_name_of_folder(const std::string& name);
 
-/// Reads a file. Throws MissingInput, and DataError that names every key that asks for something
-/// else than a lora.variant.
+/// Reads a file. Throws MissingInput, and DataError, naming every unsupported key.
 AdapterConfig read_adapter_config_file(const std::filesystem::path& file);
 
 }  // namespace hybrid_trainer

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Modules of all experts together that have other names among adapters.
+/// Modules of all experts with different names in adapters.
 constexpr std::pair<std::string_view, const char*> kModulesOfAll[] = {
     {".input_linear", ".experts.base_layer"},
     {".output_linear", ".experts"},
@@ -27,7 +27,7 @@ std::string name_among_adapters(const std::string& module) {
   return module;
 }
 
-/// What is told of a linear map of an expert.
+/// Describes an expert's linear map.
 AdapterTensor tensor_of(Linear& linear, const AdapterPart& part, std::int64_t experts) {
   const AdapterSpec& spec = linear.adapter()->spec();
   AdapterTensor tensor{.module = part.name,
@@ -59,7 +59,7 @@ std::string tensors_in(const fs::path& folder) {
       "', map_location='cpu', weights_only=True).items()}, '", in, "/", kAdapterTensors, "')\""));
 }
 
-/// The module of a tensor with this ending, else "".
+/// Returns the module of a tensor with this suffix, or "".
 std::string module_before(const std::string& name, std::string_view ending) {
   return name.ends_with(ending) ? name.substr(0, name.size() - ending.size()) : "";
 }
@@ -72,7 +72,7 @@ bool is_token_table(const std::string& module) {
   return module.ends_with("embed_tokens") || module.ends_with("wte");
 }
 
-/// A weight's name without the wrappers that PEFT puts around its module.
+/// Removes the wrappers that PEFT adds around a module from a weight's name.
 std::string unwrapped(std::string name) {
   for (const std::string wrapper :
        {"base_layer.", "modules_to_save.default.", "modules_to_save."}) {
@@ -81,7 +81,7 @@ std::string unwrapped(std::string name) {
   return name;
 }
 
-/// Gives each row, or each column, the length that `magnitudes` says.
+/// Scales each row, or each column, to its length in `magnitudes`.
 void set_lengths(const Tensor& values, const Tensor& magnitudes, bool of_columns) {
   const std::int64_t rows = values.size(0), columns = values.size(1);
   std::vector<double> squares(static_cast<std::size_t>(of_columns ? columns : rows));
@@ -109,7 +109,7 @@ constexpr const char* kFirst = ".experts.base_layer";
 constexpr const char* kGraniteFirst = ".block_sparse_moe.input_linear";
 constexpr const char* kGraniteLast = ".block_sparse_moe.output_linear";
 
-/// The layer that a module of an expert is of: "model.layers.0".
+/// Returns the layer of an expert's module: "model.layers.0".
 std::string layer_of(const std::string& module) {
   const std::size_t layers = module.find("layers.");
   return module.substr(0, module.find('.', module.find('.', layers) + 1));
@@ -117,7 +117,7 @@ std::string layer_of(const std::string& module) {
 
 bool is_b(const AdapterTensor& tensor) { return tensor.matrix == AdapterTensor::Matrix::kB; }
 
-/// Copies one expert's columns of B, (rows, r), from or to those of all, (outputs, r·E).
+/// Copies one expert's columns of B, (rows, r), to or from the stacked (outputs, r·E).
 void copy_columns(const Tensor& of_expert, const Tensor& all, const AdapterTensor& tensor,
                   RowsTo side) {
   const std::int64_t rank = of_expert.size(1);
@@ -206,7 +206,7 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
              is_fused(of_all, config_)) {
     fused_.emplace(of_all, rank_of_experts(of_all, entry));
   } else if (const std::string of_a = module_before(name, ".lora_A.weight"); !of_a.empty()) {
-    const bool follows = config_.ties_whole && is_head(of_a);  // no target of its own
+    const bool follows = config_.ties_whole && is_head(of_a);  // not a target itself
     if (!config_.is_target(of_a) && !config_.is_parameter(of_a + ".weight") && !follows)
       belongs_to_none();
     const std::int64_t rank = entry.shape.empty() ? 0 : entry.shape.front();
@@ -221,14 +221,14 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
     }
   } else if (name.find(".lora_") == name.npos) {
     beside_.insert(entry.name);
-    if (name.find(".original_module.") != name.npos) return;  // the base's, which PEFT does not use
+    if (name.find(".original_module.") != name.npos) return;  // the base's, which PEFT ignores
     const auto [found, is_new] = whole_.try_emplace(unwrapped(name), entry.name);
     if (!is_new && name.find(".modules_to_save.") != name.npos) found->second = entry.name;
   }
 }
 
 std::string AdapterContents::parameter_of_experts(const std::string& module) const {
-  if (module.ends_with("_linear")) return module + ".weight";  // of Granite over transformers 4
+  if (module.ends_with("_linear")) return module + ".weight";  // Granite in transformers 4
   if (is_of_first(module)) return module.substr(0, module.rfind('.')) + ".gate_up_proj";
   const std::string first = module + ".gate_up_proj", last = module + ".down_proj";
   const bool is_alone =
@@ -282,7 +282,7 @@ std::map<std::string, std::int64_t> AdapterContents::rows_beside() const {
   return rows;
 }
 
-/// Whether the head's product is that of the token table, which PEFT then saves for both.
+/// Whether the head is tied to the token table, which PEFT then saves for both.
 bool AdapterContents::head_follows_table() const {
   if (heads_.empty()) return true;
   const std::string& head = *heads_.begin();
@@ -339,7 +339,7 @@ void AdapterContents::change(const std::string& weight, const Tensor& values) co
   if (embeddings_.contains(module) || heads_.contains(module)) add_product(module, values);
 }
 
-/// values += scale·B·A, of an embedding its transpose; with the lengths that DoRA trained.
+/// Adds scale·B·A to values (transposed for an embedding), then scales to DoRA's lengths.
 void AdapterContents::add_product(const std::string& module, const Tensor& values) const {
   const bool turned = embeddings_.contains(module);
   const std::string stem = concat(kAdapterPrefix, module, turned ? ".lora_embedding_" : ".lora_"),
@@ -387,8 +387,7 @@ std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& 
   if (!first.empty()) return tensor.is_last ? bare : first;
   if (bare.empty()) return "";
   if (bare.ends_with(kGraniteLast)) return tensor.is_last ? bare : "";
-  // Alone, either has the name without base_layer: the configuration tells which it is, or else the
-  // width of its inputs.
+  // A single one has no base_layer in its name: the configuration or its inputs identify it.
   const AdapterConfig& config = contents.config();
   const bool may_be_first = config.is_parameter(bare + ".gate_up_proj"),
              may_be_last = config.is_parameter(bare + ".down_proj");

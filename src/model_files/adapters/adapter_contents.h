@@ -6,71 +6,70 @@
 
 namespace hybrid_trainer {
 
-/// What all names of tensors in a folder of PEFT begin with.
+/// Prefix of all tensor names in a PEFT folder.
 inline constexpr const char* kAdapterPrefix = "base_model.model.";
 
-/// A tensor of an adapter's part under its name in the file, as rows of the weight here.
+/// A tensor of an adapter's part: its name in the file, and its rows of the weight here.
 struct AdapterTensor {
   enum class Matrix { kA, kB, kMagnitudes };
   std::string name{}, module{};
   Matrix matrix = Matrix::kA;
   Parameter* parameter = nullptr;
   std::int64_t first_row = 0, rows = 0;
-  double scale = 1;   // of B·A here
-  RowGroups order{};  // of these rows; A has one order
+  double scale = 1;   // scale of B·A here
+  RowGroups order{};  // row order of B; A has one order
   std::int64_t rank = 0;
-  /// Of an expert's map: which of how many it is, whether it is the last one of the expert, and the
-  /// inputs and outputs of the whole map.
+  /// An expert's map: its index, the number of experts, whether it is the expert's last map, and
+  /// the inputs and outputs of the whole map.
   std::int64_t expert = 0, experts = 1;
   bool is_last = false;
   std::int64_t inputs = 0, outputs = 0;
-  /// The file has it among all experts' (see is_fused).
+  /// The file stacks it with all other experts' (see is_fused).
   bool is_fused = false;
 };
 
-/// The number of the expert that a module is of, "….experts.3.gate_proj"; -1 of none.
+/// Returns the index of a module's expert, "….experts.3.gate_proj"; -1 if there is none.
 std::int64_t expert_of(const std::string& module);
 
 std::vector<AdapterTensor> tensors_of_adapters(Network& model, std::int64_t experts);
 
-/// An open folder of PEFT: what its configuration says, and which of the base's modules its tensors
-/// belong to. Names of modules and weights are those of the base's folder.
+/// An open PEFT folder: its configuration, and the base's modules that its tensors belong to.
+/// Modules and weights have the names of the base's folder.
 class AdapterContents {
  public:
-  /// Throws MissingInput, and DataError where a tensor belongs to no module that the configuration
-  /// tells of, or is of another rank.
+  /// Throws MissingInput, and DataError for tensors of another rank or of no configured module.
   explicit AdapterContents(const std::filesystem::path& folder);
 
   const AdapterConfig& config() const { return config_; }
   const SafetensorsFile& file() const { return file_; }
-  /// Of each linear map with an adapter, by its module.
+  /// Rank of each linear map with an adapter, by module.
   const std::map<std::string, std::int64_t>& ranks() const { return ranks_; }
 
-  /// Of all experts of a layer together (see is_fused), likewise.
+  /// Rank of stacked experts by module (see is_fused).
   const std::map<std::string, std::int64_t>& fused() const { return fused_; }
 
-  /// On B·A of one of those.
+  /// Scale of B·A for stacked experts.
   double scale_of_fused(const std::string& module) const;
 
-  /// Weights that are held whole, and those of embeddings and head, to which a product is added.
+  /// Weights that the folder replaces, and embeddings and heads to which it adds a product.
   std::set<std::string> weights_beside() const;
-  /// Rows of those that are held whole.
+  /// Rows of the replaced weights.
   std::map<std::string, std::int64_t> rows_beside() const;
-  /// Whether a tensor of the file belongs to one of them.
+  /// Returns whether a tensor of the file belongs to one of weights_beside.
   bool is_beside(const std::string& tensor) const { return beside_.contains(tensor); }
-  /// Rows of the token table, if that is held whole; else 0.
+  /// Rows of the token table if the folder replaces it; else 0.
   std::int64_t vocabulary() const;
-  /// Whether head and token table are to be two weights, though the base has one.
+  /// Returns whether head and token table become separate weights, although the base ties them.
   bool unties_head() const;
-  /// Puts what the folder has of weights_beside() into `values` (rows, columns) f32 on the host, which
-  /// holds the base's weight of that name.
+  /// Applies the folder's changes of a weight in weights_beside to `values`, (rows, columns) f32 on
+  /// the host, which contain the base's weight.
   void change(const std::string& weight, const Tensor& values) const;
-  /// A tensor of the file in f32. Throws DataError where it is missing or of another shape.
+  /// Loads a tensor of the file in f32. Throws DataError if it is missing or has another shape.
   Tensor load(const std::string& name, const Shape& shape) const;
 
  private:
   std::int64_t rank_of_experts(const std::string& module, const SafetensorsEntry& entry) const;
-  /// What its rank and scale go by: the name of the parameter, "….experts.gate_up_proj".
+  /// Returns the parameter whose rank and scale apply: "….experts.gate_up_proj".
   std::string parameter_of_experts(const std::string& module) const;
   void sort_tensor(const SafetensorsEntry& entry);
   void add_beside(std::set<std::string>& modules, const std::string& module, const char* a,
@@ -81,32 +80,31 @@ class AdapterContents {
   AdapterConfig config_;
   SafetensorsFile file_;
   std::map<std::string, std::int64_t> ranks_, fused_;
-  std::map<std::string, std::string> whole_;  // tensor in the file, by the weight
+  std::map<std::string, std::string> whole_;  // tensor in the file, by weight
   std::set<std::string> embeddings_, heads_;  // modules with a product
-  std::string table_;                         // of tokens, among the embeddings
+  std::string table_;                         // the token table's module, among the embeddings
   std::set<std::string> beside_;              // tensors of the file
 };
 
-/// Adapters that PEFT holds of all experts of a layer together: "….experts.base_layer" of gate and up,
-/// "….experts" of down. A is (E·r, inputs), the experts one after the other; B is (outputs, r·E), the
-/// experts of a number side by side. Source: PEFT 0.21, tuners/lora/layer.py, ParamWrapper.
+/// Adapters of all experts in a layer, stacked by PEFT: "….experts.base_layer" for gate and up,
+/// "….experts" for down. A is (E·r, inputs), one expert after another; B is (outputs, r·E), the
+/// experts of each rank index adjacent. Source: PEFT 0.21, tuners/lora/layer.py, ParamWrapper.
 
-/// Over transformers 4, Granite's are "….input_linear" and "….output_linear".
+/// In transformers 4, Granite's are "….input_linear" and "….output_linear".
 
-/// Whether a module of an adapter's tensor is one of these.
+/// Returns whether a module of an adapter's tensor is stacked.
 bool is_fused(const std::string& module, const AdapterConfig& config);
-/// Whether it is of gates and ups where the folder has both, and not of the last maps.
+/// Returns whether it is the gate and up map, if the folder has both maps.
 bool is_of_first(const std::string& module);
 
-/// The module in which the folder has a tensor's expert among others; empty where it has none.
+/// Returns the folder's module that stacks a tensor's expert; empty if there is none.
 std::string fused_module_of(const AdapterTensor& tensor, const AdapterContents& contents);
 
-/// The expert's own rows of A or B, of as many columns as they are there. Throws DataError where the
-/// file's tensors are of other shapes.
+/// Reads one expert's rows of A or B, with the file's rank. Throws DataError for other shapes.
 Tensor read_expert(const AdapterTensor& tensor, const std::string& module,
                    const AdapterContents& contents);
 
-/// Puts an expert's A or B into the tensor of all of them; `whole` is made by whole_shape.
+/// Writes an expert's A or B to the stacked tensor; `whole` is from whole_shape.
 void write_expert(const Tensor& whole, const AdapterTensor& tensor, const Tensor& values);
 Shape whole_shape(const AdapterTensor& tensor);
 

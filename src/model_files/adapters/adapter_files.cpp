@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace json = boost::json;
 namespace {
 
-/// Granite's router is a module of its own there, whose name has no "layer".
+/// Granite's router is a module there, whose name has no "layer".
 std::string router_over_peft(std::string name) {
   constexpr std::string_view kHere = ".router.layer";
   if (const std::size_t at = name.find(kHere); at != std::string::npos)
@@ -26,13 +26,13 @@ std::string router_over_peft(std::string name) {
   return name;
 }
 
-/// Of a tensor.
+/// Converts a tensor's name.
 std::string name_over_peft(const std::string& name) {
   const std::string in_base = name.substr(std::string_view(kAdapterPrefix).size());
   return router_over_peft(kAdapterPrefix + vit_name_of_5(in_base));
 }
 
-/// Of adapters of all experts' first maps where the last ones have none.
+/// Removes base_layer from the name of stacked first maps if the last ones have no adapter.
 std::string name_alone(std::string name) {
   constexpr std::string_view kBoth = ".experts.base_layer.";
   const std::size_t at = name.find(kBoth);
@@ -41,12 +41,12 @@ std::string name_alone(std::string name) {
 
 std::string last_part(const std::string& module) { return module.substr(module.rfind('.') + 1); }
 
-/// What adapters of the model are of, as PEFT wants it told.
+/// Targets of the model's adapters, in PEFT's terms.
 struct AdaptedModules {
   std::set<std::string> modules{}, parameters{};
-  std::set<std::string> of_experts{};  // last parts of names, where each expert has modules
+  std::set<std::string> of_experts{};  // last parts of names, for experts with separate modules
   std::int64_t rank_of_experts = 0;
-  bool names_experts = false;  // among `parameters`, though each has modules
+  bool names_experts = false;  // among `parameters`, although each expert has modules
 
   AdaptedModules(Network& model, std::int64_t experts, const HuggingFaceLayout& layout) {
     std::set<std::string> adapted;
@@ -59,8 +59,8 @@ struct AdaptedModules {
         if (tensor.experts > 1) of_experts.insert(last_part(tensor.module));
       }
     }
-    // Last parts that some modules without an adapter have; of experts by themselves, since over
-    // PEFT their names mean all experts and nothing else.
+    // Last name parts of modules without an adapter. Experts are separate, since PEFT takes their
+    // names to mean all experts and nothing else.
     std::set<std::string> partly, partly_of_experts;
     model.visit_linears([&](Linear& linear) {
       for (const AdapterPart& part : modules_of(linear, layout)) {
@@ -91,13 +91,13 @@ json::array array_of(const std::set<std::string>& names) {
   return array;
 }
 
-/// Names of modules and of PEFT's parameters for all experts together, in which gate and up are one of
-/// twice the rank.
+/// Patterns of experts' modules and of PEFT's parameters for all experts, in which gate and up are
+/// combined with twice the rank.
 constexpr const char *kEachExpert = ".*\\.experts\\.\\d+\\..*",
                      *kGateAndUp = ".*\\.experts\\.gate_up_proj",
                      *kDown = ".*\\.experts\\.down_proj";
 
-/// Whether ranks of experts are told: others than the rest's, or those that PEFT does not double.
+/// Whether to write ranks of experts: they differ from others, or PEFT would not double them.
 bool tells_experts(const AdaptedModules& adapted, const LoraConfig& config) {
   const std::int64_t rank = adapted.rank_of_experts;
   return rank != 0 && (rank != config.rank || adapted.names_experts);
@@ -110,8 +110,8 @@ json::object rank_pattern(const AdaptedModules& adapted, const LoraConfig& confi
   return {{kEachExpert, rank}, {kGateAndUp, 2 * rank}, {kDown, rank}};
 }
 
-/// PEFT makes one adapter of twice the rank of an expert's gate and up, so that alpha/√r would be
-/// another scale: such scales are told as those of plain LoRA, alpha·√r/r.
+/// PEFT combines an expert's gate and up into one adapter of twice the rank, which changes the
+/// scale alpha/√r. Such scales are written in plain LoRA's form, alpha·√r/r.
 bool tells_plain_scales(const AdaptedModules& adapted, const LoraConfig& config) {
   return has_root_scale(config.variant) && !adapted.of_experts.empty();
 }
@@ -128,7 +128,7 @@ json::object alpha_pattern(const AdaptedModules& adapted, const LoraConfig& conf
   return {{kEachExpert, alpha}, {kGateAndUp, 2 * alpha}, {kDown, alpha}};
 }
 
-/// Of modules, whose adapters PEFT turns as they lie; those of parameters it does not.
+/// Whether weights are transposed; PEFT transposes adapters of modules, not of parameters.
 bool lies_transposed(Network& model) {
   bool transposed = false;
   model.visit_linears([&](Linear& linear) {
@@ -139,7 +139,7 @@ bool lies_transposed(Network& model) {
   return transposed;
 }
 
-/// Of adapters that have the names of experts', which PEFT looks for among experts alone.
+/// Warns of adapters of dense layers with experts' names, which PEFT looks for only in experts.
 void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFaceLayout& layout,
                           const fs::path& folder) {
   if (layout.experts_are_parameters) return;
@@ -155,7 +155,7 @@ void warn_of_dense_layers(Network& model, std::int64_t experts, const HuggingFac
               " in layers without experts; merge them for other programs (--merge)"));
 }
 
-/// PEFT makes one adapter of an expert's gate and up, for all experts of all layers.
+/// Warns that PEFT combines the gate and up of experts into one adapter for all layers.
 void warn_of_single_experts(const AdaptedModules& adapted, const fs::path& folder) {
   if (adapted.of_experts.empty()) return;
   const auto has = [&](const char* name) { return adapted.of_experts.contains(name); };
@@ -185,7 +185,7 @@ void warn_of_modules(Network& model, std::int64_t experts, const HuggingFaceLayo
               "lora.targets without them"));
 }
 
-/// The tensors of weights that were trained whole beside the adapters, by their names in the base.
+/// Returns the fully trained weights' tensors, by their names in the base.
 std::vector<NamedTensor> tensors_trained_whole(Network& network, const HuggingFaceLayout& layout,
                                                const Stream& stream) {
   std::vector<NamedTensor> tensors;
@@ -201,7 +201,7 @@ std::vector<NamedTensor> tensors_trained_whole(Network& network, const HuggingFa
   return tensors;
 }
 
-/// The modules of these tensors.
+/// Returns the modules of these tensors.
 json::value modules_to_save(const std::vector<NamedTensor>& tensors) {
   std::set<std::string> modules;
   for (const NamedTensor& tensor : tensors)
@@ -238,7 +238,7 @@ std::string config_text(Network& model, std::int64_t experts, const LoraConfig& 
       {"layers_pattern", nullptr}});
 }
 
-/// The tensors of the file: of experts that are one module there all together.
+/// Returns the tensors of the file; stacked experts become one tensor.
 std::vector<NamedTensor> tensors_of_file(Network& model, std::int64_t experts,
                                          const Stream& stream) {
   std::vector<NamedTensor> tensors;

@@ -14,7 +14,7 @@ namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
-/// The last parts of the names of experts' modules with adapters.
+/// Returns the last name parts of experts' modules with adapters.
 std::set<std::string> modules_of_experts(const AdapterContents& contents) {
   std::set<std::string> names;
   for (const auto& [module, rank] : contents.ranks())
@@ -22,21 +22,21 @@ std::set<std::string> modules_of_experts(const AdapterContents& contents) {
   return names;
 }
 
-/// Which all-linear leaves out here.
+/// Whether it is a router, which all-linear excludes here.
 bool is_router(const std::string& module) {
   return module.ends_with(".gate") || module.ends_with("_gate") || module.ends_with(".router") ||
          module.ends_with(".router.layer");
 }
 
-/// As a target of the family whose folder it is, over whichever transformers the adapter was made:
-/// version 5 names routers by their weights.
+/// Returns a module's name as the family's target, for any version of transformers: version 5 names
+/// routers by their weights.
 std::string router_target(const std::string& module) {
   if (module.ends_with(".router.layer") || module.ends_with(".block_sparse_moe.router"))
     return "router.layer";
   return module.substr(module.rfind('.') + 1);
 }
 
-/// A name that the folder has for a tensor or a weight of a router; else the name itself.
+/// Returns the folder's name for a tensor or a router's weight; otherwise the name itself.
 template <class Contains>
 std::string name_there(const std::string& name, const Contains& contains) {
   if (contains(name)) return name;
@@ -56,7 +56,7 @@ std::string name_there(const AdapterTensor& tensor, const AdapterContents& conte
                     [&](const std::string& name) { return contents.file().contains(name); });
 }
 
-/// The targets of a folder as names.
+/// Returns the targets of a folder as names.
 std::string targets_of(const AdapterContents& contents) {
   const AdapterConfig& config = contents.config();
   const bool has_router =
@@ -76,11 +76,11 @@ std::string targets_of(const AdapterContents& contents) {
   return join({names.begin(), names.end()}, ",");
 }
 
-/// All adapters in one config: the largest ranks, and the scale that the folder names for all.
+/// Combines all adapters into one config: the largest ranks, and the folder's common scale.
 LoraConfig config_of(const AdapterContents& contents) {
   const AdapterConfig& said = contents.config();
   if (contents.ranks().empty() && contents.fused().empty())
-    return {.rank = 0};  // of head and embeddings alone
+    return {.rank = 0};  // only head and embeddings
   LoraConfig config{.rank = said.rank,
                     .alpha = said.alpha,
                     .dropout = said.dropout,
@@ -101,7 +101,7 @@ LoraConfig config_of(const AdapterContents& contents) {
   return config;
 }
 
-/// A or B as the folder has it, and what its B·A is multiplied by.
+/// A or B in the folder, and the scale of its B·A.
 struct FolderMatrix {
   Tensor values;
   double scale;
@@ -117,15 +117,14 @@ FolderMatrix matrix_of(const AdapterTensor& tensor, const AdapterContents& conte
           contents.config().scale_of(tensor.module)};
 }
 
-/// Whether it has nothing for an expert's map or a router, which others have something for.
+/// Whether it lacks an expert's map or a router, while others have it.
 bool is_absent(const AdapterTensor& tensor, const AdapterContents& contents) {
   if (tensor.experts == 1 && !is_router(tensor.module)) return false;
   const bool is_there = !tensor.is_fused && contents.file().contains(name_there(tensor, contents));
   return !is_there && fused_module_of(tensor, contents).empty();
 }
 
-/// The folder's tensor as the model has it: padded with zeros where it is of less rank, and zeros where
-/// it has none of an expert's.
+/// Returns the folder's tensor, padded with zeros to the rank; zeros for experts without one.
 Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   using Matrix = AdapterTensor::Matrix;
   if (tensor.matrix == Matrix::kMagnitudes)
@@ -145,7 +144,7 @@ Tensor values_of(const AdapterTensor& tensor, const AdapterContents& contents) {
   return reordered(values, tensor.order, RowsTo::kHere);
 }
 
-/// Throws DataError where it is of a model with another number of experts.
+/// Throws DataError if the adapter belongs to a model with another number of experts.
 void check_experts(Network& network, const ModelConfig& model, const AdapterContents& contents) {
   std::int64_t there = 0;
   bool are_all = !contents.config().all_linear;
@@ -158,25 +157,25 @@ void check_experts(Network& network, const ModelConfig& model, const AdapterCont
     for (const AdapterPart& part : linear.adapter()->parts())
       are_all = are_all && (expert_of(part.name) < there || contents.config().is_target(part.name));
   });
-  if (there < here && !are_all) return;  // those that it has none of were no targets
+  if (there < here && !are_all) return;  // experts without an adapter were no targets
   throw DataError(concat(contents.file().path(), ": has adapters of ", there,
                          " experts, and the model has ", here,
                          " in each layer; the adapter is of another base"));
 }
 
-/// Throws DataError where a linear map is to have an adapter and the folder has none of it.
+/// Throws DataError if a targeted linear map has no adapter in the folder.
 void check_all_are_there(Network& model, const AdapterContents& contents,
                          const HuggingFaceLayout& layout) {
   const std::set<std::string> of_experts = modules_of_experts(contents);
   model.visit_linears([&](Linear& linear) {
     const Role role = linear.weight().role();
-    // Which all-linear means in some versions, and not in others.
+    // Included in all-linear in some versions, but not in others.
     const bool may_lack = contents.config().all_linear && role != Role::kMatrix;
     const bool is_expert = role == Role::kExpert;
     if (may_lack || (is_expert && !contents.fused().empty())) return;
     for (const AdapterPart& part : modules_of(linear, layout)) {
-      if (is_expert && part.experts > 1) continue;  // PEFT has none of such modules
-      const bool is_beside_experts =                // PEFT loses those of dense layers
+      if (is_expert && part.experts > 1) continue;  // PEFT does not support such modules
+      const bool is_beside_experts =                // PEFT loses adapters of dense layers
           !is_expert && of_experts.contains(part.name.substr(part.name.rfind('.') + 1));
       if (contents.config().is_target(part.name) && !contents.ranks().contains(part.name) &&
           !is_beside_experts)
@@ -185,7 +184,7 @@ void check_all_are_there(Network& model, const AdapterContents& contents,
   });
 }
 
-/// Calls take(parameter, values) for the weights that the folder changes beside the adapters.
+/// Calls take(parameter, values) for the weights that the folder changes other than by adapters.
 void read_weights_beside(const AdapterContents& contents, Network& network,
                          const ModelConfig& model, const HuggingFaceLayout& layout,
                          const Stream& stream, const ValuesTaker& take) {
@@ -219,7 +218,7 @@ void read_weights_beside(const AdapterContents& contents, Network& network,
 
 }  // namespace
 
-/// Throws DataError if they are not names of all numbers from 0 on.
+/// Throws DataError unless it names all numbers from 0 on.
 static std::vector<ClassLabel> labels_in(const fs::path& file) {
   std::vector<ClassLabel> labels;
   if (!fs::exists(file)) return labels;

@@ -27,7 +27,7 @@ bool says_something(const json::object& config, const char* key) {
   return !value->is_array() || !value->get_array().empty();
 }
 
-/// Throws DataError of the first key that asks for more than one scale and one rank.
+/// Throws DataError for the first key that needs more than one scale and one rank.
 void check_plain(const json::object& config, const AdapterFolder& adapter,
                  const std::string& called) {
   std::string key;
@@ -39,10 +39,10 @@ void check_plain(const json::object& config, const AdapterFolder& adapter,
                          "merge the adapter instead (--merge)"));
 }
 
-/// The matrices of one map: lora_a (rank, inputs) and lora_b (outputs, rank).
+/// Matrices of one map: lora_a (rank, inputs) and lora_b (outputs, rank).
 struct Matrix {
   std::string in_folder;
-  GgufName name;  // of lora_b, what is changed in the base's rows is in its own
+  GgufName name;  // for lora_b, whose rows change like the base's
   bool is_b = false;
 };
 
@@ -69,7 +69,7 @@ void export_gguf_adapter(const fs::path& folder, const ModelConfig& model, const
   const json::value value = read_json(folder / kAdapterConfig);
   check_plain(value.get_object(), adapter, path.string());
   const LoraConfig& lora = adapter.config;
-  // llama.cpp multiplies by alpha over the rank.
+  // llama.cpp scales by alpha divided by the rank.
   const double root = has_root_scale(lora.variant) ? std::sqrt(static_cast<double>(lora.rank)) : 1;
   const std::vector<GgufPair> values{
       gguf_text("general.architecture", gguf_architecture(model)),

@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// The number that was meant: files hold f32, and 1e-6 is not one.
+/// Returns the intended decimal number: files store f32, which cannot represent 1e-6.
 double as_written(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof(text), static_cast<float>(value));
@@ -40,7 +40,7 @@ json::value json_of_value(const GgufValue& value) {
       value.content);
 }
 
-/// Reads the values of an architecture and makes the keys of transformers' classes of them.
+/// Converts an architecture's values to the keys of transformers' classes.
 class ConfigOfFile {
  public:
   ConfigOfFile(const GgufFile& file, const ModelFamily& family) : file_(file), family_(family) {}
@@ -59,12 +59,12 @@ class ConfigOfFile {
   }
 
  private:
-  /// The whole key, which is read from now on.
+  /// Returns the full key, and marks it as read.
   std::string key(const char* name) const {
     read_.insert(name);
     return concat(family_.gguf.architecture, ".", name);
   }
-  /// Throws DataError if a key would change results; warns of unknown keys.
+  /// Throws DataError if an unread key would change results; warns of unknown keys.
   void check_unread() const {
     const std::string prefix = concat(family_.gguf.architecture, ".");
     json::object values;
@@ -149,7 +149,7 @@ class ConfigOfFile {
     config_["head_dim"] = head_size_;
   }
 
-  /// Qwen 2 has its biases by its class, others by a key.
+  /// Qwen 2's class always has biases; others have a key.
   void read_biases() {
     const bool of_queries = file_.find_tensor("blk.0.attn_q.bias") != nullptr;
     if (!family_.has("attention_bias")) return;
@@ -171,7 +171,7 @@ class ConfigOfFile {
     if (!scaling.empty()) config_["rope_scaling"] = std::move(scaling);
   }
 
-  /// What is left out is as llama.cpp takes it: linear, from the whole context. Empty: no scaling.
+  /// Reads the scaling with llama.cpp's defaults: linear, from the whole context. Empty: none.
   json::object read_scaling() const {
     const std::string type = file_.text(key("rope.scaling.type")).value_or("linear");
     const double factor = number("rope.scaling.factor", number("rope.scale_linear", 0));
@@ -224,7 +224,7 @@ class ConfigOfFile {
     config_["layer_types"] = std::move(types);
   }
 
-  /// By layer; the pattern is a list, or how often a layer sees everything.
+  /// Reads the window of each layer; the pattern is a list, or the period of full attention.
   std::vector<bool> windows(std::int64_t layers, std::int64_t usual) const {
     const std::string name = key("attention.sliding_window_pattern");
     const GgufValue* value = file_.find(name);
@@ -253,7 +253,7 @@ class ConfigOfFile {
 
   const GgufFile& file_;
   const ModelFamily& family_;
-  mutable std::set<std::string> read_;  // keys without the architecture's name
+  mutable std::set<std::string> read_;  // keys without the prefix of the architecture
   json::object config_;
   std::int64_t head_size_ = 0;
 };
@@ -271,7 +271,7 @@ bool are_equal(const GgufFile& file, const GgufTensor& a, const GgufTensor& b) {
   return true;
 }
 
-/// Of a model that is one file of several, others than the first have no values.
+/// Rejects models split into several files, of which only the first has values.
 void check_whole(const GgufFile& file) {
   const std::int64_t parts = file.count("split.count").value_or(1);
   if (parts > 1)

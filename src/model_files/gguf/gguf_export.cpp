@@ -42,7 +42,7 @@ GgufType type_of(const GgufTensor& tensor, Role role, GgufType asked) {
   return tensor.shape[1] % block_of(wanted).elements == 0 ? wanted : GgufType::kF16;
 }
 
-/// Type of most matrices in a file: the one asked for, or f16 in its place.
+/// Returns the type of most matrices in a file: the requested one, or f16 as its replacement.
 const WrittenType& mostly(const GgufTypes& types, const WrittenType& asked) {
   const auto count = [&](const char* name) {
     const auto found = types.find(name);
@@ -52,11 +52,11 @@ const WrittenType& mostly(const GgufTypes& types, const WrittenType& asked) {
   return are_rounded ? written_type("f16") : asked;
 }
 
-/// A part of a parameter that is one tensor of the file.
+/// A part of a parameter, stored as one tensor of the file.
 struct Part {
   Parameter* parameter;
   FileTensor in_folder;
-  std::int64_t row = 0;  // of the parameter, its first
+  std::int64_t row = 0;  // first row in the parameter
   GgufName name;
 };
 

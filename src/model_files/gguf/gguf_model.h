@@ -8,36 +8,35 @@
 
 namespace hybrid_trainer {
 
-/// The config.json of the folder that a GGUF file would be: what its values and tensors tell of the
-/// model. Throws DataError, which names the value, for another architecture and for what no folder can
-/// say.
+/// Derives the config.json of an equivalent folder from a GGUF file's values and tensors. Throws
+/// DataError, naming the value, for other architectures and settings that folders cannot express.
 boost::json::object gguf_config(const GgufFile& file);
 
-/// The tensor of a head of its own, where the file has one that differs from the token table; else null.
+/// Returns the tensor of an untied head, if it differs from the token table; else null.
 const GgufTensor* own_head(const GgufFile& file);
 
-/// Calls visit(parameter, weight) for each weight of a model that a GGUF file holds, whatever family the
-/// file's values tell of; adapters are left out. Throws DataError
-/// where a tensor is missing, of another shape, or belongs to no part of the model; IoError.
+/// Calls visit(parameter, weight) for each weight of a model in a GGUF file, regardless of the
+/// family in the file; skips adapters. Throws DataError if a tensor is missing, has another shape,
+/// or belongs to no part of the model; IoError.
 void visit_gguf_weights(const GgufFile& file, Network& network, const ModelConfig& model,
                         const std::function<void(Parameter&, const FolderWeight&)>& visit);
 
-/// Whether nine tenths of the numbers of its matrices are in blocks of few bits.
+/// Returns whether at least nine tenths of the matrices' numbers are quantized in blocks.
 bool is_mostly_blocks(const GgufFile& file);
 
-/// Whether all matrices of the file are bf16.
+/// Returns whether all matrices of the file are bf16.
 bool is_all_bf16(const GgufFile& file);
 
-/// The folder of models that Ollama has downloaded: $OLLAMA_MODELS, else ~/.ollama/models, or that of
-/// the service on Linux where the home folder has none.
+/// Returns the folder of models that Ollama has downloaded: $OLLAMA_MODELS, else ~/.ollama/models,
+/// or the Linux service's folder if the home folder has none.
 std::filesystem::path ollama_folder();
 
-/// The names of the models in such a folder, in order: "llama3.2:1b", "user/model:latest".
+/// Returns the sorted names of the models in such a folder: "llama3.2:1b", "user/model:latest".
 std::vector<std::string> ollama_models(const std::filesystem::path& folder);
 
-/// The GGUF file of a model in such a folder. `name` is as Ollama takes it: without a tag it means
-/// "latest", without a user one of Ollama's own. Throws MissingInput, which names the models that are
-/// there, and DataError where the model is no single GGUF file.
+/// Returns the GGUF file of a model in such a folder. `name` is as in Ollama: the tag defaults to
+/// "latest", the user to Ollama's own models. Throws MissingInput, naming the existing models, and
+/// DataError if the model is not a single GGUF file.
 std::filesystem::path ollama_model(const std::filesystem::path& folder, const std::string& name);
 
 }  // namespace hybrid_trainer

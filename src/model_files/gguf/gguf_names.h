@@ -7,36 +7,35 @@
 
 namespace hybrid_trainer {
 
-/// How values stand in a GGUF file beside a Hugging Face folder's.
+/// Difference between values in a GGUF file and in a Hugging Face folder.
 enum class GgufChange {
   kNone,
-  kPairedRows,  // of each head: row j and row j + D/2 stand beside each other
-  kOnePlus,     // 1 is added: gains of norms that multiply by 1 + w
+  kPairedRows,  // in each head, rows j and j + D/2 are adjacent
+  kOnePlus,     // stores w + 1 for norm gains that multiply by 1 + w
 };
 
 struct GgufName {
   std::string name;
   GgufChange change = GgufChange::kNone;
-  std::int64_t heads = 1;  // of kPairedRows
+  std::int64_t heads = 1;  // for kPairedRows
 };
 
-/// What a tensor of a model's folder is called, without the folder's prefix. Throws DataError where it has no
-/// place in a GGUF file.
+/// Returns the GGUF name of a folder's tensor, given without the folder's prefix. Throws DataError
+/// if it has no place in a GGUF file.
 GgufName gguf_name(const ModelConfig& model, const std::string& in_folder);
 
-/// Values in the other place's form: f32 on the host, a copy or the same ones.
+/// Converts values, f32 on the host, to the other format; returns a copy, or the same tensor.
 Tensor to_gguf(const Tensor& values, const GgufName& name);
 Tensor from_gguf(const Tensor& values, const GgufName& name);
-/// Of kPairedRows the row of the file where a row of the folder stands.
+/// Returns the file's row for a row of the folder, for kPairedRows.
 std::int64_t paired_row(std::int64_t row, std::int64_t rows, std::int64_t heads);
 
-/// What the head_size / 2 frequencies of a scaling of type llama3 are divided by: the tensor
+/// Returns the divisors of the head_size / 2 frequencies for scaling of type llama3: the tensor
 /// rope_freqs.weight of a GGUF file.
 std::vector<float> llama3_divisors(std::int64_t head_size, double theta,
                                    const RotaryScaling& scaling);
 
-/// The scaling whose divisors these are, by the settings that Llama 3.1 and later ones have; none where
-/// they are others'.
+/// Returns the scaling with these divisors and Llama 3.1's settings; none if there is none.
 std::optional<RotaryScaling> llama3_scaling_of(std::span<const float> divisors, double theta);
 
 }  // namespace hybrid_trainer

@@ -86,7 +86,7 @@ void add_gemma_values(const ModelConfig& model, const std::string& name,
     values.push_back(gguf_number(name + ".final_logit_softcapping", model.logit_cap));
 }
 
-/// llama.cpp's name of how words are found. Throws DataError where it has none.
+/// Returns llama.cpp's name of the splitting into words. Throws DataError if there is none.
 std::string pre_tokenizer_of(const BpeDescription& bpe) {
   switch (bpe.words) {
     case BpeWords::kGpt2: return "gpt-2";
@@ -104,7 +104,7 @@ std::string pre_tokenizer_of(const BpeDescription& bpe) {
                          "; export a Hugging Face folder instead"));
 }
 
-/// ggml's numbers of what a token is for.
+/// Returns ggml's number of a token's use.
 std::int64_t use_number(TokenUse use) {
   switch (use) {
     case TokenUse::kText: return 1;
@@ -129,8 +129,7 @@ std::string with_blanks(const std::string& text) {
   return blanks;
 }
 
-/// llama.cpp joins the two parts whose token has the largest score: by minus the rank of the first
-/// merge that makes it, that is the merge which comes first.
+/// Scores tokens by minus their merge's rank: llama.cpp joins the pair with the largest score.
 std::vector<double> scores_of(const BpeDescription& bpe) {
   std::unordered_map<std::string, std::size_t> ranks;
   for (std::size_t i = 0; i < bpe.merges.size(); ++i)
@@ -143,7 +142,7 @@ std::vector<double> scores_of(const BpeDescription& bpe) {
   return scores;
 }
 
-/// The file's JSON object; an empty one where there is none.
+/// Returns the file's JSON object, or an empty one.
 json::object object_of(const std::string& text) {
   boost::system::error_code error;
   const json::value value = json::parse(text, error);
@@ -155,7 +154,7 @@ std::string file_of(const Tokenizer& tokenizer, const char* name) {
   return found == tokenizer.files().end() ? "" : found->second;
 }
 
-/// Of a token that tokenizer_config.json names, as a text or as {"content": text}.
+/// Returns a token in tokenizer_config.json, given as a text or as {"content": text}.
 std::optional<std::string> named_token(const json::object& settings, const std::string& name) {
   const json::value* value = settings.if_contains(name);
   if (value != nullptr && value->is_object()) value = value->get_object().if_contains("content");
@@ -163,7 +162,7 @@ std::optional<std::string> named_token(const json::object& settings, const std::
   return std::string(value->get_string());
 }
 
-/// The ids under a key of a configuration: one, or a list.
+/// Returns the ids under a key of a configuration: one, or a list.
 std::vector<std::int64_t> ids_under(const json::object& config, const std::string& key) {
   const json::value* value = config.if_contains(key);
   std::vector<std::int64_t> ids;
@@ -173,8 +172,7 @@ std::vector<std::int64_t> ids_under(const json::object& config, const std::strin
   return ids;
 }
 
-/// The special tokens of a model by its files: by tokenizer_config.json, or else by the model's
-/// configuration.
+/// A model's special tokens, from tokenizer_config.json or else the model's configuration.
 class SpecialTokens {
  public:
   SpecialTokens(const BpeDescription& bpe, const Tokenizer& tokenizer, const std::string& token_ids)
@@ -190,14 +188,14 @@ class SpecialTokens {
     add(ids_of("pad"), "padding_token_id");
     return std::move(values_);
   }
-  /// Of tokens that llama.cpp will not stop at; "" if there are none.
+  /// Warning of end tokens that llama.cpp ignores, or "".
   const std::string& warning() const { return warning_; }
 
  private:
   bool is_token(std::int64_t id) const {
     return id >= 0 && id < static_cast<std::int64_t>(bpe_.tokens.size());
   }
-  /// The named token first.
+  /// Returns the ids, the named token first.
   std::vector<std::int64_t> ids_of(const std::string& name) const {
     std::vector<std::int64_t> ids;
     if (const auto token = named_token(settings_, name + "_token")) {
@@ -211,7 +209,7 @@ class SpecialTokens {
   void add(const std::vector<std::int64_t>& ids, const char* key) {
     if (!ids.empty()) values_.push_back(gguf_count(concat(kKeys, key), ids.front()));
   }
-  /// llama.cpp has three keys for ends, and knows others by their texts. Ollama reads a list.
+  /// llama.cpp has three keys for end tokens, and recognizes others by text. Ollama reads a list.
   void add_ends() {
     std::vector<std::int64_t> ends = ids_of("eos"), unknown;
     for (const std::int64_t id : ids_under(generation_, "eos_token_id"))
@@ -244,14 +242,14 @@ class SpecialTokens {
   std::string warning_;
 };
 
-/// Its name in a key of llama.cpp's.
+/// Returns its name in llama.cpp's keys.
 std::string key_name(std::string name) {
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
   return name;
 }
 
-/// As gguf-py writes them: the default one, the names of the others, and each under its name.
+/// Writes templates as gguf-py does: the default, the names of the others, and each by name.
 void add_chat_templates(const Tokenizer& tokenizer, std::vector<GgufPair>& values) {
   std::vector<std::string> others;
   for (const NamedTemplate& one : named_templates(tokenizer.files(), "")) {

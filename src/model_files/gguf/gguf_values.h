@@ -7,25 +7,24 @@
 
 namespace hybrid_trainer {
 
-/// llama.cpp's name of the model's architecture. Throws DataError, which says why, where it has none
-/// that computes what this model does.
+/// Returns llama.cpp's name of the architecture. Throws DataError with the reason if it has none.
 std::string gguf_architecture(const ModelConfig& model);
 
-/// The values that tell of the model's sizes. Warns of a window that llama.cpp does not know.
+/// Returns the values for the model's sizes. Warns of a window that llama.cpp does not support.
 std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::string& file);
 
-/// What the frequencies of Llama 3.1's rotary table are divided by; empty of others.
+/// Returns the divisors of the frequencies in Llama 3.1's rotary table; empty for others.
 std::vector<float> rotary_divisors(const ModelConfig& model);
 
 struct GgufVocabulary {
   std::vector<GgufPair> values{};
-  std::vector<std::string> warnings{};  // differences to llama.cpp's tokenizer
+  std::vector<std::string> warnings{};  // differences from llama.cpp's tokenizer
 };
 
-/// The values that tell of a tokenizer, with unused tokens up to the `rows` of the model's table.
-/// `token_ids`: special tokens that its own files do not name, as the text of a JSON object with
-/// bos_token_id, eos_token_id and pad_token_id; all of eos_token_id are ends. Throws DataError if
-/// llama.cpp has no such tokenizer.
+/// Returns the values for a tokenizer, with unused tokens up to the `rows` of the model's table.
+/// `token_ids`: special tokens that the tokenizer's files do not name, as the text of a JSON object
+/// with bos_token_id, eos_token_id and pad_token_id; all of eos_token_id are end tokens. Throws
+/// DataError if llama.cpp has no such tokenizer.
 GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& token_ids,
                                std::int64_t rows);
 

@@ -15,12 +15,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Whether it is a matrix of few bits. Vectors, which a file may hold so as well, are read as f32.
+/// Whether it is a quantized matrix. Quantized vectors are read as f32.
 bool is_in_blocks(const GgufTensor& tensor) {
   return tensor.shape.rank() == 2 && block_format_of(tensor.type).has_value();
 }
 
-/// A part of a weight: its place in a folder, and what it is in the file.
+/// A part of a weight: its place in a folder, and its tensor in the file.
 struct GgufPart {
   FileTensor in_folder;
   GgufName name;
@@ -84,14 +84,14 @@ class WeightInGguf final : public FolderWeight {
     check_finite(tensor, found);
     take_from_file(values, from_gguf(found, part.name), part.in_folder);
   }
-  /// Some rows at a time, so that the values of a large matrix are never all there.
+  /// Checks some rows at a time, so that a large matrix is never unpacked as a whole.
   void check_blocks(const GgufTensor& tensor, const kernels::BlockTensors& blocks) const {
     constexpr std::int64_t kElements = std::int64_t{1} << 20;
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1],
                        step = std::clamp<std::int64_t>(kElements / columns, 1, rows);
     const Stream host = host_stream();
     const Tensor values = host_tensor({step, columns});
-    const std::int64_t bytes = blocks.bytes.elements() / rows;  // of a row
+    const std::int64_t bytes = blocks.bytes.elements() / rows;  // per row
     for (std::int64_t row = 0; row < rows; row += step) {
       const std::int64_t end = std::min(rows, row + step);
       const Tensor some = values.rows(0, end - row);
@@ -100,7 +100,7 @@ class WeightInGguf final : public FolderWeight {
       check_finite(tensor, some);
     }
   }
-  /// The part's blocks, and rows of zeros behind them.
+  /// Returns the part's blocks, followed by rows of zeros.
   QuantizedRows blocks_of(const GgufPart& part, std::int64_t padding, const Stream& home) const {
     const GgufTensor& tensor = tensor_of(part);
     const std::int64_t rows = tensor.shape[0], columns = tensor.shape[1];
@@ -119,7 +119,7 @@ class WeightInGguf final : public FolderWeight {
     wait_for_copy(std::get<kernels::BlockTensors>(held.tensors).bytes, made.bytes, home);
     return held;
   }
-  /// Rows of so many bytes in the model's order.
+  /// Copies rows of `bytes` bytes in the model's order.
   static void take_rows(void* to, const void* from, const GgufPart& part, std::size_t bytes) {
     const std::int64_t rows = part.in_folder.rows();
     std::vector<std::byte> unpaired;
@@ -143,7 +143,7 @@ class WeightInGguf final : public FolderWeight {
   Shape shape_;
 };
 
-/// Throws DataError for a tensor of no part of the model.
+/// Throws DataError for a tensor that belongs to no part of the model.
 void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
   wanted.insert("rope_freqs.weight");
   if (own_head(file) == nullptr) wanted.insert("output.weight");

@@ -30,7 +30,7 @@ fs::path manifest_of(const fs::path& folder, const std::string& name) {
   return manifests / path / tag;
 }
 
-/// The name by which Ollama lists a manifest.
+/// Returns Ollama's name of a manifest.
 std::string name_of(const fs::path& manifest) {
   const fs::path place = manifest.parent_path();
   const std::string own = concat(kHost, "/", kOwner, "/"), host = concat(kHost, "/");
@@ -58,7 +58,7 @@ std::vector<OllamaLayer> layers_of(const fs::path& manifest) {
     }
   } catch (const Error&) {
     throw;
-  } catch (const std::exception&) {  // of Boost.JSON: a key or a type
+  } catch (const std::exception&) {  // Boost.JSON: a missing key or a wrong type
     throw DataError(concat(manifest.string(),
                            ": is no manifest of Ollama: want \"layers\", each with \"mediaType\" "
                            "and \"digest\"; pull the model anew"));
@@ -117,11 +117,11 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
   const bool is_digest = (file.starts_with("sha256:") || file.starts_with("sha256-")) &&
                          file.size() > 7 &&
                          file.find_first_not_of("0123456789abcdef", 7) == file.npos;
-  if (!is_digest)  // it names a file of `blobs`, and no other
+  if (!is_digest)  // only files in `blobs` are allowed
     throw DataError(concat(manifest.string(), ": the digest of the weights is \"",
                            file.substr(0, 80), "\"; want sha256: and hexadecimal digits; pull the ",
                            "model anew"));
-  for (const char separator : {'-', ':'}) {  // before Ollama 0.1.30 it was a colon
+  for (const char separator : {'-', ':'}) {  // a colon before Ollama 0.1.30
     std::ranges::replace(file, separator == '-' ? ':' : '-', separator);
     const fs::path path = folder / "blobs" / file;
     if (fs::exists(path, error)) return path;

@@ -31,7 +31,7 @@ const ModelFamily& family_of(const json::object& config, const std::string& name
   throw DataError(concat(name, ": not a model that can be read: ", got, ", want ", known));
 }
 
-/// The keys of the text model alone.
+/// Reads the keys of the text model.
 void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout& layout) {
   reader.know("quantization_config");
   ConfigKeys keys(reader);
@@ -39,7 +39,7 @@ void read_keys(ConfigReader& reader, ModelConfig& model, const HuggingFaceLayout
   if (keys.fit(model)) reader.sort_unread();
 }
 
-/// The keys around those of a text model, which tell of images and of a tied head.
+/// Reads the keys outside the text model, for images and a tied head.
 void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::object& text_config,
                      const HuggingFaceLayout& layout) {
   ConfigReader inner(text_config, "text_config.");
@@ -51,13 +51,13 @@ void read_outer_keys(ConfigReader& reader, ModelConfig& model, const json::objec
   reader.sort_unread();
 }
 
-/// 1 and 1.0 are the same.
+/// Compares values; 1 equals 1.0.
 bool is_same(const json::value& a, const json::value& b) {
   if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
   return a == b;
 }
 
-/// Keys that describe the exported file, not its base.
+/// Whether the key describes the exported file instead of its base.
 bool is_of_export(const std::string& key) {
   return key == "architectures" || key == "model_type" || key == "torch_dtype" ||
          key == "quantization_config" || key.ends_with("_token_id");
@@ -156,8 +156,8 @@ json::object config_over_base(json::object ours, const json::object& base, const
     if (is_changed ? is_kept : is_own) result[key] = value;
   }
   if (!ours.contains("quantization_config")) result.erase("quantization_config");
-  result.erase("auto_map");      // of programs that the folder has no longer
-  if (base.contains("dtype")) {  // as transformers 5 calls it
+  result.erase("auto_map");      // refers to code that the folder does not contain
+  if (base.contains("dtype")) {  // transformers 5's name
     result["dtype"] = ours.at("torch_dtype");
     if (!base.contains("torch_dtype")) result.erase("torch_dtype");
   }

@@ -8,38 +8,38 @@
 
 namespace hybrid_trainer {
 
-/// The config.json of a model. `end_of_text`: id of the token that starts and ends documents, unless
-/// `token_ids` (see token_ids_in) says more. `quantization`: a name of lora.base, see
-/// quantization_of_hugging_face.
+/// Returns the config.json of a model. `end_of_text`: id of the token that starts and ends
+/// documents, unless `token_ids` (see token_ids_in) has others. `quantization`: a name of
+/// lora.base, see quantization_of_hugging_face.
 boost::json::object hugging_face_config(const ModelConfig& model, const HuggingFaceLayout& layout,
                                         std::optional<std::int32_t> end_of_text, DType dtype,
                                         const std::string& quantization = "",
                                         const std::string& token_ids = "");
-/// Adds bos_token_id and eos_token_id, and what else `token_ids` has in their place.
+/// Adds bos_token_id and eos_token_id, or the values in `token_ids`.
 void add_token_ids(boost::json::object& config, std::optional<std::int32_t> end_of_text,
                    const std::string& token_ids);
 
-/// A config.json, or another file of JSON that Python wrote: with NaN and infinities by their names
-/// (see with_named_floats). Throws DataError, also where it is no object.
+/// Parses a config.json, or another JSON file that Python wrote, with NaN and infinities by name
+/// (see with_named_floats). Throws DataError, also if it is not an object.
 boost::json::object parse_python_object(const std::string& text, const std::string& name);
 
-/// Reads such a file, with the keys that only its text_config has, as of a model of texts and images. An
-/// empty object if there is no file.
+/// Reads such a file; adds the keys that are only in its text_config, as in a model of texts and
+/// images. Returns an empty object if there is no file.
 boost::json::object python_object_in(const FolderFiles& folder, const std::string& name);
 
-/// The model that a config.json describes, without dropout, and what its reader made of the keys.
+/// The model in a config.json, without dropout, with the keys by kind.
 struct ReadConfig {
   ModelConfig model;
-  std::set<std::string> known{};       // keys that it asked for
-  std::vector<std::string> unknown{};  // keys that nobody knows
+  std::set<std::string> known{};       // requested keys
+  std::vector<std::string> unknown{};  // unknown keys
 };
-/// `name` stands for the file in messages. Throws DataError.
+/// `name` is the file's name in messages. Throws DataError.
 ReadConfig read_hugging_face_config(const boost::json::object& config, const std::string& name,
                                     const ModelRegistry& registry);
 
-/// `ours`, a config.json that is to be written, with what `base` says beside: the config.json that the
-/// model began with. Keys whose meaning has not changed stand as there, and so do keys that no family
-/// reads. `written`: what would be written of a model. Throws DataError.
+/// Merges `ours`, a config.json to write, with `base`, the model's original config.json: keeps
+/// base's keys whose meaning has not changed, and keys that no family reads. `written`: the
+/// config.json that would be written of a model. Throws DataError.
 boost::json::object config_over_base(
     boost::json::object ours, const boost::json::object& base, const std::string& name,
     const std::function<boost::json::object(const ModelConfig&)>& written,

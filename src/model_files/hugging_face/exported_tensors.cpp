@@ -29,7 +29,7 @@ bool begins_with_one_of(const std::string& name, const std::vector<std::string>&
       beginnings, [&](const std::string& beginning) { return name.starts_with(beginning); });
 }
 
-/// Where a part of a tensor in files goes: a new tensor, or its place in one that has begun.
+/// Collects parts of the files' tensors: a part begins a tensor or continues one.
 class ExportedParts {
  public:
   explicit ExportedParts(std::vector<NamedTensor>& tensors) : tensors_(tensors) {}
@@ -64,7 +64,7 @@ void append_values(ExportedParts& parts, Parameter& parameter, const OriginFolde
   }
 }
 
-/// Throws DataError for a tensor of all experts in a form of bitsandbytes, which has none of such.
+/// Throws DataError for stacked experts in a bitsandbytes form, which cannot express them.
 void append_codes(ExportedParts& parts, const Parameter& parameter, const QuantizedWeight& weight,
                   const OriginFolder& origin, const Stream& stream) {
   const std::vector<FileTensor>& in_files = parameter.in_files();
@@ -116,7 +116,8 @@ json::object OriginFolder::config_around(json::object text_config) const {
   if (!outer_) return text_config;
   json::object whole = *outer_;
   json::object& inner = whole[kTextConfig].get_object();
-  const auto set = [&](const char* key) {  // where it stands, or beside the text model's keys
+  // In the object that has it, else among the text model's keys.
+  const auto set = [&](const char* key) {
     const json::value* value = text_config.if_contains(key);
     if (value == nullptr || value->is_null()) return;
     if (whole.contains(key)) whole[key] = *value;
@@ -141,7 +142,7 @@ json::object OriginFolder::config_around(json::object text_config) const {
                                                        : "modules_to_not_convert")
             .as_array();
     for (const std::string& prefix : layout_.carried)
-      skipped.emplace_back(prefix.substr(0, prefix.size() - 1));  // without the dot
+      skipped.emplace_back(prefix.substr(0, prefix.size() - 1));  // without the final dot
     whole["quantization_config"] = *quantization;
   }
   return whole;

@@ -9,45 +9,44 @@
 
 namespace hybrid_trainer {
 
-/// Whether a tensor is one of the vectors of mixers that folders in bf16 may have in f32.
+/// Returns whether a tensor is one of the mixers' vectors that folders in bf16 may store in f32.
 bool is_mixer_vector_in_f32(const SafetensorsEntry& entry);
 
-/// The folder that a model's weights began with: what export takes over from it as it is.
+/// The model's original folder, from which export copies parts unchanged.
 class OriginFolder {
  public:
-  /// Of an empty path nothing is taken over. Warns where the folder is gone and the layout would
-  /// take over some of it. Throws MissingInput, DataError.
+  /// An empty path copies nothing. Warns if the folder is missing and the layout would copy parts
+  /// of it. Throws MissingInput, DataError.
   OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& layout);
 
-  /// The layout of a folder with the same model inside another one, or as it was.
+  /// Returns the layout, for the original folder's outer model if there is one.
   const HuggingFaceLayout& layout() const { return layout_; }
-  /// Whether the model is a part of the folder's.
+  /// Returns whether the model is a part of the folder's model.
   bool is_part() const { return outer_.has_value(); }
-  /// The whole config.json around that of the text model.
+  /// Returns the whole config.json that contains the text model's.
   boost::json::object config_around(boost::json::object text_config) const;
-  /// Tensors of no part of the model.
+  /// Returns tensors that belong to no part of the model.
   std::vector<CarriedTensor> carried() const;
-  /// Whether it has such a vector by this name, which export then leaves so.
+  /// Returns whether it has such a vector with this name, which export then keeps in f32.
   bool holds_in_f32(const std::string& name) const;
-  /// Copies the files that say how images and sound become numbers.
+  /// Copies the files that configure the conversion of images and audio.
   void copy_processors(const std::filesystem::path& to) const;
 
  private:
   HuggingFaceLayout layout_;
   ModelFolder folder_;
-  const HuggingFaceWeights* weights_ = nullptr;  // of the folder, where it has what is taken over
-  std::optional<boost::json::object> outer_;     // config.json, where the text model is a part
+  const HuggingFaceWeights* weights_ = nullptr;  // null if nothing is copied from it
+  std::optional<boost::json::object> outer_;     // config.json, if the text model is a part
 };
 
-/// A copy of f32 values.
+/// Returns a rounded copy of f32 values.
 Tensor rounded_to_bf16(const Tensor& values);
-/// Form of the first quantized weight, as lora.base names it; empty where there is none.
+/// Returns the form of the first quantized weight, a name of lora.base; empty if there is none.
 std::string quantization_of(Network& model);
-/// Dtype of what is not quantized in such a model: all in one, as transformers computes in one; bf16
-/// where that rounds nothing, the vectors being the only ones that are held in f32.
+/// Returns the dtype of unquantized tensors in a quantized model, one for all since transformers
+/// computes in one: bf16 if that rounds nothing (only vectors are stored in f32), else f32.
 DType dtype_beside_codes(Network& model, const Stream& stream);
-/// The model's own tensors of a folder's model.safetensors: rounded to `dtype`, quantized ones as they
-/// are held, without adapters.
+/// Returns the tensors for model.safetensors, rounded to `dtype` or quantized, without adapters.
 std::vector<NamedTensor> exported_tensors(Network& model, const OriginFolder& origin, DType dtype,
                                           const Stream& stream);
 

@@ -6,12 +6,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Of a convolution whose channels are first there; elsewhere 1.
+/// Taps of a convolution stored with channels first; otherwise 1.
 std::int64_t taps_of(const FileTensor& part) {
   return part.channels_first ? part.shape.elements() / (part.shape[0] * part.shape[1]) : 1;
 }
 
-/// Turns each row's (taps, channels) here into (channels, taps) there, or back.
+/// Transposes each row's (taps, channels) here to (channels, taps) there, or back.
 void exchange_channels(const Tensor& to, const Tensor& from, const FileTensor& part, RowsTo side) {
   const std::int64_t channels = part.shape[1], taps = taps_of(part), columns = channels * taps;
   const bool is_back = side == RowsTo::kHere;

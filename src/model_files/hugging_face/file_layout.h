@@ -8,9 +8,9 @@
 
 namespace hybrid_trainer {
 
-/// to (columns, rows) = from (rows, columns) transposed, f32 on the host.
+/// Transposes `from` (rows, columns) to `to` (columns, rows), f32 on the host.
 inline void transpose(const Tensor& to, const Tensor& from) {
-  constexpr std::int64_t kBlock = 32;  // blocks stay in the cache
+  constexpr std::int64_t kBlock = 32;  // a block fits in the cache
   const std::int64_t rows = from.size(0), columns = from.size(1);
   const float* source = from.data<float>();
   float* target = to.data<float>();
@@ -27,21 +27,21 @@ inline void transpose(const Tensor& to, const Tensor& from) {
 enum class RowsTo { kFile, kHere };
 
 Stream host_stream();
-/// A tensor of any values on the host.
+/// Allocates an uninitialized tensor on the host.
 Tensor host_tensor(const Shape& shape, DType dtype = DType::kF32);
 
-/// Copies rows of so many bytes from one order to the other.
+/// Copies rows of `bytes` bytes from one order to the other.
 void copy_rows(void* to, const void* from, const RowGroups& order, std::size_t bytes, RowsTo side);
-/// Rows in the other order, of a new tensor on the host; the same tensor where both are alike.
+/// Returns a new tensor on the host with its rows reordered; the same one if nothing changes.
 Tensor reordered(const Tensor& rows, const RowGroups& order, RowsTo side);
 
-/// A part's values, f32 on the host, as its file has them.
+/// Returns a part's values, f32 on the host, in the layout of its file.
 Tensor in_file_layout(const Tensor& values, const FileTensor& part);
-/// Takes a part's values as its file has them, in the file's shape.
+/// Sets a part's values from the layout and shape of its file.
 void take_from_file(const Tensor& values, const Tensor& in_file, const FileTensor& part);
-/// The same part with its outputs first, whichever way its file has it.
+/// Returns the part with its outputs first.
 FileTensor outputs_first(FileTensor part);
-/// Whether values here and in the file are the same numbers in the same order.
+/// Returns whether values have the same order here and in the file.
 bool lies_alike(const FileTensor& part);
 
 }  // namespace hybrid_trainer

@@ -20,10 +20,10 @@ constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr JsonLimits kIndexLimits{.max_bytes = std::size_t{64} << 20, .max_depth = 8};
 
-/// The tensors of each shard, by the shard's file name.
+/// Tensors of each shard, by file name.
 using TensorsOfShards = std::map<std::string, std::set<std::string>>;
 
-/// A plain file name, so that an untrusted index cannot make us read outside the folder.
+/// Accepts only plain file names: an untrusted index must not refer to other folders.
 bool is_file_name(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
@@ -62,7 +62,7 @@ void check_present(const fs::path& folder, const TensorsOfShards& shards) {
                             "; copy them into the folder"));
 }
 
-/// Checks that the shard holds exactly the tensors that the index says.
+/// Checks that the shard contains exactly the tensors in the index.
 void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tensors) {
   const auto fail = [&](const char* what, const std::string& tensor, const char* but) {
     throw DataError(concat(shard.path(), what, tensor.substr(0, 200), but, kIndex,
@@ -77,7 +77,7 @@ void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tens
   }
 }
 
-/// The first file that holds weights in another format; empty where there is none.
+/// Returns the first file with weights in another format; empty if there is none.
 std::string other_weights(const fs::path& folder) {
   constexpr std::string_view kEndings[] = {".bin", ".gguf",    ".pt",  ".pth",
                                            ".h5",  ".msgpack", ".ckpt"};
@@ -92,7 +92,7 @@ std::string other_weights(const fs::path& folder) {
   return found.empty() ? "" : *found.begin();
 }
 
-/// The modules of an expert: whether each is the last one, and of the first ones which.
+/// Modules of an expert: whether it is the last one, and the index among the first ones.
 struct ExpertModule {
   std::string_view name;
   bool is_last;
@@ -103,21 +103,21 @@ constexpr ExpertModule kModules[] = {{"gate_proj.weight", false, 0}, {"up_proj.w
                                      {"down_proj.weight", true, 0},  {"w1.weight", false, 0},
                                      {"w3.weight", false, 1},        {"w2.weight", true, 0}};
 
-/// Whole tensors that have another name.
+/// Tensors with other names.
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {".block_sparse_moe.gate.weight", ".mlp.gate.weight"},
     {".block_sparse_moe.router.layer.weight", ".block_sparse_moe.router.weight"},
     {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
     {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"}};
 
-/// With what follows a place in the name in the place of another end.
+/// Replaces a suffix of the name with another.
 std::optional<std::string> with_end(const std::string& name, std::string_view end,
                                     std::string_view other) {
   if (!name.ends_with(end)) return {};
   return name.substr(0, name.size() - end.size()) + std::string(other);
 }
 
-/// The tensor of all experts that holds "….mlp.experts.3.gate_proj.weight".
+/// Returns the stacked tensor that contains "….mlp.experts.3.gate_proj.weight".
 std::optional<FileTensor> among_all(const FileTensor& tensor, std::int64_t experts) {
   constexpr std::string_view kExperts = ".experts.";
   const std::size_t at = tensor.name.find(kExperts);
@@ -138,7 +138,7 @@ std::optional<FileTensor> among_all(const FileTensor& tensor, std::int64_t exper
   return {};
 }
 
-/// What is no number would spread over the model, or be rounded to something that looks like one.
+/// Rejects NaN and infinity, which would spread through the model or be rounded to valid numbers.
 void check_finite(const Tensor& values, const std::string& file, const std::string& name) {
   const float* const begin = values.data<float>();
   const auto bad = values.elements() - std::count_if(begin, begin + values.elements(),
@@ -253,7 +253,7 @@ void WeightInFiles::read_unchecked(const Tensor& values, const FileTensor& part)
   const std::string name = folder_.name_of(part);
   const SafetensorsFile& file = folder_.weights.file_of(name);
   const Shape found = file.entry(name).tensor_shape(), wanted = part.whole_shape();
-  // Gates and ups of all experts, one after the other, may be told as (experts, both, width).
+  // Stacked gates and ups may have the shape (experts, both, width).
   const bool are_pairs = found.rank() == 3 && wanted.rank() == 3 && found[0] * 2 == wanted[0] &&
                          found[1] == 2 * wanted[1] && found[2] == wanted[2];
   if (found != wanted && !are_pairs) {

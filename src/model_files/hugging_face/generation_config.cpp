@@ -46,7 +46,7 @@ std::vector<std::int32_t> end_tokens_of(const FolderFiles& folder, const char* n
 
 constexpr std::int64_t kMostBeams = 64;
 
-/// The values of a folder's file, or of none. Null equals absent.
+/// Reads the values of a folder's file, or of none. Null means absent.
 class KeyReader {
  public:
   KeyReader(const ModelFolder* folder, const char* name) {
@@ -54,7 +54,7 @@ class KeyReader {
     name_ = (folder->path() / name).string();
     object_ = python_object_in(folder->files(), name);
   }
-  /// Of the file; empty where there is none.
+  /// Name of the file; empty without one.
   const std::string& name() const { return name_; }
   const json::object& object() const { return object_; }
 
@@ -127,7 +127,7 @@ SearchEnd search_end_in(const KeyReader& reader) {
   return SearchEnd::kEnough;
 }
 
-/// [[1, 50259], [2, null]]: places in the text from 1 on, without gaps, and their tokens.
+/// Reads [[1, 50259], [2, null]]: consecutive positions in the text from 1 on, and their tokens.
 std::vector<std::optional<std::int32_t>> forced_in(const KeyReader& reader) {
   constexpr const char* kKey = "forced_decoder_ids";
   std::vector<std::optional<std::int32_t>> forced;
@@ -162,7 +162,7 @@ GenerationKeys::Speech speech_in(const KeyReader& reader) {
   return speech;
 }
 
-/// The first folder that has a file of this name; null where none has it.
+/// Returns the first folder with a file of this name, or null.
 const ModelFolder* first_with(const std::vector<ModelFolder>& folders, const char* name) {
   const auto found = std::ranges::find_if(folders, [&](const ModelFolder& folder) {
     return !folder.empty() && fs::is_regular_file(folder.path() / name);
@@ -170,14 +170,14 @@ const ModelFolder* first_with(const std::vector<ModelFolder>& folders, const cha
   return found == folders.end() ? nullptr : &*found;
 }
 
-/// Sampling settings of the first GGUF file among these.
+/// Reads the sampling settings of the first GGUF file among these.
 GenerationKeys keys_of_gguf(const std::vector<ModelFolder>& models) {
   GenerationKeys keys;
   const auto model = std::ranges::find_if(models, &ModelFolder::is_gguf);
   if (model == models.end()) return keys;
   const GgufFile& file = model->gguf();
   const auto number = [&](const char* name) -> std::optional<double> {
-    const auto held = file.number(concat("general.sampling.", name));  // as f32
+    const auto held = file.number(concat("general.sampling.", name));  // stored as f32
     return held ? std::optional(std::round(*held * 1e6) / 1e6) : std::nullopt;
   };
   keys.temperature = number("temp");
@@ -282,7 +282,7 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
   if (apart == nullptr && config == nullptr) return keys_of_gguf(folders);
   const KeyReader of_model(config, kModelConfig);
   const KeyReader reader = apart == nullptr ? of_model : KeyReader(apart, kGenerationConfig);
-  // Without its type, rules would be destroyed twice if a later value throws (GCC 12).
+  // The type is needed: without it, GCC 12 destroys rules twice if a later value throws.
   GenerationKeys keys{
       .file = reader.name(),
       .start = reader.token("decoder_start_token_id"),
@@ -313,7 +313,7 @@ GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {
     speech.forced = forced_in(of_model);
   if (!(keys.rules.repetition_penalty > 0))
     reader.fail("repetition_penalty", *reader.find("repetition_penalty"), "a number above 0");
-  std::set<std::string> unused;  // they choose among tokens that are drawn
+  std::set<std::string> unused;  // they affect sampling
   if (!keys.draws.value_or(false)) unused = {"epsilon_cutoff", "eta_cutoff", "top_h", "typical_p"};
   keys.problems =
       sort_unread_keys(reader.object(), ForeignFile::kGenerationConfig, unused).problems;

@@ -11,35 +11,33 @@
 
 namespace hybrid_trainer {
 
-/// Most tokens of an eos_token_id: each token that is written is compared with all.
+/// Limit of tokens in eos_token_id: each written token is compared with all of them.
 inline constexpr std::size_t kMostEndTokens = 1000;
 
-/// Special tokens by a model folder's config.json: the text of a JSON object with those of
+/// Returns special tokens from a model folder's config.json, as the text of a JSON object: its
 /// bos_token_id, eos_token_id, pad_token_id, decoder_start_token_id, forced_bos_token_id and
-/// forced_eos_token_id that it has, and without a generation_config.json also the other keys that change
-/// the text that is written (GenerationKeys); empty if there is no such file. Throws DataError.
+/// forced_eos_token_id, and without a generation_config.json also the other keys that affect
+/// generation (GenerationKeys); empty if there is no such file. Throws DataError.
 std::string token_ids_in(const ModelFolder& folder);
 
-/// The tokens that end a text by a folder's generation_config.json and config.json (eos_token_id,
-/// one or a list), in increasing order. Throws DataError.
+/// Returns the tokens that end a text, from eos_token_id (one or a list) of generation_config.json
+/// and config.json, in increasing order. Throws DataError.
 std::vector<std::int32_t> end_token_ids_in(const ModelFolder& folder);
-/// Ids at which transformers stops: those of generation_config.json if it names any, else of
-/// config.json.
+/// Returns transformers' end tokens: generation_config.json's if it has any, else config.json's.
 std::vector<std::int32_t> generation_end_tokens_in(const ModelFolder& folder);
 
-/// A JSON object's text whose eos_token_id has `more` too; the same text where it has them all.
+/// Adds `more` to the eos_token_id of a JSON object's text, unless it has them all.
 std::string with_end_tokens(const std::string& object, std::span<const std::int32_t> more);
 
-/// The keys of generation_config.json that change the text that a model writes. src/files/foreign_files.cpp
-/// lists them.
+/// Keys of generation_config.json that affect generation. src/files/foreign_files.cpp lists them.
 struct GenerationKeys {
-  std::filesystem::path file{};            // that was read; empty: there is none
+  std::filesystem::path file{};            // the file that was read; empty: none
   std::optional<std::int32_t> start{};     // decoder_start_token_id
   std::vector<std::int32_t> end_tokens{};  // eos_token_id
   std::int64_t beams = 1;                  // num_beams
   double length_penalty = 1;
   SearchEnd search_end = SearchEnd::kGuess;  // early_stopping
-  /// Without the lengths and the tokens that follow from the text or its end.
+  /// Excludes lengths and tokens that depend on the text or its end.
   WritingRules rules{};
   std::int64_t most = 0, most_new = 0;  // max_length, max_new_tokens; 0: not given
   std::optional<bool> draws{};          // do_sample
@@ -50,31 +48,31 @@ struct GenerationKeys {
   struct Speech {
     std::optional<bool> is_multilingual{};
     std::vector<std::pair<std::string, std::int32_t>> languages{};  // lang_to_id, by id
-    std::string language{}, task{};                                 // as they are written there
+    std::string language{}, task{};                                 // in the file's notation
     bool timestamps = false;                                        // return_timestamps
     std::optional<std::int32_t> latest_first_time{};                // max_initial_timestamp_index
     /// forced_decoder_ids: the tokens from the second one on; none if the model chooses.
     std::vector<std::optional<std::int32_t>> forced{};
   } speech{};
 
-  /// "bad_words_ids: got …, want …": keys that nothing here honors.
+  /// "bad_words_ids: got …, want …": unsupported keys.
   std::vector<std::string> problems{};
 
-  /// Most tokens of a text with a beginning of this length, which it includes.
+  /// Returns the longest length of a text, including a beginning of `begun` tokens.
   std::int64_t longest(std::int64_t begun, std::int64_t context) const;
-  /// Throws DataError, which names them, if there are problems.
+  /// Throws DataError, naming the problems, if there are any.
   void require_honored() const;
 };
 
-/// Reads generation_config.json of the first folder that has one, else config.json of the first that has
-/// that, as transformers does. Start and end tokens, and tokens that are forced if neither language nor task
-/// is given, may be in either. A GGUF file has none. Throws DataError if a value is not of its kind.
+/// Reads generation_config.json of the first folder that has one, else config.json likewise, as
+/// transformers does. Start and end tokens, and forced tokens used without language and task, may
+/// be in either. A GGUF file has none. Throws DataError for values of the wrong type.
 GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders);
 
-/// Throws DataError where the model's table has no rows for all tokens. Null fits.
+/// Throws DataError if the tokenizer has more tokens than the model's table. Null is accepted.
 void check_tokenizer_fits(const Tokenizer* tokenizer, const ModelConfig& model);
-/// Writes generation_config.json and, of a BPE, the tokenizer's files, which may have another one.
-/// `token_ids`: see src/model_files/hugging_face/generation_config.h.
+/// Writes generation_config.json and, for a BPE, the tokenizer's files, which may write another
+/// one. `token_ids`: see src/model_files/hugging_face/generation_config.h.
 void write_token_files(const Tokenizer* tokenizer, const ModelConfig& model,
                        const std::string& token_ids, const std::string& folder);
 

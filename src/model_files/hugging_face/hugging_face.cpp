@@ -51,7 +51,7 @@ void write_files(Network& network, const ModelConfig& model, const OriginFolder&
                     {{"format", "pt"}}, origin.carried());
 }
 
-/// Whether both tensors hold the same numbers.
+/// Whether both tensors contain the same numbers.
 bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::string& b) {
   const SafetensorsFile &of_a = weights.file_of(a), &of_b = weights.file_of(b);
   const SafetensorsEntry &x = of_a.entry(a), &y = of_b.entry(b);
@@ -67,7 +67,7 @@ bool equal(const HuggingFaceWeights& weights, const std::string& a, const std::s
   return true;
 }
 
-/// Of names that differ in numbers alone, none is meant for the other: a layer or an expert is missing.
+/// Returns the nearest name, or "" if only numbers differ: a layer or expert is missing then.
 std::string misspelt(const std::string& name, const std::vector<std::string>& known) {
   const auto without_numbers = [](std::string text) {
     std::erase_if(text, [](char c) { return c >= '0' && c <= '9'; });
@@ -77,7 +77,7 @@ std::string misspelt(const std::string& name, const std::vector<std::string>& kn
   return without_numbers(nearest) == without_numbers(name) ? "" : nearest;
 }
 
-/// Throws DataError where a wanted tensor is missing, with the nearest of those that nothing wants.
+/// Throws DataError if a wanted tensor is missing, suggesting the nearest unused one.
 void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>& wanted) {
   std::vector<std::string> left;
   for (const SafetensorsFile& file : weights.files()) {
@@ -94,7 +94,7 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
   }
 }
 
-/// A weight that the folder does not have.
+/// A weight that is missing in the folder.
 class NewWeight final : public FolderWeight {
  public:
   explicit NewWeight(const Shape& shape) : shape_(shape) {}
@@ -111,7 +111,7 @@ class NewWeight final : public FolderWeight {
   Shape shape_;
 };
 
-/// Checks that every tensor of the folder is wanted, ignored or one of the copies of the token table.
+/// Checks that every tensor of the folder is wanted, ignored or a copy of the token table.
 void check_names(const HuggingFaceWeights& weights, const std::set<std::string>& wanted,
                  const std::set<std::string>& copies, const HuggingFaceLayout& layout,
                  const std::string& tied_head) {
@@ -142,15 +142,15 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
   }
 }
 
-/// Letters of the layers, which one and the same model may have in shorter and longer periods.
+/// Repeats the letters of layers to full length, since equal models may have different periods.
 std::string spread_letters(const std::string& period, std::int64_t layers) {
   std::string letters;
   for (std::int64_t i = 0; i < layers && !period.empty(); ++i) letters += kind_of_layer(period, i);
   return letters;
 }
 
-/// Throws DataError, which names each size that differs between the folder's model and ours. Only of
-/// a family whose folders tell of windows is the window one of them; none tells of patterns. Rotary
+/// Throws DataError, naming each size that differs between the folder's model and ours. Compares
+/// the window only for families whose folders have it; no folder has block patterns. Rotary
 /// positions have no weights.
 void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const ModelFamily& family,
                  const std::string& folder, TokenTables tables) {
@@ -181,10 +181,10 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
   if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
 }
 
-/// Where e^A_log is no float, a head forgets all at each token: hardly what was trained.
+/// Warns of heads with e^A_log beyond f32, which forget everything at each token: probably a fault.
 void warn_of_endless_decay(const std::string& folder, const std::string& name,
                            const FolderWeight& weight) {
-  constexpr double kMostLogRate = 88.7;  // e^88.73 is the first that f32 does not hold
+  constexpr double kMostLogRate = 88.7;  // f32 overflows from e^88.73 on
   if (!name.ends_with("A_log")) return;
   const Tensor rates = weight.values();
   const float* const begin = rates.data<float>();
@@ -195,8 +195,8 @@ void warn_of_endless_decay(const std::string& folder, const std::string& name,
                         " heads: the decay overflows, so these heads keep nothing of the text"));
 }
 
-/// Whether the files hold a head of its own although config.json ties it to the token table: as what
-/// was merged of adapters that trained either of them. transformers 5 opens it so, too.
+/// Whether the files have a separate head although config.json ties it, as after merging adapters
+/// that trained either table. transformers 5 opens it this way, too.
 bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
   if (layout.tied_head.empty() || folder.is_gguf() || !folder.has_weights()) return false;
   try {
@@ -205,7 +205,7 @@ bool has_own_head(const ModelFolder& folder, const HuggingFaceLayout& layout) {
     for (const std::string& prefix : {layout.prefix, layout.outer.prefix})
       if (weights.contains(prefix + layout.tied_head)) table = prefix + layout.tied_head;
     return weights.contains(kHead) && weights.contains(table) && !equal(weights, kHead, table);
-  } catch (const MissingInput&) {  // shards that are missing are told when weights are read
+  } catch (const MissingInput&) {  // missing shards are reported when weights are read
     return false;
   }
 }
@@ -232,7 +232,7 @@ void require_model(const ModelFolder& model) {
                          shell_path(path), " --merge --output MERGED"));
 }
 
-/// How a folder's generation_config.json samples is no matter of its model.
+/// Warns of unknown generation keys; sampling does not concern the model.
 void warn_of_generation_keys(const FolderFiles& folder) {
   constexpr const char* kFile = "generation_config.json";
   if (!folder.contains(kFile)) return;

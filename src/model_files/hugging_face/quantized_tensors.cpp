@@ -59,7 +59,7 @@ constexpr std::int64_t kMostStateBytes = 4096;
 std::string state_name(const std::string& name, const std::string& form) {
   return name + ".quant_state.bitsandbytes__" + form;
 }
-/// Of X.weight: X.SCB, the rows' magnitudes.
+/// Returns X.SCB for X.weight: the magnitudes of the rows.
 std::string magnitudes_name(const std::string& name) {
   return name.substr(0, name.rfind('.')) + ".SCB";
 }
@@ -72,7 +72,7 @@ std::string format_name(const std::string& name) {
   throw DataError(concat(weights.file_of(name).path(), ": ", name, ": ", problem));
 }
 
-/// As many elements as wanted, in whatever shape they are stored.
+/// Reads the wanted number of elements, stored in any shape.
 Tensor read_flat(const HuggingFaceWeights& weights, const std::string& name, DType dtype,
                  std::int64_t elements) {
   const SafetensorsFile& file = weights.file_of(name);
@@ -96,7 +96,7 @@ void check_table(const HuggingFaceWeights& weights, const std::string& name,
     refuse(weights, name, "is another table than bitsandbytes' own");
 }
 
-/// Checks what is told beside the tensors; returns the offset.
+/// Checks the settings stored with the tensors; returns the offset.
 float read_state(const HuggingFaceWeights& weights, const std::string& name,
                  const std::string& form, std::int64_t rows, std::int64_t columns, bool is_nested) {
   const std::string key = state_name(name, form);
@@ -219,7 +219,7 @@ using kernels::BlockTensors, kernels::EightBitTensors, kernels::FourBitTensors,
 
 constexpr std::int64_t kFourBitRowBlock = kernels::kFourBitBlock;
 
-/// Each block's magnitude, made as dequantize_four_bit makes it.
+/// Computes each block's magnitude in the same way as dequantize_four_bit.
 Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
   const Tensor scales = wait_for_host(from.scales, host);
   if (!from.levels.defined()) return scales;
@@ -232,7 +232,7 @@ Tensor plain_magnitudes(const FourBitTensors& from, const Stream& host) {
   return all;
 }
 
-/// A flat tensor's rows in the other order.
+/// Returns a flat tensor with its rows in the other order.
 Tensor moved_rows(const Tensor& flat, std::int64_t rows, const RowGroups& order, RowsTo side,
                   const Stream& home) {
   const Tensor matrix = wait_for_host(flat, home).view({rows, flat.elements() / rows});
@@ -251,7 +251,7 @@ bool is_true(const json::object& object, const char* key) {
 
 std::string four_bit_form(const json::object& asked) {
   const json::value* type = asked.if_contains("bnb_4bit_quant_type");
-  return type != nullptr && *type == "nf4" ? "nf4" : "fp4";  // fp4 is the library's default
+  return type != nullptr && *type == "nf4" ? "nf4" : "fp4";  // the library's default
 }
 
 }  // namespace

@@ -10,47 +10,46 @@
 
 namespace hybrid_trainer {
 
-/// The form of quantization in which OpenAI released gpt-oss: X_blocks (…, rows, columns/32, 16) and
-/// X_scales (…, rows, columns/32), u8, in place of the tensor X. Where X lies transposed, these do not.
+/// The quantized form of OpenAI's gpt-oss: X_blocks (…, rows, columns/32, 16) and X_scales (…,
+/// rows, columns/32), u8, in place of the tensor X. They are not transposed, even if X is.
 inline constexpr const char* kMicroScalingForm = "mxfp4";
 
-/// Reads the part of X that `part` is, with its rows as the file has them. Throws DataError for other
-/// shapes, and for exponents with which numbers would be infinite.
+/// Reads `part` of X, with its rows in the file's order. Throws DataError for other shapes, and for
+/// exponents that would give infinite numbers.
 kernels::MicroScalingTensors read_micro_scaling(const HuggingFaceWeights& weights,
                                                 const std::string& name, const FileTensor& part,
                                                 std::int64_t columns, const Stream& home);
 
-/// Matrices as bitsandbytes stores them in safetensors files, by names of lora.base.
+/// Matrices in bitsandbytes' format in safetensors files, by names of lora.base.
 
-/// The tensors that a folder must have beside `name`, X.weight, because it is quantized; none where
-/// it is not.
+/// Returns the additional tensors that `name`, X.weight, must have in a folder if quantized.
 std::vector<std::string> quantization_keys(const HuggingFaceWeights& weights,
                                            const std::string& name, const std::string& form);
 
-/// A matrix (rows, columns) that has such keys, in the pool of `home`. Throws DataError for another
-/// size, table of codes or size of blocks, IoError.
+/// Reads a quantized matrix (rows, columns) to the pool of `home`. Throws DataError for another
+/// size, code table or block size, IoError.
 QuantizedRows read_quantized(const HuggingFaceWeights& weights, const std::string& name,
                              const std::string& form, std::int64_t rows, std::int64_t columns,
                              const Stream& home);
 
-/// Appends what a file holds of a matrix named X.weight, on the host.
+/// Appends the tensors of a matrix named X.weight in a file, on the host.
 void append_quantized(std::vector<NamedTensor>& to, const std::string& name, std::int64_t columns,
                       const QuantizedRows& part, const Stream& stream);
 
 std::string form_of(const QuantizedRows& part);
 
-/// Codes of a matrix with its rows in the other order, in the pool of `home`; they stand for the
-/// same numbers. 4-bit codes then have one f32 magnitude a block. `name` is for messages. Throws
-/// DataError for 4-bit codes where a block spans two rows.
+/// Returns a matrix's codes with its rows in the other order, in the pool of `home`; they represent
+/// the same numbers. 4-bit codes then have one f32 magnitude per block. `name` is for messages.
+/// Throws DataError for 4-bit codes if a block spans two rows.
 QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const RowGroups& order,
                         RowsTo side, const std::string& name, const Stream& home);
 
-/// What the quantization_config in a config.json asks for, as lora.base names it: nf4, fp4 or int8;
-/// empty where there is none. `name` stands for the file in messages. Throws DataError that names
-/// every key that asks for something else.
+/// Returns the form requested by the quantization_config of a config.json, a name of lora.base:
+/// nf4, fp4 or int8; empty if there is none. `name` is the file's name in messages. Throws
+/// DataError, naming every unsupported key.
 std::string parse_quantization_config(const boost::json::object& config, const std::string& name);
 
-/// As transformers writes it.
+/// Returns the quantization_config in transformers' format.
 boost::json::object quantization_config(const std::string& form);
 
 }  // namespace hybrid_trainer

@@ -23,11 +23,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A matrix of a gated feed-forward branch: the two that read its input, (inner, width) in files, and
+/// Matrices of a gated feed-forward branch: two that read its input, (inner, width) in files, and
 /// the last one, (width, inner).
 enum class ExpertPart { kGate, kUp, kDown };
 
-/// The matrix of one expert.
+/// A matrix of one expert.
 struct ExpertMatrix {
   std::int64_t layer = 0, expert = 0;
   ExpertPart part = ExpertPart::kGate;
@@ -36,7 +36,7 @@ struct ExpertMatrix {
 
 constexpr double kRouterDeviation = 0.02;  // transformers' initializer_range
 
-/// What numbers are drawn for. Each matrix has its own sequence for each purpose.
+/// Purposes of random numbers. Each matrix has a separate sequence for each purpose.
 enum class Draw { kRouter, kColumns, kNoise, kNewColumns };
 
 RandomKey key_of(const Upcycling& asked, const ExpertMatrix& which, Draw draw) {
@@ -61,7 +61,7 @@ Moments moments_of(const Tensor& matrix) {
   return {mean, std::sqrt(squares / count)};
 }
 
-/// The columns of one of several equal parts.
+/// Returns the columns of one of `parts` equal parts.
 Tensor part_of_columns(const Tensor& whole, std::int64_t part, std::int64_t parts) {
   const std::int64_t rows = whole.size(0), columns = whole.size(1) / parts;
   const Tensor own = host_tensor({rows, columns});
@@ -82,7 +82,7 @@ Tensor read_shard(const SafetensorsFile& file, const std::string& name, const Ex
   return by_rows || shards == 1 ? read : part_of_columns(read, shard, shards);
 }
 
-/// Calls element(value, i) for all elements, on several threads.
+/// Calls element(value, i) for all elements, multithreaded.
 template <class Element>
 void for_each_element(const Tensor& matrix, const Element& element) {
   const std::int64_t columns = matrix.size(1);
@@ -100,7 +100,7 @@ void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling&
   });
 }
 
-/// The same columns of the inner width in all matrices of an expert.
+/// Returns the inner columns to redraw, the same in all matrices of an expert.
 std::vector<bool> columns_drawn_anew(const ExpertMatrix& which, const Upcycling& asked,
                                      std::int64_t inner_width) {
   const RandomKey key = key_of(asked, which, Draw::kColumns);
@@ -112,7 +112,7 @@ std::vector<bool> columns_drawn_anew(const ExpertMatrix& which, const Upcycling&
   return drawn;
 }
 
-/// Drop-upcycling (Nakamura et al. 2025): normal numbers of the matrix's own mean and deviation.
+/// Redraws columns from the matrix's mean and deviation (drop-upcycling, Nakamura et al. 2025).
 void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& asked) {
   const bool by_rows = which.part != ExpertPart::kDown;
   const std::int64_t columns = matrix.size(1);
@@ -127,8 +127,8 @@ void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& as
   });
 }
 
-/// The expert's part of a dense model's matrix, in f32: with its noise and what is drawn anew, numbers
-/// that depend only on the seed, the layer and the expert.
+/// Returns the expert's part of a dense model's matrix, in f32, with noise and redrawn columns,
+/// which depend only on the seed, the layer and the expert.
 Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
                      const ExpertMatrix& which, const Upcycling& asked) {
   const Tensor matrix = read_shard(file, name, which, asked.shards);
@@ -139,8 +139,8 @@ Tensor expert_matrix(const SafetensorsFile& file, const std::string& name,
   return matrix;
 }
 
-/// A new router, (experts, width). The shards of one copy have the same rows, so their logits tie and
-/// a copy is chosen as a whole.
+/// Returns a new router, (experts, width). The shards of a copy have equal rows, so their logits
+/// tie and they are chosen together.
 Tensor new_router(std::int64_t layer, std::int64_t width, const Upcycling& asked) {
   const Tensor router = host_tensor({asked.experts, width});
   for (std::int64_t i = 0; i < router.elements(); ++i) {
@@ -157,13 +157,13 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kMostExperts = 1024, kMostChosen = 64;
 constexpr std::array kDenseProducts{"gate_proj", "up_proj", "down_proj"};
 
-/// A family of mixtures that computes all that a dense family does.
+/// A family of mixtures that can express everything a dense family computes.
 struct MixtureOf {
   const char *dense, *mixture;
   const char* module = "mlp";  // in files
   std::array<const char*, 3> products = kDenseProducts;
-  bool has_dense_layers = false;  // so that it has a key for their inner width
-  bool has_shared = false;        // an expert that all tokens go to, behind a gate
+  bool has_dense_layers = false;  // so it has a key for their inner width
+  bool has_shared = false;        // has a shared expert for all tokens, with a gate
 };
 
 constexpr std::array<const char*, 3> kMixtralProducts{"w1", "w3", "w2"};
@@ -173,7 +173,7 @@ constexpr MixtureOf kMixtures[] = {
     {.dense = "qwen2", .mixture = "qwen2_moe", .has_dense_layers = true, .has_shared = true},
     {.dense = "qwen3", .mixture = "qwen3_moe", .has_dense_layers = true},
 };
-/// What a shared expert's gate of zeros makes of it; the chosen experts have the rest.
+/// Weight of a shared expert whose gate is zero; the chosen experts get the rest.
 constexpr double kSharedWeight = 0.5;
 
 void check(const Upcycling& asked) {
@@ -209,7 +209,7 @@ const MixtureOf& mixture_family_of(const ModelConfig& dense, const std::string& 
                          " does; want one of ", join(known)));
 }
 
-/// What the mixture's family cannot hold of the dense model.
+/// Checks that the mixture's family supports the dense model's settings.
 void check_is_held(const ModelConfig& dense, const MixtureOf& mixture, std::int64_t shards,
                    const std::string& folder, const ModelRegistry& registry) {
   const auto refuse = [&](const std::string& what) {
@@ -243,13 +243,13 @@ ModelConfig mixture_config(const ModelConfig& dense, const MixtureOf& mixture,
   return resolved_model_config(model, registry);
 }
 
-/// A dense model's folder.
+/// The folder of a dense model.
 struct DenseFolder {
   ModelFolder folder;
   ModelConfig model;
   const HuggingFaceWeights& weights;
   DType dtype;
-  std::string prefix;  // of the names in its files
+  std::string prefix;  // prefix of the names in its files
 
   std::string branch(std::int64_t layer) const { return concat(prefix, "layers.", layer, ".mlp."); }
 };
@@ -339,7 +339,7 @@ class MixturePlan {
   void add_expert(const std::string& from, const std::string& name, ExpertMatrix which) {
     const std::int64_t inner = dense_.model.inner_width / asked_.shards, width = dense_.model.width;
     const bool is_last = which.part == ExpertPart::kDown;
-    if (is_last)  // each of the shards has the router's weight of one copy, divided by their number
+    if (is_last)  // each shard's router weight is its copy's, divided by the number of shards
       which.scale = static_cast<double>(asked_.shards) * (mixture_.has_shared ? kSharedWeight : 1);
     add_made(name + ".weight", is_last ? Shape{width, inner} : Shape{inner, width},
              [&asked = asked_, &file = dense_.weights.file_of(from), from, which] {
@@ -347,7 +347,7 @@ class MixturePlan {
              });
   }
 
-  /// A tensor that both models have, by the name with the family's prefix.
+  /// Adds a tensor that both models have, named with the family's prefix.
   void add_kept(const SafetensorsFile& file, const SafetensorsEntry& entry) {
     const auto ends = [&](const std::string& end) { return entry.name.ends_with(end); };
     if (std::ranges::any_of(layout_.ignored, ends)) return;

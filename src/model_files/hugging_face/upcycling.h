@@ -6,14 +6,14 @@
 
 namespace hybrid_trainer {
 
-/// How a dense model becomes a mixture of experts.
+/// Settings for converting a dense model to a mixture of experts.
 struct Upcycling {
   std::int64_t experts = 8, chosen = 2;
-  /// Parts that each copy of a feed-forward branch is cut into along its inner width; each is an
-  /// expert. Divides experts and chosen.
+  /// Number of experts that each copy of a feed-forward branch is split into along its inner width.
+  /// Must divide experts and chosen.
   std::int64_t shards = 1;
-  double redraw = 0;  // share of each expert's inner columns that is drawn anew
-  double noise = 0;   // deviation of what is added to each matrix, relative to the matrix's own
+  double redraw = 0;  // share of each expert's inner columns that is redrawn
+  double noise = 0;   // deviation of added noise, relative to the matrix's own deviation
   std::uint64_t seed = 1;
 };
 
@@ -22,11 +22,11 @@ struct UpcycledFolder {
   DType dtype = DType::kF32;
 };
 
-/// Writes the Hugging Face folder of a mixture whose experts are copies of the dense model's
-/// feed-forward branches, and whose routers are new (Komatsuzaki et al. 2022, "Sparse upcycling").
-/// Without noise and redrawing it computes what the dense model does. Memory holds one matrix at a
-/// time. Throws UsageError, MissingInput; DataError where no family has such a mixture; CannotCreate
-/// where `output` exists and is not empty; IoError.
+/// Writes the Hugging Face folder of a mixture with new routers, whose experts are copies of the
+/// dense model's feed-forward branches (Komatsuzaki et al. 2022, "Sparse upcycling"). Without noise
+/// and redrawing, its results equal the dense model's. Needs memory for one matrix at a time.
+/// Throws UsageError, MissingInput; DataError if no family has such a mixture; CannotCreate if
+/// `output` exists and is not empty; IoError.
 UpcycledFolder upcycle_hugging_face(const ModelFolder& dense, const Upcycling& asked,
                                     const std::filesystem::path& output,
                                     const ModelRegistry& registry = model_families());
