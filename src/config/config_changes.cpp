@@ -30,8 +30,8 @@ void compare_values(const std::string& path, const std::string& was, const std::
   }
 }
 
-/// Both are of one struct; lists of as many elements are compared element by element. Groups of other
-/// methods than `method` do not count.
+/// Compares nodes of one struct; lists of equal length are compared by element. Ignores groups of
+/// methods other than `method`.
 void compare_groups(const std::string& path, const FieldNode& was, const FieldNode& is,
                     OnResume of_group, const std::string& method, ConfigChanges& changes) {
   for (std::size_t i = 0; i < is.fields.size(); ++i) {

@@ -9,25 +9,25 @@ namespace hybrid_trainer {
 
 struct State;
 
-/// How a resumed run's configuration differs from the one that its state was saved under.
+/// Differences between a resumed run's configuration and the saved one.
 struct ConfigChanges {
-  std::vector<std::string> told;     // allowed changes, and what comes of each
-  std::vector<std::string> refused;  // changes that would alter what the saved state means
+  std::vector<std::string> told;     // allowed changes and their effects
+  std::vector<std::string> refused;  // changes that would alter the meaning of the saved state
 };
 
-/// Compares key by key. A key is refused unless its OnResume, or that of its group, lets it change.
+/// Compares key by key. Refuses a key unless its OnResume, or its group's, allows the change.
 ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrainerConfig& now);
 
-/// What makes the learning rate jump where a run of `steps_done` steps goes on, and which keys keep
-/// it; "" where it moves on as the schedule did. A run in its warm-up, or with the rate itself
-/// changed, is left alone. `factor`: rate_factor_of.
+/// Describes a jump of the learning rate when a run continues after `steps_done` steps, and the
+/// keys that avoid it; "" if there is none, during warmup, or if the rate itself was changed.
+/// `factor`: rate_factor_of.
 std::string learning_rate_jump(const HybridTrainerConfig& saved, const HybridTrainerConfig& now,
                                std::int64_t steps_done, double factor = 1);
 
-/// What roll-backs and the rate finder multiply the schedule's rate by, as a checkpoint has it.
+/// Returns the factor of roll-backs and the rate finder on the schedule's rate, from a checkpoint.
 double rate_factor_of(const State& state);
 
-/// Throws ConfigError that names each refused key with the saved and the new value.
+/// Throws ConfigError, naming each refused key with its saved and new value.
 void check_changes(const ConfigChanges& changes);
 
 }  // namespace hybrid_trainer

@@ -27,7 +27,7 @@ class KeyValues {
   KeyValues(const HybridTrainerConfig& config, const std::map<std::string, std::string>& known)
       : tree_(field_tree(config)), known_(known) {}
 
-  /// Of "list[].field", each element's that is not left out.
+  /// Returns the values of a key; for "list[].field", one for each element that sets it.
   std::vector<KeyValue> at(const std::string& key) const {
     if (const auto found = known_.find(key); found != known_.end()) return {{key, found->second}};
     const std::size_t index = key.find("[].");
@@ -44,7 +44,7 @@ class KeyValues {
     return values;
   }
 
-  /// A value that is a key's name stands for the key's.
+  /// Parses a number, or returns the value of the key named by `value`.
   double number(const std::string& value) const {
     const std::vector<KeyValue> of_key = at(value);
     return std::strtod((of_key.empty() ? value : of_key.front().text).c_str(), nullptr);
@@ -70,7 +70,7 @@ class KeyValues {
     });
   }
 
-  /// "schedule.name is cosine", of all keys that the need tests; or its own reason.
+  /// Returns the need's own reason, or the values of its keys: "schedule.name is cosine".
   std::string why_not(const KeyNeed& need) const {
     if (!need.why.empty()) return need.why;
     std::vector<std::string> texts;
@@ -216,7 +216,7 @@ void collect_device_problems(const HybridTrainerConfig& config, Problems& found)
                          name_hint(config.device, {"cpu", "cuda", "cuda:0", "auto"})));
 }
 
-/// Biases are no weights, which adapters would leave out.
+/// Biases are not weights, so adapters would ignore them.
 void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.model.experts.bias_rate == 0 || !config.has_adapters()) return;
   found.push_back(concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
@@ -224,7 +224,7 @@ void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
                          "model.experts.balance_loss"));
 }
 
-/// Settings of as many examples a step with at least `ranks` micro-batches, in words.
+/// Describes settings with the same examples per step and at least `ranks` micro-batches.
 std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int ranks) {
   const std::int64_t examples = config.data.batch_size * config.gradient_accumulation.micro_batches;
   for (std::int64_t count = ranks; count <= examples; ++count) {
@@ -235,7 +235,7 @@ std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int r
   return concat("a step of ", examples, " examples has no more than ", examples, " ranks");
 }
 
-/// By whatever method.
+/// Refusals for any method.
 const std::vector<Refusal>& refusals_over_ranks() {
   using Kind = KeyTest::Kind;
   const KeyTest cuts_weights{"distributed.zero", Kind::kIsOneOf, {"3"}};

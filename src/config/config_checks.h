@@ -11,23 +11,23 @@ namespace hybrid_trainer {
 struct Refusal;
 
 /// Adds "KEY: got VALUE, but WHY (with CONTEXT); want WANTED" for each value that a row refuses.
-/// `known` are values beside the configuration's own.
+/// `known` are values that are not in the configuration.
 void collect_refusals(const std::vector<Refusal>& rows, const HybridTrainerConfig& config,
                       const std::string& context, std::vector<std::string>& found,
                       const std::map<std::string, std::string>& known = {});
 
-/// Why a key has no effect with this configuration, by what the key and its groups need; "" if it has
-/// one. Keys of elements of lists are not looked at. `known` are values beside the configuration's.
+/// Returns the reason that a key has no effect with this configuration, from the needs of the key
+/// and its groups, or "". Ignores keys of list elements. `known`: values outside the configuration.
 std::string why_inert(const std::string& key, const HybridTrainerConfig& config,
                       const std::map<std::string, std::string>& known);
 
-/// Appends what is wrong with values that no range expresses, and with keys that do not go together.
+/// Adds problems that ranges cannot express: invalid values and incompatible keys.
 void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::string>& found);
 
-/// Throws one ConfigError with all that this many ranks cannot do; where there are fewer
-/// micro-batches than ranks, with settings that keep the step's examples.
+/// Throws one ConfigError with everything that this number of ranks does not support; for fewer
+/// micro-batches than ranks, suggests settings with the same examples per step.
 void check_ranks(const HybridTrainerConfig& config, int ranks);
-/// Throws ConfigError where there are fewer micro-batches than ranks.
+/// Throws ConfigError if there are fewer micro-batches than ranks.
 void check_micro_batches(const HybridTrainerConfig& config, int ranks);
 
 }  // namespace hybrid_trainer

@@ -27,7 +27,7 @@ const std::vector<std::string>& part_base_names() {
 
 namespace {
 
-/// Those of memory.device_map that parts stand for.
+/// Returns the entries of memory.device_map for the parts.
 std::string places_of(const std::vector<PartConfig>& parts) {
   std::string text;
   for (const PartConfig& part : parts)
@@ -35,7 +35,7 @@ std::string places_of(const std::vector<PartConfig>& parts) {
   return text;
 }
 
-/// The group of optimizer.groups that a part stands for.
+/// Returns the entry of optimizer.groups for a part.
 OptimizerGroupConfig group_of(const PartConfig& part) {
   return {.match = part.pattern,
           .name = part.optimizer,
@@ -49,7 +49,7 @@ HybridTrainerConfig with_applied_parts(HybridTrainerConfig config) {
   const std::string places = places_of(config.parts);
   std::string& map = config.memory.device_map;
   const bool is_there = map == places || map.starts_with(places + ",");
-  if (!is_there && !places.empty() && map != "auto")  // which is refused beside places
+  if (!is_there && !places.empty() && map != "auto")  // "auto" with places is refused later
     map = map.empty() ? places : concat(places, ",", map);
   auto& groups = config.optimizer.groups;
   for (const PartConfig& part : config.parts) {
@@ -60,7 +60,7 @@ HybridTrainerConfig with_applied_parts(HybridTrainerConfig config) {
   return config;
 }
 
-/// Whether a group says what the part says, and nothing else.
+/// Whether a group has exactly the part's settings.
 bool is_of_part(const OptimizerGroupConfig& group, const PartConfig& part) {
   const OptimizerGroupConfig own = group_of(part);
   return group.name == own.name && group.learning_rate == own.learning_rate &&
@@ -68,7 +68,7 @@ bool is_of_part(const OptimizerGroupConfig& group, const PartConfig& part) {
          !group.betas && !group.epsilon && !group.momentum;
 }
 
-/// Appends the problems of `parts` that need no model.
+/// Adds problems of `parts` that need no model.
 void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::string>& found) {
   const auto refuse = [&](const PartConfig& part, const std::string& what) {
     found.push_back(concat("parts.", part.pattern, what));
@@ -117,7 +117,7 @@ const std::string& MixedPrecisionConfig::of(Phase phase) const {
 
 HybridTrainerConfigBuilder HybridTrainerConfig::builder() { return {}; }
 
-/// A config whose groups with profiles are made by `profile_of`, which is given each of them.
+/// Returns a config whose groups with profiles are replaced by profile_of(group).
 template <class Profile>
 static HybridTrainerConfig with_profiles(const Profile& profile_of) {
   HybridTrainerConfig config;

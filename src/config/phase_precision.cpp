@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Narrower models gain little by bf16, docs/RESULTS.md; on processors without tiles they may lose.
+/// Narrower models gain little from bf16 (docs/RESULTS.md); CPUs without tiles may lose.
 constexpr std::int64_t kLeastWidth = 64;
 
 }  // namespace

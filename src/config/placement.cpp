@@ -13,13 +13,13 @@ using Config = HybridTrainerConfig;
 
 struct PlacementRow {
   const char* what;
-  const char *place_keys, *places, *bits_key, *bits;  // for readers
+  const char *place_keys, *places, *bits_key, *bits;  // for the table
   bool (*lies_at)(const Config& config, const std::string& place);
   std::int64_t (*bits_of)(const Config& config);
   std::vector<MemoryKind> kinds;
 };
 
-/// Of the frozen base, if there is one; 0: those of a GGUF file's blocks.
+/// Returns the bits of the weights, or of the frozen base; 0: those of a GGUF file's blocks.
 std::int64_t bits_of_weights(const Config& config) {
   if (!config.lora.is_on()) return 32;
   const std::string& base = config.lora.base;

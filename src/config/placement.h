@@ -8,19 +8,19 @@
 
 namespace hybrid_trainer {
 
-/// Where a run keeps one kind of tensors while nothing computes with them.
+/// Location of one kind of tensors between computations.
 struct Placement {
   std::string what;               // "weights"
   std::string place;              // of placement_names()
-  std::int64_t bits;              // of an element
-  std::vector<MemoryKind> kinds;  // as which memory counts them
+  std::int64_t bits;              // per element
+  std::vector<MemoryKind> kinds;  // kinds that they are counted as
 };
 
-/// One for each place of each kind, as the config says; of weights all places that any may lie at.
+/// Returns one entry per kind and location in the config; weights may have several.
 std::vector<Placement> placements(const HybridTrainerConfig& config);
-/// Whether anything lies at this place.
+/// Returns whether any tensors have this location.
 bool uses_place(const HybridTrainerConfig& config, const std::string& place);
-/// The keys that say where what lies and in how many bits, as a table in Markdown.
+/// Returns the keys for locations and bits as a Markdown table.
 std::string placement_markdown();
 
 }  // namespace hybrid_trainer
