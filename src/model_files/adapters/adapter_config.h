@@ -68,7 +68,7 @@ struct AdapterConfig {
   std::int64_t rank = 8;
   double alpha = 8, dropout = 0;
   std::string variant = "lora";
-  bool all_linear = false;  // ignores `targets`
+  bool all_linear = false;  // instead of `targets`
   ModuleNames targets{}, excluded{};
   std::vector<std::string> parameters{};     // target_parameters: experts and routers
   std::set<std::int64_t> layers{};           // if not empty, only these layers

@@ -17,7 +17,7 @@ struct AdapterTensor {
   Parameter* parameter = nullptr;
   std::int64_t first_row = 0, rows = 0;
   double scale = 1;   // scale of B·A here
-  RowGroups order{};  // row order of B; A has one order
+  RowGroups order{};  // of these rows; the same for A
   std::int64_t rank = 0;
   /// An expert's map: its index, the number of experts, whether it is the expert's last map, and
   /// the inputs and outputs of the whole map.

@@ -51,8 +51,8 @@ struct AdapterFolder {
 };
 
 /// Reads the configuration of an adapter folder. Warns of unknown keys. Throws MissingInput, or
-/// DataError, naming every key that is not lora, rslora or dora, or a tensor that
-/// adapter_config.json does not include.
+/// DataError, naming every unsupported key (other than for lora, rslora or dora), or a
+/// tensor that adapter_config.json does not include.
 AdapterFolder read_adapter_config(const std::filesystem::path& folder);
 
 /// Receives f32 values on the host in a weight's shape.

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 /// DataError, naming the value, for other architectures and settings that folders cannot express.
 boost::json::object gguf_config(const GgufFile& file);
 
-/// Returns the tensor of an untied head, if it differs from the token table; else null.
+/// Returns the file's head if it has one that differs from the token table; else null.
 const GgufTensor* own_head(const GgufFile& file);
 
 /// Calls visit(parameter, weight) for each weight of a model in a GGUF file, regardless of the

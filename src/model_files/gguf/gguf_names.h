@@ -35,7 +35,7 @@ std::int64_t paired_row(std::int64_t row, std::int64_t rows, std::int64_t heads)
 std::vector<float> llama3_divisors(std::int64_t head_size, double theta,
                                    const RotaryScaling& scaling);
 
-/// Returns the scaling with these divisors and Llama 3.1's settings; none if there is none.
+/// Returns the llama3 scaling with these divisors, as Llama 3.1 and later models use, or none.
 std::optional<RotaryScaling> llama3_scaling_of(std::span<const float> divisors, double theta);
 
 }  // namespace hybrid_trainer

@@ -129,7 +129,8 @@ std::string with_blanks(const std::string& text) {
   return blanks;
 }
 
-/// Scores tokens by minus their merge's rank: llama.cpp joins the pair with the largest score.
+/// Scores a token by minus the rank of its first merge: llama.cpp joins the pair whose token has
+/// the largest score.
 std::vector<double> scores_of(const BpeDescription& bpe) {
   std::unordered_map<std::string, std::size_t> ranks;
   for (std::size_t i = 0; i < bpe.merges.size(); ++i)

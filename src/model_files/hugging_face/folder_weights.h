@@ -23,8 +23,8 @@ class FolderWeight {
   /// Returns whether any module is quantized; for a GGUF file, whether all are.
   virtual bool is_quantized() const = 0;
   /// Returns its modules' codes as stored, in the pool of `home`; quantizes other modules in the
-  /// folder's form. Returns a GGUF file's blocks if all modules have some. Skips reading if
-  /// simulated.
+  /// folder's form. Returns a GGUF file's blocks if all modules have some, unread if
+  /// `home` is simulated.
   virtual std::vector<QuantizedRows> quantized(const Stream& home) const = 0;
 };
 

@@ -112,7 +112,8 @@ std::vector<bool> columns_drawn_anew(const ExpertMatrix& which, const Upcycling&
   return drawn;
 }
 
-/// Redraws columns from the matrix's mean and deviation (drop-upcycling, Nakamura et al. 2025).
+/// Drop-upcycling (Nakamura et al. 2025): redraws columns from a normal distribution with the
+/// matrix's mean and deviation.
 void redraw(const Tensor& matrix, const ExpertMatrix& which, const Upcycling& asked) {
   const bool by_rows = which.part != ExpertPart::kDown;
   const std::int64_t columns = matrix.size(1);
