@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 struct SamplingSettings {
   double temperature = 1.0;  // divides the logits; 0: the most likely token
   std::int64_t top_k = 0;    // only the k most likely tokens; 0: all
-  double top_p = 1.0;        // of these, the most likely ones with this total probability
-  double min_p = 0;          // of these, tokens with at least this share of the highest probability
+  double top_p = 1.0;  // of these, the smallest set of likely tokens with this total probability
+  double min_p = 0;    // of these, tokens with at least this share of the highest probability
   /// Divides positive logits of tokens that occur in the text, and multiplies negative ones; 1:
   /// off. Source: Keskar et al. 2019, "CTRL: a conditional transformer language model".
   double repetition_penalty = 1;

@@ -67,7 +67,7 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
 /// Sets the config's block pattern of attention, if it has one.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);
 
-/// Adds problems of a config's attention_pattern, also with a window or an encoder.
+/// Adds problems of a config's attention_pattern, also with a window and in an encoder.
 void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::string>& problems);
 
 /// A decoder: token embedding, position table unless branches encode positions, residual blocks,

@@ -43,11 +43,11 @@ std::int64_t largest_batch(HybridTrainerConfig config, const MemoryNeed& need,
   return largest;
 }
 
-/// One setting that a plan may choose, with its values from the fastest to the smallest.
+/// One setting that a plan may choose: its values from the fastest to the least memory.
 struct Dimension {
   std::vector<std::string> values;
   std::function<void(HybridTrainerConfig& config, const std::string& value)> set;
-  /// Index of the config's own value or, if it is between two, of the smaller one.
+  /// Index of the config's own value, or of the next one that takes less memory.
   std::size_t first = 0;
   /// Whether each value takes less device memory than the previous one, for any other settings.
   bool saves_always = true;
