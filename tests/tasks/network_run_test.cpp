@@ -243,9 +243,6 @@ TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
   config.stretches = {{.until = 0.5, .effective_batch = 4}};
   EXPECT_TRUE(tells(refusal(config), "stretches: got some, but a sensors is no language model"));
   TrainingRunSettings all = settings(NetworkRun::config(), "run");
-  all.data = "somewhere";
-  EXPECT_THROW(run_training(all, console_), UsageError);
-  all = settings(NetworkRun::config(), "run");
   all.export_to = scratch_ / "out";
   EXPECT_THROW(run_training(all, console_), DataError);
   train(NetworkRun::config(), "run");
