@@ -205,7 +205,8 @@ TEST_F(ComparisonTest, OfNetworksThatDrawTheirExamplesNeedsNoData) {
   std::ostringstream console;
   const std::string found =
       run_comparison({folder_ / "spec.json", folder_ / "out", false, "test"}, console).result_json;
-  const json::value& budget = json::parse(found).at("arms").at(1).at("budgets").at(0);
+  const json::value result = json::parse(found);
+  const json::value& budget = result.at("arms").at(1).at("budgets").at(0);
   EXPECT_EQ(budget.at("tokens").at("mean").to_number<double>(), 8) << "examples of two steps";
   EXPECT_GT(budget.at("final_validation_loss").at("mean").to_number<double>(), 0);
   EXPECT_GT(budget.at("flops").at("mean").to_number<double>(), 0);
