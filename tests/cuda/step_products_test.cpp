@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 constexpr double kTolerance = 1e-2;  // of one rounding to bf16
-constexpr double kWeight = 0.05;  // makes GELU's inputs large enough to be in its nonlinear range
+constexpr double kWeight = 0.05;     // puts GELU's inputs in its nonlinear range
 
 double gelu(double x) {
   return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
