@@ -90,8 +90,7 @@ TEST(CudaLoss, OfGridsIsLikeTheProcessors) {
       for (float gradient_scale : {0.0f, 0.25f}) {
         const Tensor wanted = random_ids({cells}, classes + 1, 4, host);
         for (std::int64_t n = 0; n < cells; ++n)
-          wanted.data<std::int32_t>()[n] =
-              wanted.data<std::int32_t>()[n] - 1;  // includes kNoTarget
+          wanted.data<std::int32_t>()[n] = wanted.data<std::int32_t>()[n] - 1;  // and kNoTarget
         const Tensors tensors{random_tensor({cells}, DType::kF32, 1, host),
                               random_tensor({cells, 5 + classes}, DType::kF32, 2, host, 3), wanted,
                               random_tensor({cells, 4}, DType::kF32, 3, host)};
