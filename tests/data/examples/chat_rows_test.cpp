@@ -293,7 +293,7 @@ TEST_F(ChatRowsTest, TimeGrowsWithTheLengthOfTheChat) {
   seconds(10);
   const double few = std::min(seconds(100), seconds(100));
   EXPECT_LT(seconds(1600),
-            60 * few);  // 256 times if each turn were found through all previous ones
+            60 * few);  // 256 times if every turn rescanned the previous ones
 }
 
 }  // namespace
