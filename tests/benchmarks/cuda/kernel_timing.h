@@ -17,7 +17,7 @@ struct Sizes {
   std::int64_t rows() const { return batch * length; }
 };
 
-/// "full": GPT-2 124M with B = 64, T = 1024; "small": tiny sizes for a simulated device.
+/// "full": GPT-2 124M with B = 64, T = 1024; "small": tiny sizes for an emulated device.
 Sizes sizes_of(const std::string& scale);
 
 /// One kernel launch and its tensors, which it keeps alive.

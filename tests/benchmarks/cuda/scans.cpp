@@ -11,7 +11,7 @@ namespace {
 using namespace kernels;
 
 constexpr std::int64_t kConvolutionTaps = 4, kScanChunk = 64;
-constexpr std::int64_t kFullChannels = 512;  // below it one small head, for a simulated device
+constexpr std::int64_t kFullChannels = 512;  // below it one small head, for an emulated device
 
 /// Operations of a scan with this number of state elements in all heads and `outputs` channels per
 /// head: products with the state and among the tokens of a chunk.
