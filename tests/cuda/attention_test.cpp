@@ -78,7 +78,7 @@ constexpr AttentionCase kTwoWayCases[] = {
     {{2, 90, 1, 64, 1}, {.document = 37, .two_way = true}},
     {{1, 140, 2, 8, 1}, {.scale = 0.25f, .cap = 2, .window = 60, .document = 50, .two_way = true}},
     {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .two_way = true}}};
-/// Enough key heads for the kernel with one block per head on the simulated device. The lengths are
+/// Enough key heads for the kernel with one block per head on the emulated device. The lengths are
 /// around its blocks of 128 keys and tiles of 64 queries; covers grouped heads and more heads than
 /// blocks.
 constexpr AttentionCase kJointCases[] = {

@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// NCCL, or its replacement for simulated devices.
+/// NCCL, or its replacement for emulated devices.
 WantedLibrary tested_nccl();
 
 /// Number of devices, at most four; 0 without NCCL.

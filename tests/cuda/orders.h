@@ -8,16 +8,16 @@
 
 namespace hybrid_trainer {
 
-/// Device memory for a test's tensors. On a simulated device, and on a real one if HT_TEST_MEMORY
+/// Device memory for a test's tensors. On an emulated device, and on a real one if HT_TEST_MEMORY
 /// is "apart", allocates each tensor separately, so that overruns are detected.
 std::unique_ptr<MemorySource> test_memory();
 
-/// Calls `run` several times; a simulated device runs its threads and blocks in several orders. All
+/// Calls `run` several times; an emulated device runs its threads and blocks in several orders. All
 /// calls must give bit-identical results.
 void in_several_orders(const std::function<void()>& run);
 
 /// Sizes for effects that appear only in real steps: large kernels, several waves of blocks, split
-/// sums. GPT-2 124M with B = 64, T = 1024 on a device; tiny sizes on a simulated device, to check
+/// sums. GPT-2 124M with B = 64, T = 1024 on a device; tiny sizes on an emulated device, to check
 /// the tests themselves.
 struct StepSizes {
   std::int64_t batch, length;
