@@ -66,8 +66,7 @@ TEST_P(CommunicatorContract, AllToAllSendsWhatTheCountsSay) {
   run([](Communicator& ranks, const Stream& stream) {
     Counts send, receive;
     std::vector<float> wanted;
-    for (int peer = 0; peer < ranks.size();
-         ++peer) {  // rank a sends a + 2b elements of value a + 100b to rank b
+    for (int peer = 0; peer < ranks.size(); ++peer) {  // a sends b a + 2b elements, a + 100b
       send.push_back(ranks.rank() + 2 * peer);
       receive.push_back(peer + 2 * ranks.rank());
       for (int i = 0; i < peer + 2 * ranks.rank(); ++i)

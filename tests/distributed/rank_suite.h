@@ -15,8 +15,7 @@ using RankBody = std::function<void(Communicator&, const Stream&)>;
 struct RankCase {
   std::string name;
   std::function<void(const RankBody&)> run;
-  bool blocks_host =
-      true;  // each call blocks, so results are added in rank order and mismatched calls are detected
+  bool blocks_host = true;  // by each call, so mismatched calls are found
 };
 
 /// All implementations that this process can run.
