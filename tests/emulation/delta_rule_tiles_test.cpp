@@ -46,8 +46,7 @@ class EmulatedDeltaRule : public ::testing::Test {
 TEST_F(EmulatedDeltaRule, HasTheSameBitsInNarrowTiles) {
   std::size_t wide_bytes = 0, narrow_bytes = 0;
   const Tensors wide = run(std::size_t{227} << 10, &wide_bytes);
-  const Tensors narrow =
-      run(wide_bytes, &narrow_bytes);  // no room for the static shared memory of the passes
+  const Tensors narrow = run(wide_bytes, &narrow_bytes);  // leaves no room for static shared memory
   EXPECT_LT(narrow_bytes, wide_bytes);
   for (std::size_t i = 0; i < wide.size(); ++i) expect_same_bits(narrow[i], wide[i]);
 }

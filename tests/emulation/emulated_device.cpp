@@ -21,9 +21,8 @@ namespace {
 
 constexpr std::size_t kGuard = 512;
 constexpr int kNobodys = 0xFF;
-constexpr std::size_t kUnit = 256;  // bytes, the alignment of blocks
-constexpr std::size_t kLarge = std::size_t{1}
-                               << 20;  // size from which pages are returned to the system
+constexpr std::size_t kUnit = 256;                    // bytes, the alignment of blocks
+constexpr std::size_t kLarge = std::size_t{1} << 20;  // larger blocks return pages to the system
 
 void* reserve(std::size_t bytes) {
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

@@ -64,8 +64,7 @@ struct EmulatedDevice {
  private:
   mutable std::mutex mutex_;
   std::string failure_;
-  std::map<std::uintptr_t, std::size_t>
-      blocks_;  // keyed by the offset in the device's address range
+  std::map<std::uintptr_t, std::size_t> blocks_;  // keyed by the offset in device memory
   std::map<std::uintptr_t, std::size_t> pinned_;
   std::size_t loaded_bytes_ = 0;
 };

@@ -99,8 +99,7 @@ class EmulatedRuntime final : public CudaRuntime {
   }
   void destroy(CUstream_st* stream) noexcept override {
     device().is_used();
-    std::shared_ptr<CUstream_st>
-        gone;  // outlives this, since its work may wait for another device's
+    std::shared_ptr<CUstream_st> gone;  // its work may wait for another device's
     std::lock_guard lock(mutex_);
     gone = std::move(streams_.extract(stream).mapped());
   }

@@ -47,8 +47,7 @@ class StreamQueue {
 /// One record of an event, reached once the work before it is done.
 class EventRecord {
  public:
-  void reach(
-      double spent_seconds);  // called by the stream's thread with the time to add to its clock
+  void reach(double spent_seconds);  // by the stream's thread, with its added time
   bool reached() const;
   void wait() const;
   double reached_at_seconds() const;
