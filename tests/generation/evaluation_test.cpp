@@ -78,8 +78,7 @@ TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
 }
 
 TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
-  const TokenDataset tokens =
-      counting_tokens(27);  // batches of 4 and 3 windows, the last one short
+  const TokenDataset tokens = counting_tokens(27);  // 4 and 3 windows, the last one short
   const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
   MeanTarget model;
   for (const std::int64_t most : {2, 1}) {
