@@ -39,7 +39,7 @@ TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
   parts.config.memory.folder = "/nowhere/at/all";
   try {
     const HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
-    FAIL() << "a bad configuration was taken";
+    FAIL() << "an invalid configuration was accepted";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.problems().size(), 2u) << error.what();
   }
