@@ -75,7 +75,7 @@ TEST(HybridTrainer, TellsOfOldCheckpointsThatStay) {
   trainer.save(folder.path().string());
   trainer.step(parts.batch);
   {
-    const FileFault fault({.at = 1, .error = EACCES, .only = FileCall::kRename});  // the rotation's
+    const FileFault fault({.at = 1, .error = EACCES, .only = FileCall::kRename});  // rotation
     trainer.save(folder.path().string());
   }
   EXPECT_NE(told.find("old checkpoints are left behind"), std::string::npos) << told;
