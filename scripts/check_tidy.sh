@@ -23,7 +23,7 @@ case ${1:---changed} in
   *) listed=$(printf '%s\n' "$@") ;;
 esac
 
-# Compiles each file separately with clang's options, because the usual build compiles several files together.
+# Each file by itself, with clang's options: the usual build compiles several files at once.
 cmake -S . -B build-clang/tidy -G Ninja -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_UNITY_BUILD=OFF \
   -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DHT_CUDA=OFF >/dev/null
 files=()

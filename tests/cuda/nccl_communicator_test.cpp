@@ -39,7 +39,7 @@ TEST(NcclRanks, GoOnBeforeOthersHaveComeToTheirCall) {
 
 using RankBeside = std::function<void(Communicator&, const Stream&, std::promise<void>&)>;
 
-/// Runs two connected ranks that communicate in streams beside their own. The second starts its
+/// Runs two connected ranks that communicate in side streams. The second starts its
 /// calls when the first fulfills the promise.
 void run_beside(const RankBeside& first, const testing::RankBody& second) {
   std::promise<void> may_go_on;

@@ -36,7 +36,7 @@ class BlockPatternOf : public ::testing::TestWithParam<const char*> {
   ModelConfig config_;
 };
 
-/// Token by token, many tokens at once, and after going back.
+/// Token by token, many tokens together, and after going back.
 TEST_P(BlockPatternOf, WritesWhatOnePassOverTheTextGives) {
   const auto model = make_with_pattern();
   const Tensor tokens = random_tokens({1, kMostTokens}, kTokenKinds, 5, stream_);

@@ -99,7 +99,7 @@ class SemiseparableDecoder : public ::testing::Test {
   std::unique_ptr<LanguageModel> model_ = drawn(model_of("acmdtp", false), stream_);
 };
 
-/// Token by token, many tokens at once, after drafts, and after going back.
+/// Token by token, many tokens together, after drafts, and after going back.
 TEST_F(SemiseparableDecoder, WritesWhatOnePassOverTheTextGives) {
   const Tensor tokens = random_tokens({1, kLongest}, kLetters, 5, stream_);
   const Tensor wanted = model_->logits(tokens, {.training = false}, stream_);

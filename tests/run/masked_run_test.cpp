@@ -47,7 +47,7 @@ TEST_F(MaskedRun, HasTheBitsOfOneRankOverSeveralAndWhenItGoesOn) {
 TEST_F(MaskedRun, DrawsRandomWordsThatTheModelHas) {
   HybridTrainerConfig of = encoder();
   of.model.vocabulary = 40;
-  EXPECT_EQ(of.masking(20).words, 20) << "the data's vocabulary";
+  EXPECT_EQ(of.masking(20).words, 20) << "of the data";
   EXPECT_EQ(of.masking(3006).words, 39) << "data of another tokenizer";
   EXPECT_EQ(of.masking(3006).mask_token, 39);
 }

@@ -5,7 +5,7 @@
 namespace hybrid_trainer::benchmarks {
 
 /// Times kernels one after another by the device's clock. Launches follow each other without a gap
-/// and cycle through enough sets of tensors that the L2 cache never holds the next set.
+/// and cycle through enough sets of tensors that the L2 cache never has the next set.
 class DeviceTimer final : public KernelTimer {
  public:
   /// Measures the device's rates first. Throws DeviceError.
