@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times training steps of GPT-2 on the GPU here, in PyTorch and, if given, in llm.c, in turn, and prints one JSON object.
+# Times training steps of GPT-2 on this GPU in turn: ours, PyTorch's and, if given, llm.c's. Prints one JSON object.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Measures the savings and the cost of each memory option: Full's peak and time per step with and without it, in turn, and the plan of both.
+# Measures the savings and cost of each memory option: peak and step time of Full with and without it, in turn, and the
+# plan of both.
 # usage: scripts/bench_memory.sh [--preset NAME] [--pairs N] [--steps N] [OPTION=VALUE ...]
 #   --preset NAME  default: small
 #   --pairs N      runs with and without each option, default: 3
 #   --steps N      of each run, default: 6
-#   OPTION=VALUE   more settings, of all runs
+#   OPTION=VALUE   more settings for all runs
 # Prints one row of a Markdown table for each option.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -29,7 +30,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 "$hybrid" prepare "$root/src" "$root/include" --output "$work/data" --tokenizer bpe --vocab-size 1024 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 
-# Trains with the options; prints Full's peak bytes, the bytes of its activations, and the median seconds of a step.
+# Trains with the options. Prints Full's peak bytes, the bytes of its activations, and the median seconds per step.
 measure() {
   local sets=()
   for option in $1; do sets+=(--set "$option"); done
@@ -44,7 +45,7 @@ measure() {
   echo "$(sed -n 's/.*"peak_bytes":\([0-9]*\).*/\1/p' <<<"$full") $(sed -n 's/.*"activations":\([0-9]*\).*/\1/p' <<<"$full") $seconds"
 }
 
-# Prints the plan for the options: the device's peak and the slowdown.
+# Prints the planned device peak and slowdown for the options.
 planned() {
   local sets=()
   for option in $1; do sets+=(--set "$option"); done

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Times a training step of GPT-2 124M here, in PyTorch and, if given, in llm.c, in turn, and prints one table.
+# Times a training step of GPT-2 124M in turn: ours, PyTorch's and, if given, llm.c's. Prints one table.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the command-line tool, optimised, into build/bin/hybrid; installs missing packages first.
+# Builds the optimized command-line tool, build/bin/hybrid. Installs missing packages first.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Whether each commit's message follows CONTRIBUTING: an imperative subject of at most 72 characters without a final point, a blank
-# line, and a body. Merges are left out.
-# usage: scripts/check_commits.sh [RANGE]   by default the commits since the last tag; without a tag those that main does not have, or HEAD
+# Checks that each commit's message follows CONTRIBUTING: an imperative subject of at most 72 characters without a final
+# period, a blank line, and a body. Skips merges.
+# usage: scripts/check_commits.sh [RANGE]   default: since the last tag; without a tag those not in main, or HEAD
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 case ${1:-} in -h | --help) sed -n '2,4s/^# //p' "${BASH_SOURCE[0]}" && exit 0 ;; esac
 [ $# -le 1 ] || { echo "error: one range at most, got: $*" >&2; exit 64; }
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 git rev-parse --git-dir >/dev/null 2>&1 || { echo "error: $PWD is not a git clone, so it has no commits" >&2; exit 66; }
 
-# The commits to check, as arguments of git rev-list. A shallow clone has fewer, or only HEAD.
+# Prints the commits to check, as arguments of git rev-list. A shallow clone has fewer commits, or only HEAD.
 default_range() {
   local base
   if base=$(git describe --tags --abbrev=0 2>/dev/null); then echo "$base..HEAD" && return; fi
@@ -28,7 +28,7 @@ third_person='[^s]s$'
 verbs_with_s='^(Focus|Canvas|Bias|Alias)$'
 failed=0 checked=0
 for commit in $commits; do
-  # A shallow clone does not know a merge by its parents, but its object names them.
+  # In a shallow clone, only the commit object shows that it is a merge.
   [ "$(git cat-file commit "$commit" | sed '/^$/q' | grep -c '^parent ' || true)" -le 1 ] || continue
   mapfile -t lines < <(git log -1 --format=%B "$commit")
   subject=${lines[0]} word=${lines[0]%%[ ,:]*} faults=()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether every source file is as clang-format 14 (Debian 12's) leaves it; with --fix, makes it so.
+# Checks that every source file is formatted by clang-format 14 (Debian 12). With --fix, formats the files.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

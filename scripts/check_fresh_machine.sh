@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a newcomer's first steps: a bare Debian 12 root without any packages, a clean clone of HEAD in it, and the README's first
-# commands. Needs root or user namespaces; without either it says so and ends with 0.
+# Runs a newcomer's first steps in a bare Debian 12 root without any packages: a clean clone of HEAD, and the README's
+# first commands. Needs root or user namespaces; without them it prints a message and exits with 0.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -31,7 +31,7 @@ for option in "$@"; do
 done
 fail() { echo "error: $1" >&2; exit "${2:-1}"; }
 
-# A mount namespace of our own, so that nothing has to be unmounted; as another user, with that user as its root.
+# Uses a private mount namespace, so nothing needs to be unmounted. A user other than root becomes its root.
 if [ -z "${HT_IN_NAMESPACE:-}" ]; then
   namespace=(unshare --mount --pid --fork --kill-child)
   [ "$(id -u)" -eq 0 ] || namespace+=(--map-root-user --map-auto)
@@ -61,13 +61,13 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# The Debian 12 archives among this machine's own, one line each.
+# Prints this machine's Debian 12 archives, one per line.
 package_sources() {
   apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' | sort -u |
     sed -nE 's/^([^ ]+) (bookworm(-updates|-security)?)$/deb \1 \2 main/p'
 }
 
-# A root file system in $root, without anything of ours.
+# Makes a bare root file system in $root.
 make_bare_root() {
   local image=$cache/debian-12-minbase.tar
   mkdir -p "$cache" "$root"
@@ -82,14 +82,14 @@ make_bare_root() {
   fi
   tar -C "$root" --exclude=./dev/\* -xf "$image"
   cp "$work/sources.list" "$root/etc/apt/sources.list"
-  # How this machine reaches the archive: proxies, certificates, names.
+  # Copies this machine's access to the archive: proxies, certificates, names.
   cp "$work/acquire" "$root/etc/apt/apt.conf.d/99acquire"
   cp /etc/resolv.conf /etc/hosts "$root/etc/"
   if [ -e /etc/pip.conf ]; then cp /etc/pip.conf "$root/etc/"; fi
   mkdir -p "$root/etc/ssl/certs"
   if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
     cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/of-host.crt"  # Debian's package replaces the other one
+    cp /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/of-host.crt"  # Debian's package replaces the certificates
   fi
   mount -t proc proc "$root/proc"
   mount --rbind /dev "$root/dev"
@@ -107,7 +107,7 @@ bare() {
     ${shared_cache:+CCACHE_COMPILERCHECK=content CCACHE_DIR=/ccache CCACHE_BASEDIR="$(ccache --get-config base_dir)"} bash -c "cd '$PWD' && $1"
 }
 
-# A command that must work; its last line is shown.
+# Runs a command that must succeed, and shows its last line.
 step() {
   local begin=$SECONDS
   if ! bare "$1" >"$work/log" 2>&1; then
@@ -117,7 +117,7 @@ step() {
   printf '%5d s  %s\n         %s\n' $((SECONDS - begin)) "$1" "$(grep -v '^$' "$work/log" | tail -n 1)"
 }
 
-# A command that must fail, with one line that holds a text.
+# Runs a command that must fail with one line that contains a text.
 refusal() {
   local name=$1 text=$2 command=$3
   if bare "$command" >"$work/log" 2>&1; then fail "$name: it did not fail: $command"; fi

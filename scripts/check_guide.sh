@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Types the commands of README.md and docs/GUIDE.md, one after the other, as a reader does who has built the program: the
-# lines of the blocks that name no language. Wants a clone without runs/, models/ and book.txt, and leaves the first two there.
-# It does not type scripts/test.sh, the demo trains for some seconds only, and of the fine-tunings of real models the first one
-# alone is whole. Where PyPI is out of reach it leaves out, and names, what needs
-# its models. Exit code 0: each command did its work.
+# Runs the commands of README.md and docs/GUIDE.md in order, like a reader who has built the program: the lines of the
+# blocks without a language. Needs a clone without runs/, models/ and book.txt, and leaves the first two there. Skips
+# scripts/test.sh, shortens the demo to some seconds, and runs only the first fine-tuning of real models completely.
+# Without access to PyPI it skips and names the commands that need its models.
+# Exit code 0: all commands succeeded.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -17,12 +17,12 @@ export CCACHE_DIR=${CCACHE_DIR:-$HOME/.cache/ccache} HOME=$home HT_DEMO_SECONDS=
 cat README.md docs/*.md >"$home/book.txt"
 cp "$home/book.txt" book.txt  # "any text of yours"
 
-# The commands of a page, each on one line.
+# Prints the commands of a page, one per line.
 commands() {
   awk '/^```/ { open = !open; typed = open && $0 == "```"; next } typed' "$1" |
     sed -e ':a' -e '/\\$/N; s/\\\n */ /; ta' | grep -v '^ *$'
 }
-# A server: its page must come, and Ctrl-C must end it.
+# Checks a server: its page must load, and Ctrl-C must end it.
 serve() {
   local port=${1##*--port } page="" code=0
   bash -c "exec ${1}" >"$home/out" 2>&1 &
@@ -36,7 +36,7 @@ serve() {
   wait $server || code=$?
   grep -q '</html>' <<<"$page" && [ $code -eq 0 ]
 }
-# Paths that are not there, since a command before was left out.
+# Paths that do not exist because an earlier command was skipped.
 absent=()
 needs_absent() {
   local path

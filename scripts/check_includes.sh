@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Parses each file of the program by itself: the other builds compile several files at once, where a file can lean on what
-# another one includes. A file that a finished build has compiled alone, or as the first of its group, is left out. A header
-# comes first in its own source; a public one that has none is parsed alone, twice in one file.
-# Exit code 0: each includes what it uses.
+# Parses each source file separately. Other builds compile several files together, so a missing include can go
+# unnoticed. Skips files that a finished build has compiled alone, or first in their group. A header is checked by its
+# own source, which includes it first; a public header without one is parsed alone, twice in one file.
+# Exit code 0: each file includes everything that it uses.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -27,7 +27,7 @@ commands() { ninja -C "$folder" -t commands hybrid | grep "$1"; }
 cd "$folder"
 mapfile -t headers < <(commands 'cmake_pch.hxx.cxx$' | sed 's/.* -o \([^ ]*\) .*/\1/')
 ninja "${headers[@]}" >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
-# No code is made of them, and nothing is written.
+# Only parses them and writes nothing.
 commands ' -c [^ ]*\.cpp$' | awk -v list="$alone" 'BEGIN { while ((getline file < list) > 0) skip[file] = 1 } !($NF in skip)' |
   sed 's/ -MD -MT [^ ]* -MF [^ ]* -o [^ ]*/ -fsyntax-only/' |
   xargs -d '\n' -P "$(nproc)" -I{} sh -c '{}' >"$log" 2>&1 || { grep -A 6 'error:' "$log" >&2 || tail -n 30 "$log" >&2; exit 1; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles each CUDA kernel for sm_80 and sm_90 and prints its registers, its spilled bytes, its static shared memory and the loads
-# from global memory in its code. Needs nvcc and no GPU; takes about a minute on two cores. Exit code 0: no kernel spills registers to
-# memory, or has more static shared memory than kernels/backend/launch.cuh leaves room for; 1: some do; 69: there is no nvcc.
+# Compiles each CUDA kernel for sm_80 and sm_90, and prints its registers, spilled bytes, static shared memory and
+# number of global loads. Needs nvcc but no GPU; takes about a minute on two cores. Exit code 0: no kernel spills
+# registers or exceeds the static shared memory that kernels/backend/launch.cuh allows; 1: some do; 69: nvcc is missing.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -12,7 +12,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 cmake -DFOLDER="$folder" -P kernels/declare_backends.cmake
-# Prints the report of ptxas for one file, and its PTX.
+# Prints the ptxas report of one file, and its PTX.
 compile() {
   local stem=$folder/$2-$(basename "$1" .cu) flags=(-std=c++20 -O3 -Iinclude -I. -I"$folder" --expt-relaxed-constexpr)
   "$nvcc" "${flags[@]}" -arch="$2" -ptx -o "$stem.ptx" "$1"
@@ -22,7 +22,7 @@ export -f compile
 export folder nvcc
 printf '%s\n' kernels/*/*.cu | xargs -P "$(nproc)" -I{} bash -euc 'compile "{}" sm_80; compile "{}" sm_90'
 
-# One line a kernel: architecture, mangled name, registers, spilled bytes.
+# One line per kernel: architecture, mangled name, registers, spilled bytes.
 for log in "$folder"/*.log; do
   awk -v ptx="${log%.log}.ptx" -v sm="$(basename "$log" | cut -d- -f1)" '
     /Compiling entry function/ { split($0, part, "\047"); name = part[2] }

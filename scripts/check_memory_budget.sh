@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Random configurations under random budgets: each must train inside them or be refused before its first step.
+# Trains random configurations under random budgets. Each must stay within its budget or be rejected before its first
+# step.
 # usage: scripts/check_memory_budget.sh [--runs N] [--seed N]
 #   --runs N  default: 200
 #   --seed N  of the configurations, default: 1
-# Prints each run that breaks a budget, or whose process holds more memory than 5 % + 100 MB over what its pools took; then the number of runs by result. Fails if one did.
+# Prints each run that exceeds a budget, or whose process uses 5 % + 100 MB more memory than its pools; then the number
+# of runs by result. Fails if there is such a run.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 runs=200 seed=1
@@ -28,7 +30,7 @@ trap 'rm -rf "$work"' EXIT
 RANDOM=$seed
 pick() { local values=("$@"); echo "${values[RANDOM % $#]}"; }
 
-# Settings of one run.
+# Prints random settings of one run.
 random_settings() {
   echo "memory.recompute=$(pick 0 0 0.25 0.5 0.75 1)" "memory.activations=$(pick device device host file)" \
     "memory.activation_bits=$(pick 32 32 16 8)" "memory.optimizer_state=$(pick device device host file)" "optimizer.paged=$(pick false false true)" \
@@ -40,7 +42,7 @@ random_settings() {
     "memory.device_budget=$((2 + RANDOM % 60))MB" "memory.host_budget=$(pick 0 0 $((1 + RANDOM % 40))MB)"
 }
 
-# The most anonymous memory that a process has until it ends, in bytes.
+# Prints the peak anonymous memory of a process in bytes, after it has ended.
 watch_memory() {
   local most=0 now
   while now=$(awk '/^RssAnon/ { print $2 }' "/proc/$1/status" 2>/dev/null) && [ -n "$now" ]; do

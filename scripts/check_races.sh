@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs multithreaded code under the thread sanitizer: the thread team, offloading, batch loading, ranks as threads
-# and their training, and a whole training run of the CUDA backend in the tests' emulation, where each stream is a thread, so
-# that a missing event shows as a data race. Exit code 0: none.
+# Runs multithreaded code with the thread sanitizer: the thread team, offloading, batch loading, ranks as threads and
+# their training, and a complete training run of the CUDA backend in emulation. There each stream is a thread, so a
+# missing event appears as a data race. Exit code 0: no races.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 keep_temporary_files_in_memory
@@ -15,8 +15,10 @@ programs=(test_cuda test_trainer test_core test_memory test_data test_optim test
 (cd "$root" && cmake --preset cpu-tsan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
 cmake --build "$root/build/cpu-tsan" --target "${programs[@]}" >"$log" 2>&1 || { tail -n 30 "$log" >&2; exit 1; }
 
-# libstdc++ opens a folder where the sanitizer does not see it: another thread's file of the same number, closed before, looks like a race with closing it.
-# oneDNN, not built with the sanitizer, creates its cache of primitives in whichever thread comes first; without the cache no thread reads what another one prepared.
+# libstdc++ opens a folder without the sanitizer's knowledge, so closing it looks like a race with an earlier file of
+# another thread that had the same descriptor.
+# oneDNN is not built with the sanitizer, and shares its cache of primitives among threads. Without the cache, no thread
+# reads primitives that another one prepared.
 printf '%s\n' race_top:closedir race:libdnnl.so >"$logs/suppressions"
 export TSAN_OPTIONS=suppressions=$logs/suppressions ONEDNN_PRIMITIVE_CACHE_CAPACITY=0 OMP_WAIT_POLICY=passive
 
@@ -27,7 +29,7 @@ declare -A filter=(
   [test_memory]='*'
   [test_data]='BatchLoader*'
   [test_optim]='*Speculative*'
-  [test_distributed]='*' # the ranks' side channel among it
+  [test_distributed]='*' # includes the ranks' side channel
   [test_trainer]=$ranks [test_run]=$ranks)
 run() { "$root/build/cpu-tsan/tests/$1" --gtest_brief=1 --gtest_filter="${filter[$1]}" >"$logs/$1" 2>&1 && touch "$logs/$1.clean"; }
 for program in "${programs[@]}"; do

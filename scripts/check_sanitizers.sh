@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the quick tests (all but tests/slow_tests.txt) and one or two of each kind of long run under the address and
-# undefined-behaviour sanitizers, with the emulation's device memory poisoned; with --all, every test but the tool's. A report
-# names functions; for lines, configure build/cpu-asan with -DCMAKE_CXX_FLAGS=-g1. Exit code 0: clean.
+# Runs the quick tests (all but tests/slow_tests.txt) and one or two long runs of each kind with the address and
+# undefined-behavior sanitizers, and poisons the emulation's device memory. With --all, runs every test except the
+# tool's. Reports name functions; for lines, configure build/cpu-asan with -DCMAKE_CXX_FLAGS=-g1. Exit code 0: clean.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 all=""
 if [ "${1:-}" = --all ]; then all=1 && shift; fi
@@ -13,8 +13,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
 log=$logs/build
-# Without those of configurations and comparisons: they compute with few numbers, and their runs are like those of others.
-# Without those of modules, optimizers and phases: the tests of models, kernels and the trainer's runs go through them.
+# Excludes configurations and comparisons: they compute little, and their runs resemble others.
+# Excludes modules, optimizers and phases: the tests of models, kernels and the trainer cover them.
 programs=(test_cuda test_trainer test_run test_data test_kernels test_tasks test_files test_core test_distributed test_models
   test_memory test_observability test_model_files test_gguf test_generation test_tools)
 (cd "$root" && cmake --preset cpu-asan) >"$log" 2>&1 || { cat "$log" >&2; exit 1; }
@@ -24,7 +24,7 @@ echo "built in $((SECONDS - begin)) s"
 
 export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
 slow=$(grep -v '^#' "$root/tests/slow_tests.txt" | paste -sd:)
-# Of the long runs, those that meet code that no quick test does.
+# The long runs that execute code not covered by quick tests.
 declare -A long=(
   [test_cuda]='CudaAttention.*:CudaBatchDecoder.Gives*:CudaPredictedUpdate.PredictsLion:CudaTraining.GoesThroughAllPhases*-CudaAttention.Large*:CudaAttention.Hides*'
   [test_trainer]='Zero.SendsWhat*:RollBackRun.Killed*:RoutedRunTest.ABias*:*RankShortage*HalveAtTheSameStep/0'
@@ -37,7 +37,7 @@ run() {
   local program=${1%-long} filter="-$slow"
   [ "$1" = "$program" ] || filter=${long[$program]}
   [ -z "$all" ] || filter='*'
-  [ "$program" != test_tools ] || filter='InspectionOf*'  # which run in their own process
+  [ "$program" != test_tools ] || filter='InspectionOf*'  # runs in its own process
   (cd "$root/build/cpu-asan/tests" && "./$program" --gtest_brief=1 --gtest_filter="$filter") >"$logs/$1" 2>&1 && touch "$logs/$1.clean"
 }
 for program in "${runs[@]}"; do
@@ -46,7 +46,7 @@ for program in "${runs[@]}"; do
 done
 wait
 
-# Ranks by Open MPI, whose own leaks are not ours.
+# Ranks of Open MPI, whose own leaks are suppressed.
 printf 'leak:%s\n' libmpi.so libopen-rte.so libopen-pal.so libpmix.so libevent mca_ libhwloc.so libucp.so libucs.so libfabric.so >"$logs/suppressions"
 by_mpi() {
   command -v mpirun >/dev/null || return 0

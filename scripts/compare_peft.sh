@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures one epoch of LoRA over chats here and with transformers and PEFT, in turn, and prints one table.
+# Measures one epoch of LoRA over chats, in turn here and with transformers and PEFT. Prints one table.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Shows that another revision trains to the same bits, in FP32 with phases on: presets with Muon and AdamW, each method, LoRA,
-# two ranks, networks of other kinds, and fine-tuning.
+# Shows that another revision trains to the same bits in FP32 with phases on: presets with Muon and AdamW, each method,
+# LoRA, two ranks, other networks, and fine-tuning.
 # usage: scripts/compare_revisions.sh OLD [--steps N] [--bench N]
 #   OLD        a revision, which is built in a clone below build/, or the path of an existing hybrid
 #   --steps N  steps of each run, default: 200
@@ -42,7 +42,7 @@ if [ ! -f "$old" ]; then
 fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$work/before/bin" "$work/before/lib"  # it may be the file that is built next
+mkdir -p "$work/before/bin" "$work/before/lib"  # the next build may overwrite it
 cp "$old" "$work/before/bin/hybrid"
 cp "$(dirname "$old")"/../lib/*.so "$work/before/lib/" 2>/dev/null || true  # for ranks
 old=$work/before/bin/hybrid
@@ -50,20 +50,20 @@ old=$work/before/bin/hybrid
 
 "$new" prepare "$root/src" "$root/include" --output "$work/data" --tokenizer bpe --vocab-size 1024 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 
-# Prints one line per step with the computed values, without times and texts of events.
+# Prints the computed values of each step on a line, without times and event texts.
 losses() { sed -n 's/.*"step": *\([0-9]*\).*"phase": *"\([a-z]*\)".*"loss": *\([^,}]*\).*/\1 \2 \3/p' "$1/metrics.jsonl"; }
 settings=(--set training.steps="$steps" --set phases.warmup_steps=20 --set phases.full_steps=6 --set schedule.warmup_steps=10)
 for phase in warmup full predict correct; do settings+=(--set mixed_precision.$phase=fp32); done
 differing=0
 
-# same NAME OPTION...: whether both train with these options to the same losses and the same weights.
+# same NAME OPTION...: checks that both train with these options to the same losses and weights.
 same() {
   local name=$1
   shift
   compare "$name" train --data "$work/data" "$@"
 }
 
-# compare NAME COMMAND OPTION...: the same of a run that COMMAND begins.
+# compare NAME COMMAND OPTION...: like same, for a run that COMMAND starts.
 compare() {
   local name=$1 side digest=()
   shift
@@ -88,7 +88,7 @@ compare() {
   fi
 }
 
-# Keys as both revisions know them.
+# Keys that both revisions accept.
 for preset in tiny small llama-tiny; do
   for optimizer in muon adamw; do
     same "$preset, $optimizer" --preset $preset --set optimizer.name=$optimizer --set phases.skip_backward.trial_share=0.5
@@ -105,7 +105,7 @@ for zero in 0 1 2 3; do
   same "tiny, 2 ranks, zero $zero" "${ranks[@]}" --set distributed.zero=$zero --set phases.skip_backward.trial_share=0.5
 done
 
-# Fine-tuning: pairs on a language model of the old revision, and pictures.
+# Fine-tuning: preference pairs on the old revision's language model, and images.
 "$old" train --preset llama-tiny --data "$work/data" --run "$work/base" --set training.steps=20 --set model.context=512 >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 "$old" export "$work/base" --output "$work/base-model" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
 printf '%s' '{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}' >"$work/base-model/chat_template.jinja"

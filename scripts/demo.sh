@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# From text to a language model that writes such text, in about five minutes of training on two cores. After the first
-# minute it shows what the model has learned so far.
-# usage: scripts/demo.sh [TEXT...]   files or folders; without any, the King James Bible of Debian's package bible-kjv
+# Trains a language model on a text in about five minutes on two cores. After the first minute it shows the model's
+# progress.
+# usage: scripts/demo.sh [TEXT...]   files or folders; default: the King James Bible of Debian's package bible-kjv
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 hybrid=$root/build/bin/hybrid
 train_seconds=${HT_DEMO_SECONDS:-265}  # the number of steps is chosen for this time
 most_seconds=$((train_seconds + 30))    # if the machine slows down, training stops as on Ctrl-C
-most_epochs=20     # a small text is learnt by heart sooner
+most_epochs=20     # a small text is memorized sooner
 evaluations=5
 
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
@@ -20,7 +20,7 @@ for text in "$@"; do
   texts+=("$(realpath "$text")")
 done
 title() { printf '\n== %s\n' "$*" >&2; }
-# One verse a line. The program reads its text in the current folder, else in the package's folder.
+# Prints one verse per line. Reads the text in the current folder, else in the package's folder.
 write_verses() {
   local folder=$1
   if ! command -v bible >/dev/null; then
@@ -82,7 +82,7 @@ steps=$(awk -v step="$(number step_seconds "$measured")" -v forward="$(number fo
   }')
 echo "$steps steps of 2,048 tokens" >&2
 
-# Trains for at most so many seconds, and then stops as Ctrl-C stops it: with a checkpoint.
+# Trains for at most this number of seconds, then stops with a checkpoint, as on Ctrl-C.
 train_for() {
   local seconds=$1 code=0
   shift

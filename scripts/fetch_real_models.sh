@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches two published models, SmolLM2-135M-Instruct and Gemma-3-270M, as GGUF files and as Hugging Face folders.
+# Fetches two published models, SmolLM2-135M-Instruct and Gemma-3-270M, as GGUF files and Hugging Face folders.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 
 usage() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches two published Whisper models, tiny.en and base, and makes Hugging Face folders of them.
+# Fetches two published Whisper models, tiny.en and base, and converts them to Hugging Face folders.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 
 usage() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Tests and measures HybridTrainer on a machine with an NVIDIA GPU, in parts that can be gone on with; see --help.
+# Tests and measures HybridTrainer on a machine with an NVIDIA GPU, in parts that can be resumed; see --help.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -56,10 +56,10 @@ fail() {
 
 sizes=(124m 350m 774m 1558m)
 declare -A batch=([124m]=64 [350m]=64 [774m]=32 [1558m]=16)
-# Of PyTorch, so that 80 GB hold it: an estimated 54, 48, 45 and 49 GB, of 32 bytes a channel, layer and token, 10 a logit and 16 a
-# parameter. A batch that still does not fit is halved.
+# PyTorch's batch sizes for 80 GB: an estimated 54, 48, 45 and 49 GB, from 32 bytes per channel, layer and token, 10 per
+# logit and 16 per parameter. A batch that still does not fit is halved.
 declare -A torch_batch=([124m]=64 [350m]=32 [774m]=16 [1558m]=8)
-# Seconds. Up to train they fit into one call of nine minutes, with the time that libraries take to load.
+# Seconds. The parts up to train fit in one call of nine minutes, including the time to load libraries.
 declare -A limit=([smoke]=60 [tests]=140 [ours-124m]=50 [kernels]=110 [generate]=50 [train]=50
   [pytorch-124m]=170 [untimed-124m]=40 [profile]=50
   [ours-350m]=60 [pytorch-350m]=200 [ours-774m]=90 [pytorch-774m]=180 [ours-1558m]=120 [pytorch-1558m]=210
@@ -110,7 +110,7 @@ choose() {
   done
 }
 
-# Succeeds if there is time to begin $part: half of its limit, or 150 s if PyTorch compiles, whose work would be lost.
+# Succeeds if there is time to start $part: half of its limit, or 150 s if PyTorch compiles, whose work would be lost.
 has_time() {
   local least=$((seconds / 2))
   if [[ $part == pytorch-* ]] && ((seconds > 150)); then least=150; fi
@@ -156,9 +156,9 @@ card=$(card_of_machine)
 export GPU_CARD=$card
 refuse_other_cards "$results" "$results holds"
 [ -z "$from" ] || take_over "$from"
-export HYBRID_CACHE_DIR=${HYBRID_CACHE_DIR:-$results/cache} # of algorithms measured on the device, for all parts
+export HYBRID_CACHE_DIR=${HYBRID_CACHE_DIR:-$results/cache} # measured algorithms, shared by all parts
 
-# First parts without a result, then parts that failed in an earlier call.
+# Parts without a result come first, then parts that failed in an earlier call.
 fresh=() later=() left_out=()
 for part in "${chosen[@]}"; do
   case $(state_of "$part") in

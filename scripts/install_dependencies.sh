@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# Installs the build's missing packages with apt (Debian 12), as root or with sudo.
-# HT_REPLACE_BOOST=1 lets apt remove another version's Boost headers, which conflict with 1.81.
+# Installs missing build packages with apt (Debian 12), as root or with sudo.
+# HT_REPLACE_BOOST=1 lets apt remove Boost headers of other versions, which conflict with 1.81.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 
-# dnnl-config.cmake asks for OpenCL, which libdnnl-dev only recommends.
+# dnnl-config.cmake requires OpenCL, which libdnnl-dev only recommends.
 packages=(
   g++ cmake ninja-build ccache
   libdnnl-dev ocl-icd-opencl-dev libboost1.81-dev libboost-json1.81-dev libboost-program-options1.81-dev
   libboost-context1.81-dev libcereal-dev libeigen3-dev libutf8proc-dev libxxhash-dev zlib1g-dev libzstd-dev libgtest-dev
   libsodium-dev libsnappy-dev libpcre2-dev libpng-dev libjpeg62-turbo-dev libopenmpi-dev openmpi-bin
 )
-unavailable=69 # as in docs/EXIT_CODES.md
+unavailable=69 # see docs/EXIT_CODES.md
 
 say() { printf '%s\n' "$*" >&2; }
 fail() { say "error: $*"; exit $unavailable; }
-# Names of the packages among those given that are not installed whole.
+# Prints the given packages that are not completely installed.
 missing_of() {
   local state
   state=$(dpkg-query -W -f='${db:Status-Abbrev} ${Package}\n' "$@" 2>/dev/null || true)
@@ -54,7 +54,7 @@ trap 'rm -f "$log"' EXIT
 apt() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C.UTF-8 apt-get -o DPkg::Lock::Timeout=120 "$@" >>"$log" 2>&1; }
 said() { grep -qiE "$1" "$log"; }
 
-# One line that says why apt did not do it.
+# Prints in one line why apt failed.
 explain() {
   local system
   system=$(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-}" || true)
@@ -75,7 +75,7 @@ explain() {
 }
 
 say "installing with apt: ${missing[*]}"
-# Existing package lists may suffice; the output of update explains a failure of install.
+# Existing package lists may suffice. If install fails, the output of update explains it.
 apt update || true
 apt install -y --no-install-recommends "${missing[@]}" || explain
 mapfile -t missing < <(missing_of "${missing[@]}")

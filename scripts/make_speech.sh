@@ -51,7 +51,7 @@ if ! command -v espeak-ng >/dev/null || ! command -v flite >/dev/null; then
   libraries=$packages/usr/lib/$(uname -m)-linux-gnu
   export PATH=$packages/usr/bin:$PATH LD_LIBRARY_PATH=$libraries ESPEAK_DATA_PATH=$libraries/espeak-ng-data
 fi
-# Some libraries for loudspeakers may be missing; the programs must run all the same.
+# Some audio output libraries may be missing, but the programs must run without them.
 if ! { espeak-ng -w "$packages/try.wav" word && flite -voice slt -t word -o "$packages/try.wav"; } 2>"$packages/log"; then
   cat "$packages/log" >&2
   echo "error: make_speech.sh: espeak-ng or flite does not run, as it says above; as root: apt-get install espeak-ng flite" >&2
@@ -82,7 +82,7 @@ my @voices = (
   (map { ["flite", $_] } qw(slt rms awb kal16)),
 );
 sub one_of { $_[int rand @_] }
-# One sentence of eight is held out, by its letters.
+# Holds out one sentence of eight, chosen by a hash of its letters.
 sub is_held_out {
   my $sum = 17;
   $sum = ($sum * 31 + ord) % 1000003 for split //, $_[0];

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Takes the picture of a run's report that the README shows.
+# Makes the README's screenshot of a run's report.
 # usage: scripts/picture_report.sh RUN PICTURE.png   needs chromium and pngquant (apt install chromium pngquant)
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 [ $# -eq 2 ] || { sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 64; }

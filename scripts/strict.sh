@@ -1,4 +1,4 @@
-# Sourced first by every script: the first command that fails ends it, and a line names it and its place.
+# Sourced first by every script: ends the script at the first failing command, and prints the command and its line.
 set -Eeuo pipefail
 tell_failure() {
   local code=$? line=$1 command=$2
@@ -6,7 +6,7 @@ tell_failure() {
 }
 trap 'tell_failure "$LINENO" "$BASH_COMMAND"' ERR
 
-# For a script that takes none: --help prints the comment at its head, any other argument is an error.
+# For scripts without arguments: --help prints the header comment, any other argument is an error.
 takes_no_arguments() {
   case ${1:-} in
     "") return 0 ;;
@@ -16,8 +16,8 @@ takes_no_arguments() {
   exit 0
 }
 
-# For a script that runs tests. They save thousands of small checkpoints and flush each to the disk, which takes most of their time:
-# if memory has room, their folders are there.
+# For scripts that run tests. Tests save and flush thousands of small checkpoints, which takes most of their time. Puts
+# their folders in memory if there is room.
 keep_temporary_files_in_memory() {
   local room
   room=$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) || room=0

@@ -19,10 +19,10 @@ if ! (cd "$root" && cmake --preset cpu-release) >"$results/configure" 2>&1; then
 fi
 cmake --build "$root/build" || no_build
 
-# Two tests at a time share the cores: threads that wait must sleep, not spin.
+# Two tests share the cores, so waiting threads must sleep instead of spin.
 export OMP_WAIT_POLICY=passive
 passed=0 failed=0
-# The tests that failed in a run's results, each with the last 40 lines of its output.
+# Prints the failed tests of a run, each with the last 40 lines of its output.
 what_failed() {
   awk '/<testcase / { name = /status="fail"/ ? $0 : ""; sub(/.*<testcase name="/, "", name); sub(/".*/, "", name); lines = 0 }
        name != "" && !/<(testcase|failure) / { line[lines++] = $0 }
@@ -34,7 +34,7 @@ attribute() { sed -n "s/.*<testsuite.* $1=\"\([0-9]*\)\".*/\1/p;s/^[[:space:]]*$
 run_tests() {
   local name=$1
   shift
-  # One more at once than there are processors: of the longest tests one mostly waits.
+  # Runs one more test than there are CPUs, because one of the longest tests mostly waits.
   ctest --test-dir "$root/build" --parallel "$(($(nproc) + 1))" --output-on-failure --no-tests=error \
     --output-junit "$results/$name.xml" "$@" || true
   if [ ! -s "$results/$name.xml" ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Updates the tables of docs/results/RESULTS-comparisons.md: replaces the text between "<!-- hybrid compare NAME -->" and
-# "<!-- end of NAME -->" with the result of examples/compare/NAME.json in runs/NAME. Resumes a comparison that is not finished,
-# which may take hours. Skips a comparison without a folder in runs/, and says so.
+# Updates the tables of docs/results/RESULTS-comparisons.md: replaces the text between "<!-- hybrid compare NAME -->"
+# and "<!-- end of NAME -->" with the result of examples/compare/NAME.json in runs/NAME. Resumes unfinished comparisons,
+# which may take hours. Skips comparisons without a folder in runs/, and says so.
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 takes_no_arguments "$@"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using Names = std::set<std::string>;
 
-/// The layers that may include a third-party library, by the start of its headers' names.
+/// Layers that may include a third-party library, by the prefix of its headers.
 const std::map<std::string, Names> kLibraries{
     {"dnnl", {"kernels"}},
     {"cublas", {"kernels"}},
@@ -56,7 +56,7 @@ struct Include {
 };
 
 struct SourceFile {
-  fs::path path;  // from the root
+  fs::path path;  // relative to the root
   std::vector<std::string> lines;
   std::vector<Include> includes;
 
@@ -66,7 +66,8 @@ struct SourceFile {
   }
 };
 
-/// The first match of a pattern in a line that has one of the words; most lines have none, and a pattern takes long.
+/// First match of a pattern in a line that contains one of the words. The words are a filter,
+/// because matching a pattern is slow.
 std::string found_in(const std::string& line, const std::regex& pattern,
                      std::initializer_list<const char*> words) {
   if (std::none_of(words.begin(), words.end(),
@@ -100,7 +101,7 @@ std::vector<SourceFile> read_sources(const std::vector<std::string>& folders) {
   return files;
 }
 
-/// The product's code, without tests and examples.
+/// Source files of the product, excluding tests and examples.
 const std::vector<SourceFile>& product_sources() {
   static const auto files = read_sources({"include", "src", "kernels", "phases", "memory"});
   return files;
@@ -117,8 +118,7 @@ std::string layer_of(const fs::path& path) {
   return *part;
 }
 
-/// The project's file that a quoted include means, by its path from `include` or the root; empty where
-/// there is none.
+/// The project file of a quoted include, relative to `include` or the root; "" if there is none.
 fs::path resolved(const std::string& name) {
   if (name.starts_with("kernels/generated/")) return name;  // in the build folder
   static std::map<std::string, fs::path> known;
@@ -140,7 +140,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// A layer's CMakeLists.txt, whose DEPENDS are the layers that it may use.
+/// A layer's CMakeLists.txt, whose DEPENDS lists the layers that it may use.
 fs::path statement_of(const std::string& layer) {
   const fs::path below_src = fs::path("src") / layer / "CMakeLists.txt";
   return fs::exists(kRoot / below_src) ? below_src : fs::path(layer) / "CMakeLists.txt";
@@ -219,13 +219,13 @@ TEST(Architecture, EachLibraryStaysInItsLayers) {
       const std::string folder = include.name.substr(0, include.name.find('/'));
       const bool known = folder == include.name || folder == "sys" || folder == "boost" ||
                          folder == "cereal" || folder == "Eigen" || folder == "linux";
-      EXPECT_TRUE(known) << at(file, include) << " is of a library that the table does not hold";
+      EXPECT_TRUE(known) << at(file, include) << " belongs to a library that is not in the table";
     }
   }
 }
 
-/// Layers whose numbers come from files convert integers by narrow: by READS_FILES in their
-/// CMakeLists.txt, a conversion without a cast is an error.
+/// Layers that read numbers from files convert integers with narrow. READS_FILES in their
+/// CMakeLists.txt makes a conversion without a cast an error.
 TEST(Architecture, ReadersOfFilesConvertIntegersByOneHelper) {
   const std::regex unchecked(
       R"(static_cast<(?:int|short|unsigned|long|uInt|std::u?int(?:8|16|32)_t)>|\bato(?:i|l|ll)\()");
@@ -243,7 +243,7 @@ TEST(Architecture, ReadersOfFilesConvertIntegersByOneHelper) {
     EXPECT_TRUE(reads[layer]) << layer;
 }
 
-/// Else a limit of the user or container shows as "Resource temporarily unavailable".
+/// Otherwise a limit of the user or container is reported as "Resource temporarily unavailable".
 TEST(Architecture, ThreadsAreStartedByStartThread) {
   static const std::regex start(R"(std::(jthread|thread|async)\()");
   for (const SourceFile& file : product_sources()) {
@@ -260,7 +260,8 @@ TEST(Architecture, ThreadsAreStartedByStartThread) {
 
 bool is_experiment(const fs::path& path) { return path.parent_path().filename() == "experiments"; }
 
-/// What does not pay is registered by a row, and the rest of the product reads without it.
+/// Experiments are registered by a row in a table, and the rest of the product does not include
+/// them.
 TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
   Names found;
   for (const SourceFile& file : product_sources()) {
@@ -274,7 +275,7 @@ TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
   EXPECT_EQ(found, registers);
 }
 
-/// So that a third backend is a matter of kernels and core.
+/// A third backend should only need changes in kernels and core.
 TEST(Architecture, FewFilesKnowBothBackends) {
   const std::regex processor(R"(\bkCpu\b|\bCpu[A-Z])");
   const std::regex cuda(R"(\bkCuda\b|\bcuda_runtime\(|\bCuda[A-Z])");

@@ -25,14 +25,14 @@ def least_milliseconds(work, runs=5):
 
 
 def heads_of(rows, first, heads):
-    """Heads of rows (B, T, C) as torch has them: (B, H, T, head size), a view."""
+    """Returns a view of rows (B, T, C) as torch's heads (B, H, T, head size)."""
     width = heads * HEAD_SIZE
     part = rows[..., first * width : (first + 1) * width]
     return part.view(*rows.shape[:2], heads, HEAD_SIZE).transpose(1, 2)
 
 
 def attention_of_torch(name, dtype, heads):
-    """Milliseconds forward, and backward."""
+    """Returns milliseconds of forward and of backward."""
     attend = torch.nn.functional.scaled_dot_product_attention
     width = heads * HEAD_SIZE
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times convolutions with their gradients here and in PyTorch, in turns, and prints a table of both.
+"""Times convolutions with their gradients here and in PyTorch, in turn, and prints a table of both.
 
 PyTorch runs each shape contiguous and channels last, and the faster one counts. Needs torch.
 usage: bench_convolution.py build/tests/benchmarks/convolution_benchmark [--precision f32|bf16] [--rounds 3] [--only NAME]
@@ -13,7 +13,7 @@ import time
 
 import torch
 
-SHAPES = {  # x, outputs, kernel, stride, padding, groups; whether the gradient of x is wanted
+SHAPES = {  # x, outputs, kernel, stride, padding, groups; whether the gradient of x is computed
     "video 3 to 32": ((2, 16, 56, 56, 3), 32, (3, 3, 3), (1, 2, 2), (1, 1, 1), 1, False),
     "video 32 to 64": ((2, 16, 28, 28, 32), 64, (3, 3, 3), (2, 2, 2), (1, 1, 1), 1, True),
     "video 64 to 128": ((2, 8, 14, 14, 64), 128, (3, 3, 3), (2, 2, 2), (1, 1, 1), 1, True),
@@ -41,7 +41,7 @@ def least(run, most=0.3):
 
 
 def of_pytorch(shape, dtype, channels_last):
-    """Seconds of forward and of backward."""
+    """Returns seconds of forward and of backward."""
     x_shape, outputs, kernel, stride, padding, groups, wants_dx = shape
     rank = len(kernel)
     module = MODULES[rank](x_shape[-1], outputs, kernel, stride, padding, groups=groups).to(dtype)

@@ -3,10 +3,10 @@
 
   bench_llm_c_gpu.py PROGRAM [--model 124m] [--batch 64] [--sequence 1024] [--steps 12] [--extra "-r 0 -ge 2"]
 
-PROGRAM is what `make train_gpt2cu USE_CUDNN=1 NO_MULTI_GPU=1` leaves in a clone of llm.c; this script builds nothing.
-It writes the two token files that the program wants: 256 int32, of which the first three are 20240520, 1 and the
-number of tokens, then that many uint16. The program starts from random weights (-e d12 for 124M), and the median over
-its steps after the first two counts. Needs an NVIDIA GPU.
+PROGRAM is built by `make train_gpt2cu USE_CUDNN=1 NO_MULTI_GPU=1` in a clone of llm.c; this script builds nothing.
+It writes the two token files that the program needs: 256 int32, of which the first three are 20240520, 1 and the
+number of tokens, then the tokens as uint16. The program starts from random weights (-e d12 for 124M). Reports the
+median over its steps after the first two. Needs an NVIDIA GPU.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def write_tokens(path, count):
 
 
 def step_seconds(text):
-    """Seconds of each step that the program's output names, in order."""
+    """Returns the seconds of each step in the program's output, in order."""
     return [float(milliseconds) / 1000 for _, milliseconds in STEP.findall(text)]
 
 

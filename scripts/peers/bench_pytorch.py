@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Times a training step of GPT-2 124M, or of a model of transformers, in PyTorch, in each mode a user would try.
 
-Prints one JSON object a line: peer, mode, precision, batch, sequence, tokens_per_second, step_seconds, peak_bytes (of the process so far
-on the processor, of the mode's tensors on CUDA).
+Prints one JSON object per line: peer, mode, precision, batch, sequence, tokens_per_second, step_seconds, peak_bytes
+(of the process so far on the CPU, of the mode's tensors on CUDA).
 """
 
 import argparse
@@ -105,7 +105,7 @@ CONFIGS = {
 
 
 def peak_bytes(device):
-    """Of this process's memory, since it began; on CUDA of tensors, since reset_peak_memory_stats."""
+    """Peak memory: of this process since it began, or on CUDA of tensors since reset_peak_memory_stats."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     with open("/proc/self/status") as status:
@@ -113,7 +113,7 @@ def peak_bytes(device):
 
 
 def modes(device):
-    """Name, precision, fused AdamW, torch.compile."""
+    """Returns name, precision, fused AdamW and torch.compile of each mode."""
     yield "eager", "fp32", False, False
     yield "eager, fused AdamW", "fp32", True, False
     yield "compiled, fused AdamW", "fp32", True, True
@@ -173,7 +173,7 @@ def main():
             print(f"PyTorch {torch.__version__}: {mode}, T = {sequence}", file=sys.stderr, flush=True)
             try:
                 seconds = step_seconds(arguments, sequence, precision, fused, compiled)
-            except Exception as error:  # a mode that this machine cannot run is left out, and said
+            except Exception as error:  # modes that this machine cannot run are skipped and reported
                 print(f"  left out: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
             result = {

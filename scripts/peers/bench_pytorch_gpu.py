@@ -5,9 +5,9 @@ The model is compiled, attention is F.scaled_dot_product_attention, AdamW is fus
 and the gradient is clipped. Two variants are timed and the faster one counts:
   bf16      all weights, gradients and moments in bf16: less memory traffic, and no f32 master
   autocast  f32 weights and moments, bf16 by torch.autocast, which keeps training as exact as HybridTrainer's bf16
-After each variant there is one line with all results so far, so that a run that is cut off keeps what it had.
-Needs an NVIDIA GPU and PyTorch 2.1 or newer. --device cpu --tiny runs all of it in seconds without either's speed.
-Exit code 71: the batch does not fit into the device's memory.
+After each variant, prints a line with all results so far, so that an interrupted run keeps them. Needs an NVIDIA GPU
+and PyTorch 2.1 or newer. --device cpu --tiny runs everything in seconds to test the script. Exit code 71: the batch
+does not fit into the device's memory.
 """
 
 import argparse
@@ -27,7 +27,7 @@ OUT_OF_MEMORY = 71
 
 
 class Clock:
-    """Seconds between marks: by the device's own clock on CUDA, so that no step waits for the host."""
+    """Seconds between marks. Uses the device's clock on CUDA, so that no step waits for the host."""
 
     def __init__(self, device):
         self.on_cuda, self.marks = device.type == "cuda", []
@@ -48,7 +48,7 @@ class Clock:
 
 
 def make_step(arguments, shape, variant, device):
-    """A function that makes one training step on random tokens and returns its loss."""
+    """Returns a function that makes one training step on random tokens and returns its loss."""
     layers, heads, width, vocabulary, drawn = shape
     torch.manual_seed(1)
     with torch.device(device):

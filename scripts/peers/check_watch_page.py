@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the live page of `hybrid watch` in headless Chromium, by a copy of a run that grows, goes back and is served anew.
+"""Checks the live page of `hybrid watch` in headless Chromium, with a copy of a run that grows, rolls back and is
+served again.
 
 usage: scripts/peers/check_watch_page.py HYBRID RUN [PICTURES]      needs: chromium, pip install websocket-client
-RUN has at least 1,600 steps. PICTURES gets screenshots at 1280 and 390 pixels, light and dark. Exit code 0: the page showed
-what the folder held, within two seconds, without an overflow.
+RUN has at least 1,600 steps. Writes screenshots at 1280 and 390 pixels, light and dark, to PICTURES. Exit code 0:
+the page showed the folder's content within two seconds, without an overflow.
 """
 import base64
 import json

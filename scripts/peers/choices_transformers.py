@@ -3,8 +3,8 @@
 
     choices_transformers.py MODEL QUESTIONS    prints {"questions", "accuracy", "accuracy_by_bytes", "log_likelihoods"}
 
-One pass over the whole text of each prompt with each choice, in f32. All choices of a question are measured behind the
-tokens that the texts of prompt and choices have in common with the prompt's.
+Runs one pass over the entire text of each prompt with each choice, in f32. Scores all choices of a question after
+the tokens that all texts of prompt and choice have in common with the prompt's.
 """
 
 import json

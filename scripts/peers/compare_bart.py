@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares what `hybrid sample` writes of sources with what transformers' generate writes, by BART.
+"""Compares the output of `hybrid sample` for sources with transformers' generate, for BART.
 
 usage: compare_bart.py [--beams 1,2,4] [--make TOKENIZER.json] HYBRID BART_DIR    needs torch and transformers from PyPI
 
-With --make, BART_DIR is made first: of the shape of facebook/bart-base, with random weights and the words of a byte-level BPE. Prints a
-line for each source and number of beams, and how many are equal by tokens.
+With --make, makes BART_DIR first: the shape of facebook/bart-base, with random weights and the vocabulary of a
+byte-level BPE. Prints a line for each source and number of beams, and how many outputs have equal tokens.
 """
 import argparse
 import json

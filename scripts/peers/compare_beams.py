@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares what `hybrid transcribe --beam N` writes with what transformers writes with num_beams=N.
+"""Compares the output of `hybrid transcribe --beam N` with transformers' for num_beams=N.
 
 usage: compare_beams.py [--beams 1,2,4] HYBRID WHISPER_DIR CLIP.wav...    needs torch and transformers from PyPI
 
-Clips have 16 kHz and 16 bits. Each goes through without and with timestamps; one that is longer than 30 s with them alone. Prints a line
-for each, and how many texts and segments are equal.
+Clips have 16 kHz and 16 bits. Each is transcribed without and with timestamps, and clips longer than 30 s only with
+them. Prints a line for each, and how many texts and segments are equal.
 """
 import argparse
 import json
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import transformers
 
-LONGEST = 480_000  # samples that the model hears at once
+LONGEST = 480_000  # samples that the model processes together
 
 
 def samples_of(path):

@@ -3,9 +3,9 @@
 
 usage: compare_gguf.py HYBRID FOLDER [FAMILY...]
 
-Makes a folder of transformers for each case in FOLDER, exports it, and prints the largest difference between llama.cpp's
-log-probabilities over the whole vocabulary and those of transformers in f32, and how many of 1,000 lines have other tokens.
-Needs torch, transformers, tokenizers, gguf and xllamacpp from PyPI.
+Makes a transformers folder for each case in FOLDER and exports it. Prints the largest difference of the
+log-probabilities of llama.cpp and of transformers in f32 over the entire vocabulary, and how many of 1,000 lines
+have different tokens. Needs torch, transformers, tokenizers, gguf and xllamacpp from PyPI.
 """
 import json
 import shutil
@@ -52,7 +52,7 @@ def tokenizer_of(kind, texts):
     special = SPECIAL + ([f"<0x{byte:02X}>" for byte in range(256)] if whole else [])
     trainer = trainers.BpeTrainer(vocab_size=1500, special_tokens=special, show_progress=False,
                                   initial_alphabet=[] if whole else pre_tokenizers.ByteLevel.alphabet())
-    # Words of one sentence at most, so that training ends soon.
+    # At most the words of one sentence, so that training ends soon.
     if whole:
         cut = pre_tokenizers.Split(Regex(r" ?[^\s]+|\s+"), "isolated")
         kept, tokenizer.pre_tokenizer = tokenizer.pre_tokenizer, cut
@@ -103,7 +103,7 @@ TOKENIZERS = {"gpt2": "gpt2", "llama": "llama2", "llama_tied": "smollm", "llama3
 
 
 class HalfGelu(torch.nn.Module):
-    """As ggml computes it on a processor: by a table from f16 to f16, outside of which it is 0 or x."""
+    """ggml's GELU on the CPU: a table from f16 to f16, outside of which it is 0 or x."""
 
     def forward(self, x):
         y = torch.nn.functional.gelu(x.half().float(), approximate="tanh").half().float()
@@ -148,7 +148,8 @@ def server_of(path, adapter=None):
 
 
 def log_probabilities(server, ids, vocabulary, bytes_alone):
-    """By id. There are none where the token that is sampled is no whole character, so these are banned."""
+    """Log-probabilities by id. The server returns none if the sampled token is not a complete character, so these are
+    banned."""
     answer = server.handle_completions({"prompt": ids, "n_predict": 1, "n_probs": vocabulary, "temperature": 0,
                                         "ignore_eos": True, "logit_bias": [[id, False] for id in bytes_alone]})
     content = (answer["choices"][0].get("logprobs") or {}).get("content") or []
@@ -156,7 +157,7 @@ def log_probabilities(server, ids, vocabulary, bytes_alone):
 
 
 def not_characters(tokenizer):
-    """Ids of tokens that are no whole characters by themselves."""
+    """Ids of tokens that are not complete characters."""
     ids = range(tokenizer.get_vocab_size())
     return [id for id in ids if id < len(SPECIAL) or "\ufffd" in tokenizer.decode([id]) or tokenizer.id_to_token(id).startswith("<0x")]
 
@@ -169,7 +170,7 @@ def token_ids(server, text):
 
 
 def compare_adapter(hybrid, folder, case, tokenizer):
-    """An adapter beside its base in llama.cpp, against both merged."""
+    """Compares an adapter on its base in llama.cpp with the merged model."""
     rows, run = folder / "rows.jsonl", folder / f"{case}-run"
     rows.write_text("".join(json.dumps({"prompt": f"Question {i}: ", "completion": f" the answer is {i * i}."}) + "\n"
                             for i in range(12)))

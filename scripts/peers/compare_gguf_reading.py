@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares greedy texts of GGUF files here and in llama.cpp, and in llama.cpp with other settings that should not matter.
+"""Compares greedy texts of GGUF files here and in llama.cpp, also with llama.cpp settings that should not matter.
 
 usage: compare_gguf_reading.py [--precision P] [--show] HYBRID FILE.gguf...    needs xllamacpp from PyPI
 

@@ -2,9 +2,9 @@
 
 usage: compare_tables.py TEST_DATA FOLDER [COUNT] [SEED]
 
-Writes COUNT (3000) parquet tables into FOLDER, in every encoding, codec and page version that pyarrow has of those that are read, and
-as many CSV tables, with what pyarrow and csv read of each beside it; then TEST_DATA (build/tests/test_data) compares. Needs
-pyarrow from PyPI.
+Writes COUNT (3000) parquet tables into FOLDER, in every supported encoding, codec and page version of pyarrow, and
+as many CSV tables, each with the rows that pyarrow or csv reads from it. Then TEST_DATA (build/tests/test_data)
+compares. Needs pyarrow from PyPI.
 """
 import csv
 import json
@@ -60,7 +60,7 @@ def random_value(rng, field, kind=None):
 
 
 def encodings(rng, schema):
-    """One encoding for each column at the top that pyarrow can write another way."""
+    """One encoding for each top-level column that pyarrow can write in another way."""
     chosen = {}
     for field in schema:
         if field.type in (pyarrow.string(), pyarrow.large_string()):
@@ -75,7 +75,7 @@ def encodings(rng, schema):
 
 
 def plain(value, kind):
-    """As JSON has it: a map as an object."""
+    """The value as in JSON: a map becomes an object."""
     if value is None:
         return None
     if pyarrow.types.is_map(kind):
@@ -102,7 +102,7 @@ def write_table(rng, path):
         use_compliant_nested_type=rng.random() < 0.7)
     try:
         rows = pyarrow.parquet.read_table(path).to_pylist()
-    except pyarrow.ArrowInvalid:  # it does not read all that it writes
+    except pyarrow.ArrowInvalid:  # pyarrow cannot read everything that it writes
         path.unlink()
         return False
     lines = [json.dumps({field.name: plain(row[field.name], field.type) for field in schema}, ensure_ascii=False) for row in rows]
@@ -113,7 +113,7 @@ def write_table(rng, path):
 def write_csv(rng, path):
     pieces = ["", "a", "ä", " ", ",", ";", "\t", "\"", "\"\"", "\n", "\r\n", "x y", "[1, {}]", "'"]
     quoting = rng.choice([csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
-    pieces += ["\r"] if quoting == csv.QUOTE_ALL else []  # else csv writes a CR that it reads as the end of a row
+    pieces += ["\r"] if quoting == csv.QUOTE_ALL else []  # otherwise csv writes a CR that it reads as the end of a row
     names = [f"c{i}" for i in range(rng.randint(1, 4))]
     with path.open("w", newline="") as file:
         writer = csv.writer(file, quoting=quoting, lineterminator=rng.choice(["\n", "\r\n"]))

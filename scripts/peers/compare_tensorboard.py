@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares what TensorBoard's own reader finds in a folder of event files with a run's metrics.jsonl.
+"""Compares the events that TensorBoard's own reader finds in a folder with a run's metrics.jsonl.
 
 usage: scripts/peers/compare_tensorboard.py RUN/metrics.jsonl FOLDER      needs: pip install tensorboard
 Exit code 0: every tag has the numbers of metrics.jsonl as f32, at the same steps, once each.

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""LoRA over chats with transformers and PEFT, as scripts/compare_peft.sh measures it.
+"""LoRA over chats with transformers and PEFT, as measured by scripts/compare_peft.sh.
 
     finetune_peft.py chats FILE N              writes N chats of one question and one answer, always the same ones
     finetune_peft.py train MODEL FILE DTYPE    one epoch over the file; prints {"seconds", "steps", "loss"}
     finetune_peft.py run OUTPUT COMMAND...     runs a command, its output in a file; prints {"seconds", "peak_bytes"}
 
-The same settings as `hybrid finetune --method lora`: rank 16, alpha 32 on all linear layers, AdamW without weight decay,
-learning rate 2e-4 with 3 % warm-up and a cosine, gradients clipped to norm 1, loss on the answers alone.
+The same settings as `hybrid finetune --method lora`: rank 16, alpha 32 on all linear layers, AdamW without weight
+decay, learning rate 2e-4 with 3 % warm-up and a cosine, gradients clipped to norm 1, and a loss only on the answers.
 """
 
 import json
@@ -38,7 +38,7 @@ def write_chats(path, count):
 
 
 def rows_of(tokenizer, path):
-    """(ids, number of them before the answer) of each chat."""
+    """Returns (ids, number of them before the answer) for each chat."""
     rows = []
     for line in open(path, encoding="utf-8"):
         turns = json.loads(line)["messages"]

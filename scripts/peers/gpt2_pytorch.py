@@ -1,4 +1,4 @@
-"""GPT-2 in PyTorch, as its users write it: what the peers here time and train."""
+"""GPT-2 in PyTorch as its users write it: the model that the scripts here time and train."""
 
 import math
 

@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""Makes one JSON line of what a part of gpu_check.sh left; those of results name the card, which is $GPU_CARD.
+"""Converts the output of a part of gpu_check.sh into one JSON line; results name the GPU, $GPU_CARD.
 
-  gpu_gather.py last               the last whole JSON object that stands alone on a line of standard input, with the card
-  gpu_gather.py cards FOLDER       not JSON: the cards of all results in FOLDER, a line each
+  gpu_gather.py last               the last JSON object that fills a line of standard input, with the GPU
+  gpu_gather.py cards FOLDER       not JSON: the GPUs of all results in FOLDER, one per line
   gpu_gather.py batch              not JSON: the batch of the last object on standard input
   gpu_gather.py shape B T          what `hybrid bench --json` prints on standard input, with batch and sequence
   gpu_gather.py beside OURS        the last object on standard input, with the object OURS in it
   gpu_gather.py smoke TEXT DOCTOR  nvidia-smi's line, the file of what `hybrid doctor` said, a bench result on standard input
-  gpu_gather.py kernels            the lines of `cuda_benchmark --json` on standard input
+  gpu_gather.py kernels            the output of `cuda_benchmark --json` on standard input
   gpu_gather.py first_problem      not JSON: the first kernel in those lines that could not be timed
-  gpu_gather.py profile CODE FILE  ncu's exit code, its report as comma-separated values, what it said on standard input
+  gpu_gather.py profile CODE FILE  ncu's exit code, its CSV report, its output on standard input
   gpu_gather.py suite NAME CODE SECONDS FILE   one run of a suite: exit code, GoogleTest's FILE.report, FILE.log; where a test
                                    crashed, its name in FILE.crashed, the report of the others, FILE.again
-  gpu_gather.py suites FOLDER NAME...          those of the named suites that lie in FOLDER
+  gpu_gather.py suites FOLDER NAME...          the results of the named suites in FOLDER
   gpu_gather.py crashed_test CODE LOG          not JSON: the test in which a suite crashed or lost the device's context
   gpu_gather.py group NAME CODE                a group of suites under a sanitizer: its exit code
-  gpu_gather.py groups FOLDER NAME...          those of the named groups that lie in FOLDER
-  gpu_gather.py unavailable REASON             a part that this machine has no means for
+  gpu_gather.py groups FOLDER NAME...          the results of the named groups in FOLDER
+  gpu_gather.py unavailable REASON             a part that this machine cannot run
 """
 
 import csv
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 
 TIMED_OUT = (124, 137)
-# What cudaGetErrorString says of errors after which no call in the process succeeds.
+# Messages of cudaGetErrorString for errors after which no call in the process succeeds.
 CONTEXT_LOST = re.compile(
     r"illegal memory access|launch failure|launch timed out|misaligned address|illegal instruction|invalid program counter"
     r"|operation not supported on global/shared|device-side assert|hardware stack error"
@@ -43,7 +43,7 @@ def with_card(result):
 
 
 def objects_of(text):
-    """Objects that stand alone on a line, whole."""
+    """Complete JSON objects that are alone on a line."""
     found = []
     for line in text.splitlines():
         try:
@@ -86,7 +86,7 @@ def first_problem(text):
 
 
 def profile(code, report_path, said):
-    """Some metrics of each kernel in ncu's report; it may refuse its counters to a user that is not root."""
+    """Some metrics of each kernel in ncu's report. ncu may deny its counters to users other than root."""
     path = Path(report_path)
     lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
     table = csv.DictReader(line for line in lines if line.startswith('"'))
@@ -103,7 +103,7 @@ def profile(code, report_path, said):
 
 
 def crashed_test(code, log_path):
-    """Of GoogleTest's log. A process that ran out of time crashed nowhere."""
+    """The crashed test in GoogleTest's log. A process that ran out of time has not crashed."""
     running, lost = "", False
     for line in Path(log_path).read_text(errors="replace").splitlines():
         if line.startswith("[ RUN      ] "):
@@ -117,7 +117,7 @@ def crashed_test(code, log_path):
 
 
 def suite(name, code, seconds, stem):
-    """What became of one suite. Where a test crashed, the report is that of the others."""
+    """The result of one suite. If a test crashed, the report covers the others."""
     code = int(code)
     log, report_path, again, crashed = (Path(f"{stem}.{end}") for end in ("log", "report", "again", "crashed"))
     said = log.read_text(errors="replace") if log.is_file() else ""
@@ -143,7 +143,7 @@ def suite(name, code, seconds, stem):
     if crashed_test:
         result["tests"] += 1
         result["failed"].append(crashed_test)
-    # GoogleTest calls tests passed that the missing device kept from running; they have no time of begin.
+    # GoogleTest counts tests that the missing device prevented as passed; they have no start time.
     if any(str(case.get("timestamp", "")).startswith("1970") for case in cases):
         result["result"] = "did not run: " + last_line
     elif code in TIMED_OUT:
@@ -190,7 +190,7 @@ def groups(folder, names):
     return {"groups": {name: found.get(name, "not finished") for name in names}}
 
 
-# Of each word: how many more arguments it takes (None: one or more) and whether it reads standard input, then what it makes.
+# For each word: its number of further arguments (None: one or more), whether it reads standard input, and its function.
 WORDS = {
     "last": (0, True, lambda text: with_card(last(text))),
     "cards": (1, False, cards),

@@ -1,11 +1,11 @@
-# The folder build/gpu that a GPU machine is given; sourced by gpu_check.sh.
+# Packs the folder build/gpu for a GPU machine; sourced by gpu_check.sh.
 
 can_build() {
   command -v cmake >/dev/null && command -v c++ >/dev/null && [ -f /usr/include/dnnl.h ] &&
     { command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; }
 }
 
-# build/gpu: four programs for compute capability 9.0 and the shared libraries that a bare machine lacks, all compressed.
+# build/gpu: four programs for compute capability 9.0 and the shared libraries that a bare machine lacks, compressed.
 pack() {
   can_build || fail "--pack needs the packages of scripts/install_dependencies.sh and nvcc" 69
   local tree=build/gpu-tree to=build/gpu utf8proc program
@@ -29,7 +29,7 @@ pack() {
   [ "$(du -sm "$to" | cut -f 1)" -lt 60 ] || fail "$to is larger than 60 MiB" 70
 }
 
-# What the programs load, but for the C and C++ libraries, which belong to the machine: those of Debian 12 would ask for a newer C
+# The libraries of the programs, except the C and C++ libraries of the machine: those of Debian 12 would need a newer C
 # library than the programs do (2.34).
 pack_libraries() {
   local to=$1 program library
@@ -39,7 +39,7 @@ pack_libraries() {
   done
 }
 
-# Lays the packed programs and libraries beside their archives, where they look for each other.
+# Unpacks programs and libraries next to their archives, so that the programs find the libraries.
 unpack() {
   local packed
   for packed in "$programs"/*.gz "$programs"/lib/*.gz; do

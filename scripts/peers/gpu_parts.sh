@@ -1,14 +1,15 @@
-# How gpu_check.sh runs a part, and the parts that are one program; sourced by it. part_NAME SIZE prints its result within $seconds:
-# JSON objects, each alone on a line, of which the last whole one counts; so a part that is cut off keeps what it had.
+# Runs the parts of gpu_check.sh, and defines those that are one program; sourced by it. part_NAME SIZE prints its
+# result within $seconds: JSON objects, each on its own line, of which the last complete one counts, so that an
+# interrupted part keeps its results.
 
 part_begin=$SECONDS
-reserve=0 # seconds that a part keeps for what it does last
+reserve=0 # seconds reserved for the end of a part
 seconds_left() { echo $((seconds - reserve - (SECONDS - part_begin))); }
 
-# Runs a command for as long as the part has, or prints it with --dry-run.
+# Runs a command within the part's time, or prints it with --dry-run.
 limited() { limited_to "" "$@"; }
 
-# For so many seconds at most.
+# Runs a command for at most this number of seconds.
 limited_to() {
   local most=$1 left
   shift
@@ -17,14 +18,14 @@ limited_to() {
   else
     left=$(seconds_left)
     [ -z "$most" ] || ((left < most)) || left=$most
-    # The shell's own line on a program that a signal ends goes nowhere.
+    # Hides the shell's message about a program that a signal ended.
     { timeout -k 5 $((left > 1 ? left : 1)) "$@" 2>&4 4>&-; } 4>&2 2>/dev/null
   fi
 }
 
 gather() { [ -n "$dry" ] || python3 scripts/peers/gpu_gather.py "$@"; }
 
-# Leaves PART.json and, where something went wrong, PART.failed with the reason in one line; PART.log has what was said on the way.
+# Leaves PART.json and, after a failure, PART.failed with the reason in one line. PART.log has the messages.
 run_part() {
   local part=$1 code=0 said
   part_begin=$SECONDS
@@ -49,7 +50,7 @@ run_part() {
   echo "$part: $([ "$code" -eq 0 ] && echo done || cat "$results/$part.failed") ($((SECONDS - part_begin)) s)"
 }
 
-# Reads libraries from the disk once, before any part's clock runs: a machine that was just started has none of them in memory.
+# Reads libraries from the disk once, before any part's time starts, because a new machine has none of them in memory.
 load_libraries() {
   local begin=$SECONDS
   echo "loading libraries"
@@ -57,7 +58,7 @@ load_libraries() {
   echo "loaded ($((SECONDS - begin)) s)"
 }
 
-# PyTorch's only when the first of its parts begins: what comes before does not wait for them.
+# Loads PyTorch only before the first of its parts, so that earlier parts do not wait for it.
 load_pytorch() {
   local begin=$SECONDS
   [ -z "${pytorch_is_loaded:-}" ] || return 0
@@ -68,7 +69,7 @@ load_pytorch() {
   echo "loaded ($((SECONDS - begin)) s)"
 }
 
-# A program for the device. One that crashes runs again; the part still fails.
+# Runs a program on the device. One that crashes runs again, but the part still fails.
 on_device() {
   local code=0
   limited "$@" || code=$?
@@ -76,13 +77,13 @@ on_device() {
   return "$code"
 }
 
-# Killed by a signal, but not by its time limit, or failed by the device (69).
+# Killed by a signal other than its time limit's, or failed by the device (69).
 crashed() { (($1 == 69 || ($1 >= 128 && $1 != 137))); }
 
 run_again_mark="after the crash"
-before_again=: # called before each of the two
-# Runs a command that crashed once more with blocking launches, so that the error names its kernel, and once under memcheck, which
-# names the access. Prints what each said, each with a line that sums it up.
+before_again=: # called before each retry
+# Retries a command that crashed: once with blocking launches, so that the error names its kernel, and once under
+# memcheck, which names the access. Prints the output of each with a summary line.
 run_again() {
   local code=0 sanitizer said
   echo "$run_again_mark: $*"
@@ -103,17 +104,17 @@ run_again() {
   echo "$run_again_mark, under memcheck: exit code $code: $(cut -c 1-300 <<<"$said")"
 }
 
-# Where compute-sanitizer is; nothing where it is not.
+# Prints the path of compute-sanitizer, or nothing if it is missing.
 sanitizer_here() { program_here compute-sanitizer /usr/local/cuda/bin/compute-sanitizer; }
 
-# The first of these that can be run.
+# Prints the first of these that is executable.
 program_here() {
   local name
   for name; do command -v "$name" && return; done
   return 0
 }
 
-# Its lines are printed as they come. One that crashes is repeated for the first kernel that could not be timed.
+# Prints its lines as they come. After a crash, repeats the first kernel that could not be timed.
 part_kernels() {
   local code=0 lines=$results/kernels.lines kernel
   [ -z "$dry" ] || { limited "$programs/cuda_benchmark" --json && return; }
@@ -129,8 +130,8 @@ part_kernels() {
 
 part_cycle() { on_device "$programs/phase_cycle_benchmark" --preset gpt2-124m --batch "${batch[124m]}" --json; }
 
-# The kernels of attention's backward pass in the 124M step under Nsight Compute, the third call of them; the whole report stays
-# in profile.csv.
+# Profiles the kernels of attention's backward pass in the 124M step with Nsight Compute, in their third call. Leaves
+# the complete report in profile.csv.
 part_profile() {
   local ncu code=0 report=$results/profile.csv said
   ncu=$(program_here ncu /usr/local/cuda/bin/ncu)

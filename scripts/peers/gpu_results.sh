@@ -1,12 +1,12 @@
-# The results of gpu_check.sh: what is known of a part, what comes from an earlier call, what is left for the next; sourced by it.
-# In $results lie PART.json (its result), PART.failed (why it has none, or not all), PART.log, tests/ (a result a suite), memcheck/
-# and racecheck/ (a result a group of suites), cache/ (algorithms measured on the device), profile.csv (what ncu reported) and
-# compiled.tar.gz (what PyTorch compiled). Each result names its card.
+# Manages the results of gpu_check.sh: finished parts, results of earlier calls, and parts left for the next call;
+# sourced by it. $results contains PART.json (its result), PART.failed (why it has none, or not all), PART.log, tests/
+# (a result per suite), memcheck/ and racecheck/ (a result per group of suites), cache/ (algorithms measured on the
+# device), profile.csv (ncu's report) and compiled.tar.gz (PyTorch's compiled code). Each result names its GPU.
 
-largest_archive=$((15 << 20)) # bytes; with two summaries it must fit into what a lent machine gives back
+largest_archive=$((15 << 20)) # bytes; with two summaries it must not exceed the transfer limit of the machine
 largest_compiled=$((11 << 20))
 
-# fresh, kept (it has its result) or later: an earlier call failed at it, ran out of time or had no device.
+# fresh, kept (has a result), or later: an earlier call failed, ran out of time or had no device.
 state_of() {
   local part=$1
   if [ -n "$again" ]; then
@@ -20,10 +20,10 @@ state_of() {
   fi
 }
 
-# The first card that the driver lists.
+# Prints the first GPU that the driver lists.
 card_of_machine() { nvidia-smi --query-gpu=name --format=csv,noheader | sed "1!d;s/ *,.*//"; }
 
-# Ends the script where a folder, named as WHAT says, has results of another card than $card.
+# Ends the script if a folder, described by WHAT, has results of another GPU than $card.
 refuse_other_cards() { # FOLDER WHAT
   local other
   other=$(gather cards "$1" | grep -vxF -- "$card" | head -n 1 || true)
@@ -31,7 +31,7 @@ refuse_other_cards() { # FOLDER WHAT
 leave --from out and set OUT and HT_GPU_RESULTS to new folders" 65
 }
 
-# Takes over what an earlier call left, as a folder or an archive, but for parts of which something is known here.
+# Copies the results of an earlier call, from a folder or an archive, except for parts that have results here.
 take_over() {
   local from=$1 taken part end
   taken=$(mktemp -d)
@@ -54,7 +54,7 @@ take_over() {
   rm -rf "$taken"
 }
 
-# Packs what PyTorch compiled, for a call that goes on elsewhere.
+# Packs PyTorch's compiled code for a call on another machine.
 keep_compiled() {
   rm -f "$results/compiled.tar.gz"
   [ -n "$(ls -A "$results/compiled" 2>/dev/null)" ] || return 0
@@ -64,7 +64,7 @@ keep_compiled() {
 }
 
 summary_failed=""
-# Leaves everything in $out: one archive, summary.md and summary.json. After each part, since a call may be ended from outside.
+# Writes one archive, summary.md and summary.json to $out. Runs after each part, because a call may be killed.
 publish() {
   local archive=$out/gpu_check.tar.gz name
   mkdir -p "$out"

@@ -1,11 +1,11 @@
-# The parts of gpu_check.sh that compare the digests of whole runs; sourced by it.
+# Parts of gpu_check.sh that compare the digests of complete runs; sourced by it.
 
-# A run through all phases, in bf16 where a phase may be, with dropout and heads that tensor cores take.
+# A run through all phases, in bf16 if the phase allows it, with dropout and heads that tensor cores support.
 phases=(--preset tiny --device cuda --set model.width=128 --set model.heads=2 --set model.dropout=0.1 --set mixed_precision.warmup=bf16
   --set mixed_precision.full=bf16 --set training.steps=40 --set phases.warmup_steps=8 --set phases.full_steps=4
   --set phases.skip_backward.trial_share=1 --set checkpoint.every_steps=20 --set checkpoint.keep=2)
 
-# A run, the same once more, one that goes on from the half of the first, and one of CUDA graphs.
+# Trains a run, repeats it, resumes it from the middle, and trains it with CUDA graphs.
 part_train() {
   local folder=$results/train_run all="" first="" other=""
   make_data || return
@@ -16,7 +16,7 @@ part_train() {
   have_one_digest
 }
 
-# Two ranks, by hybrid train, against one.
+# Compares two ranks of hybrid train with one.
 part_ranks() {
   local folder=$results/ranks_run all="" first="" other="" run
   if [ -z "$dry" ] && (($(nvidia-smi -L | wc -l) < 2)); then
@@ -36,7 +36,7 @@ make_data() {
   limited "$programs/hybrid" prepare "$folder/text.txt" --output "$folder/data" --tokenizer characters >&2
 }
 
-# Trains the run NAME in $folder for 40 steps and prints its last checkpoint's digest beside those of the runs before.
+# Trains the run NAME in $folder for 40 steps. Prints its last checkpoint's digest after those of the earlier runs.
 digest_of() {
   local name=$1 digest before_again=begin_run
   shift
@@ -50,7 +50,7 @@ digest_of() {
   echo "{\"same_bits\": $([ -z "$other" ] && echo true || echo false), \"digests\": {$all}}"
 }
 
-# Each try of the run $name begins anew, or from the half of the first run.
+# Each attempt of the run $name starts again, or from the middle of the first run.
 begin_run() {
   rm -rf "${folder:?}/$name"
   [ "$name" != resumed ] || { cp -r "$folder/once" "$folder/resumed" && rm -r "$folder/resumed/checkpoints/step-0000000040"; }

@@ -1,7 +1,7 @@
-# The parts of gpu_check.sh that time training steps, and generation; sourced by it.
+# Parts of gpu_check.sh that time training steps and generation; sourced by it.
 
-# What the device is, and that one step runs on it. Where it does only with the algorithms that cuBLASLt holds for best, all parts
-# use those.
+# Reports the device, and checks that one step runs on it. If it runs only with the algorithms that cuBLASLt prefers,
+# all parts use those.
 part_smoke() {
   local text="" code=0 first step one_step=("$programs/hybrid" bench --device cuda --preset gpt2-124m --batch 4 --sequence 1024
     --precision bf16 --steps 1 --json)
@@ -20,7 +20,7 @@ part_smoke() {
   return "$code"
 }
 
-# The batch is halved until it fits.
+# Halves the batch until it fits.
 halving() {
   local b=$1 code=0
   shift
@@ -35,10 +35,10 @@ halving() {
 
 part_ours() { halving "${batch[$1]}" bench_ours --preset "gpt2-$1"; }
 
-# The same step without what timing the candidates of cuBLASLt gives.
+# The same step without timing cuBLASLt's candidates.
 part_untimed() { HYBRID_TIME_ALGORITHMS=0 halving "${batch[$1]}" bench_ours --preset "gpt2-$1"; }
 
-# hybrid bench, with the batch in its result.
+# Runs hybrid bench, with the batch in its result.
 bench_ours() {
   local code=0 result
   result=$(on_device "$programs/hybrid" bench --device cuda --sequence 1024 --precision bf16 --steps 10 --json "$@") || code=$?
@@ -46,8 +46,8 @@ bench_ours() {
   return "$code"
 }
 
-# Whole models up to 350M are compiled as one; larger ones block by block, which takes a fraction of the time. What is compiled is
-# kept for a call that goes on where this one does not come to its end.
+# Compiles models up to 350M as a whole, and larger ones block by block, which takes a fraction of the time. Keeps the
+# compiled code for the next call if this one does not finish.
 part_pytorch() {
   local size=$1 compile=model code=0 beside compiled=$results/compiled/$1
   [[ $size != 774m && $size != 1558m ]] || compile=blocks
@@ -63,7 +63,8 @@ part_pytorch() {
   return "$code"
 }
 
-# Ours at the batch that PyTorch took, in the same minute, where ours-SIZE has another one: PyTorch's result with ours in it.
+# Times our step at PyTorch's batch within the same minute, if ours-SIZE has a different batch. Adds it to PyTorch's
+# result.
 ours_beside() {
   local size=$1 torch=$results/pytorch-$1.new b ours
   b=${torch_batch[$size]}
@@ -73,7 +74,7 @@ ours_beside() {
   [ -n "$dry" ] || gather beside "$ours" <"$torch"
 }
 
-# That ours-SIZE took; where it has no result, that it would begin with.
+# The batch of ours-SIZE, or the initial one if it has no result.
 batch_of_ours() {
   local result=$results/ours-$1.json
   if [ -n "$dry" ] || [ ! -s "$result" ]; then echo "${batch[$1]}"; else gather batch <"$result"; fi
@@ -83,7 +84,7 @@ part_llm_c() {
   limited python3 scripts/peers/bench_llm_c_gpu.py "$llm_c" --model "$1" --batch "${torch_batch[$1]}" --sequence 1024
 }
 
-# 256 tokens behind texts of 512, by the smallest and the largest model: one text at a time, and 16.
+# Generates 256 tokens after texts of 512 with the smallest and the largest model: one text at a time, and 16.
 part_generate() {
   local size code result all=""
   for size in 124m 1558m; do

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Puts the results in a folder of gpu_check.sh or bench_gpu_peers.sh into summary.md and summary.json, and prints the table.
+"""Summarizes a results folder of gpu_check.sh or bench_gpu_peers.sh in summary.md and summary.json, and prints the table.
 
-  gpu_table.py FOLDER [PART...]   parts that the folder has no result of are named as missing
+  gpu_table.py FOLDER [PART...]   lists every PART without a result as missing
   gpu_table.py --self-test
 
-Results of different cards are refused.
-MFU counts 6 N + 6 L C T floating-point operations a token (N with the head's table once and padded to 50304 rows,
-attention causal), for every program alike, over the device's peak of dense bf16 products.
+Rejects results of different GPUs. For every program, MFU counts 6 N + 6 L C T floating-point operations per token,
+relative to the device's peak for dense bf16 products. N counts the head's table once, padded to 50304 rows; attention
+is causal.
 """
 
 import json
@@ -37,10 +37,10 @@ def peak_of(device, of=PEAKS):
 
 
 def card_of(results):
-    """The one card that these results are of."""
+    """The single GPU of these results."""
     cards = {}
     for part, result in results.items():
-        if "card" in result or "device" in result:  # llm.c names none
+        if "card" in result or "device" in result:  # llm.c does not report it
             cards.setdefault(result.get("card", result.get("device")), []).append(part)
     if len(cards) > 1:
         sys.exit("results of different cards are not merged: "
@@ -77,7 +77,7 @@ def rows_of(results, card):
 
 
 def summary_of(results, failures, parts):
-    """Everything that there is, as one object."""
+    """All results as one object."""
     card = card_of(results)
     summary = {"device": card, "peak_flops_per_second": peak_of(card), "rows": rows_of(results, card)}
     for name in ("smoke", "tests", "generate", "train", "ranks", "memcheck", "racecheck", "kernels", "profile", "cycle"):
@@ -203,7 +203,7 @@ def cycle_lines(cycle, card):
             f"{100 * cycle['hidden_share']:.0f} % hidden."]  # fmt: skip
 
 
-# How each part that is no training step is shown, in this order, where the machine has the means for it.
+# How to show each part other than training steps, in this order, if the machine supports it.
 SECTIONS = {
     "tests": test_lines,
     "train": lambda result, card: ["", digest_line(f"Runs on {card}: once, twice, resumed, with graphs", result)],

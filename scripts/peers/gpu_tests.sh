@@ -1,7 +1,7 @@
-# The parts of gpu_check.sh that run the tests on the device, with compute-sanitizer and without; sourced by it.
+# Parts of gpu_check.sh that run the tests on the device, with and without compute-sanitizer; sourced by it.
 
-# One process a suite, so that a kernel that breaks the device's context, or hangs, fails no other suite. What was done is not done
-# again by a call that goes on.
+# Runs one process per suite, so a kernel that breaks the device's context or hangs affects only its suite. A resumed
+# call does not repeat finished suites.
 part_tests() {
   local list suites suite file code bad=0 left began folder=$results/tests
   list=$(limited "$programs/test_cuda_device" --gtest_list_tests) || return
@@ -32,9 +32,9 @@ part_tests() {
   return "$bad"
 }
 
-longest_suite=45 # seconds; one that hangs leaves time for the others
-# Its last words go to the part's log where it fails. A test that crashed runs again, and the others of its suite run without it; what
-# they said lies in FILE.again.
+longest_suite=45 # seconds; leaves time for the other suites if one hangs
+# If a suite fails, its last lines are copied to the part's log. A crashed test runs again, and the rest of its suite
+# runs without it; FILE.again has their output.
 run_suite() {
   local suite=$1 file=$2 code=0 test
   rm -f "$file.again" "$file.crashed"
@@ -53,7 +53,7 @@ run_suite() {
   return "$code"
 }
 
-# Suites of test_cuda_device, in the order in which compute-sanitizer runs them: shared memory and asynchronous copies first. A test
+# Suites of test_cuda_device in the order of compute-sanitizer: shared memory and asynchronous copies first. A test
 # compares this list with the program's own.
 groups=(attention products rows elementwise updates compressed checks training ranks step)
 declare -A suites_of=(
@@ -71,8 +71,8 @@ declare -A suites_of=(
 part_memcheck() { HT_TEST_MEMORY=apart sanitize memcheck; }
 part_racecheck() { sanitize racecheck; }
 
-# Group after group under compute-sanitizer, each for half of the time left, so that one that is slow leaves some for the others. A
-# call that goes on begins with what was not finished.
+# Runs one group after another under compute-sanitizer, each for half of the remaining time, so that a slow group leaves
+# some for the others. A resumed call starts with the unfinished groups.
 sanitize() {
   local tool=$1 folder=$results/$1 group sanitizer reason code bad=0 filter left
   sanitizer=$(sanitizer_here)
@@ -103,8 +103,8 @@ sanitize() {
   return "$bad"
 }
 
-# Why compute-sanitizer is of no use here: it is not there, or refuses a test that passes without it, as it does on some virtual
-# machines. Nothing where it works.
+# Prints why compute-sanitizer cannot be used: it is missing, or fails a test that passes without it, as on some virtual
+# machines. Prints nothing if it works.
 unavailable() {
   local tool=$1 sanitizer=$2 code=0 said test=(--gtest_brief=1 "--gtest_filter=CudaReductions.NothingAddsUpToZero")
   [ -z "$dry" ] || return 0

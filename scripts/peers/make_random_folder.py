@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a Hugging Face folder of a Llama shape with random BF16 weights, to measure memory and time with.
+"""Writes a Hugging Face folder of a Llama shape with random BF16 weights, to measure memory and time.
 
 usage: make_random_folder.py OUTPUT [--shape tiny|1b|1b-32k|7b|8b] [--seed 0]
 
-Needs numpy. A shard holds one layer; no more than one layer is in memory. The tokenizer is one of bytes.
+Needs numpy. A shard contains one layer, and at most one layer is in memory. The tokenizer is byte-level.
 """
 import argparse
 import json

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes Hugging Face folders of two GGUF files by transformers.
+"""Converts two GGUF files to Hugging Face folders with transformers.
 
 usage: make_real_models.py FOLDER
-FOLDER holds smollm2.gguf and gemma3.gguf; FOLDER/smollm2 and FOLDER/gemma3 appear whole or not at all. Needs torch,
-transformers and gguf.
+FOLDER contains smollm2.gguf and gemma3.gguf. FOLDER/smollm2 and FOLDER/gemma3 are written completely or not at all.
+Needs torch, transformers and gguf.
 """
 
 import pathlib
@@ -19,7 +19,7 @@ def make(file, folder):
     unfinished = folder.with_name(folder.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     model = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name)
-    # The weights are F32 by now; what says that they are quantised keeps them from being saved.
+    # The weights are F32 by now, but while marked as quantized they cannot be saved.
     model.hf_quantizer = None
     del model.config.quantization_config
     model.save_pretrained(unfinished)

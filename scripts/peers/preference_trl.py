@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Steps of DPO and ORPO here and in TRL, on one tiny Llama in f32 with SGD.
 
-    preference_trl.py WORK [HYBRID]    WORK gets what is made; prints {"objective", "steps", "largest_change",
+    preference_trl.py WORK [HYBRID]    writes to WORK; prints {"objective", "steps", "largest_change",
                                        "largest_difference"} of the weights for each objective
 
-Each step is of all pairs, so that both programs see the same ones. TRL's ORPO also counts the prompt's tokens in its
-likelihood of the chosen answer, and means over tokens where `hybrid` means over pairs. So its pairs have a prompt of one
-token, which has no likelihood, and chosen answers of one length.
+Each step contains all pairs, so both programs see the same ones. TRL's ORPO includes the prompt's tokens in the
+likelihood of the chosen answer, and averages over tokens instead of pairs. Therefore the pairs have a prompt of one
+token, which has no likelihood, and chosen answers of equal length.
 """
 
 import json

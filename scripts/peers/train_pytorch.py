@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Trains a GPT-2 in PyTorch on a folder of `hybrid prepare`: an arm of `hybrid compare` as a command.
+"""Trains a GPT-2 in PyTorch on a folder of `hybrid prepare`: a variant of `hybrid compare` that is a command.
 
-The same model, data, batch, schedule and decay as `hybrid train` has by default, in the mode asked for; the seconds leave
-out compilation and evaluation. Prints a line {"step", "tokens", "seconds", "validation_loss"} after the last step.
+Uses the same model, data, batch, schedule and decay as `hybrid train` by default, in the requested mode. The seconds
+exclude compilation and evaluation. Prints a line {"step", "tokens", "seconds", "validation_loss"} after the last
+step.
 """
 
 import argparse
@@ -118,7 +119,7 @@ def main():
         loss.backward()
         return loss
 
-    for _ in range(2):  # compiles, and measures what kernels it will take
+    for _ in range(2):  # compiles, and selects kernels
         gradient(*next(training_batches(train, arguments, 12345)))
     model.zero_grad(set_to_none=True)
 

@@ -1,7 +1,7 @@
-// Plain training against predictors that mean no good, over seeds:
-//   adversary_benchmark [FIRST_SEED LAST_SEED STEPS [HORIZON]]
-// where HORIZON is phases.skip_backward.horizon: measured, as by default, or dreamt.
-// One line for each run, as it ends; then, for each predictor, the mean over these seeds.
+// Compares plain training with adversarial predictors over several seeds.
+// usage: adversary_benchmark [FIRST_SEED LAST_SEED STEPS [HORIZON]]
+// HORIZON is phases.skip_backward.horizon: measured (the default) or dreamt. Prints one line per
+// run when it ends, then the mean over the seeds for each predictor.
 
 #include <algorithm>
 #include <cstdio>

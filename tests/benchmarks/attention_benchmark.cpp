@@ -1,6 +1,7 @@
-// Times forward and backward of attention at Whisper's sizes: of an encoder, two ways, and of a decoder
-// to its encoder. One line each: name, dtype, milliseconds forward and backward, the least of the
-// runs. usage: attention_benchmark [f32|bf16 [heads of head size 64, else 6]]
+// Times attention forward and backward at Whisper's sizes: bidirectional in an encoder, and from a
+// decoder to its encoder. One line each: name, dtype, milliseconds forward and backward, the least
+// of the runs.
+// usage: attention_benchmark [f32|bf16 [heads of head size 64, else 6]]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -1,7 +1,8 @@
-// Times one convolution: its forward pass, and its two gradients. Prints one line of JSON: seconds of
-// each, the least of several, and GFLOP/s of all three. usage: convolution_benchmark f32|bf16 SIZES
-// OUTPUTS KERNEL STRIDE PADDING [GROUPS [SECONDS]], where SIZES are those of x with the channels last,
-// such as 2,16,56,56,3, and the next three have a number for each dimension of space, such as 1,2,2.
+// Times the forward pass and the two gradients of one convolution. Prints one line of JSON: the
+// shortest time of each in seconds, and GFLOP/s of all three.
+// usage: convolution_benchmark f32|bf16 SIZES OUTPUTS KERNEL STRIDE PADDING [GROUPS [SECONDS]]
+// SIZES is the shape of x with the channels last, such as 2,16,56,56,3. The next three have a
+// number for each spatial dimension, such as 1,2,2.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -44,7 +45,7 @@ Tensor random(const Shape& shape, DType dtype, const Stream& stream) {
   return x;
 }
 
-/// The least of the runs that fit so many seconds, and of three at least.
+/// Shortest of the runs that fit in this time, at least three.
 double seconds_of(const std::function<void()>& run, double most) {
   double least = 1e30, spent = 0;
   run();

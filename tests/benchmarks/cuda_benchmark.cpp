@@ -37,7 +37,7 @@ At the end it prints the bytes and operations of each kernel of the bf16 step be
                       or operations a second); the table goes to standard error
 )";
 
-/// Of the run as a whole.
+/// The first JSON line: device, sizes and rates.
 json::object head_as_json(const DeviceTimer& timer, const std::string& scale) {
   const Rates& rates = timer.rates();
   return {{"device", cuda_runtime().properties(timer.stream().device().index).name},
@@ -94,7 +94,7 @@ void print(std::FILE* to, const Timing& timing) {
                50 * timing.spread);
 }
 
-/// bf16 and the update first: they are the step that counts.
+/// Times bf16 kernels and updates first, because they make up the usual step.
 void time_all(KernelTimer& timer, const std::string& precision) {
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     if (dtype == DType::kF32) time_updates(timer);

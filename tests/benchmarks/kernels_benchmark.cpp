@@ -1,6 +1,6 @@
-// Times every kernel at the sizes of one GPT-2 124M step of batch 4 and prints its share of the
-// rate at which this machine multiplies or copies. usage: kernels_benchmark [f32|bf16 [sequence
-// length, else 256 [part of a name]]]
+// Times every kernel at the sizes of one GPT-2 124M step with batch 4. Prints each kernel's share
+// of this machine's multiply or copy rate.
+// usage: kernels_benchmark [f32|bf16 [sequence length, else 256 [part of a name]]]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -148,7 +148,7 @@ void linear(Benchmark& b, const char* name, std::int64_t outputs, std::int64_t i
             [&] { bias_backward(bias, y, GradientMode::kOverwrite, b.stream()); });
 }
 
-/// 32 experts of 128 rows each, and the dense product of as many operations.
+/// 32 experts of 128 rows each, and a dense product with the same number of operations.
 void grouped(Benchmark& b, std::int64_t outputs, std::int64_t inputs) {
   constexpr std::int64_t kExperts = 32, kRows = 128;
   const Tensor x = b.real({kExperts * kRows, inputs}), y = b.real({kExperts * kRows, outputs}),
@@ -234,7 +234,7 @@ void rows(Benchmark& b) {
   });
 }
 
-/// Two products of what queries see forward, five backward.
+/// Counts the visible keys of each query: two products forward, five backward.
 void attention(Benchmark& b, const std::string& what, std::int64_t calls,
                const AttentionSpec& spec) {
   const Tensor qkv = b.real({kBatch, b.length(), 3 * kChannels}),
@@ -250,7 +250,8 @@ void attention(Benchmark& b, const std::string& what, std::int64_t calls,
             [&] { attention_backward(dqkv, dy, y, log_sum_exp, qkv, Tensor(), spec, b.stream()); });
 }
 
-/// Own block, first and another one: of 4,096 tokens 9 % of what comes before.
+/// Each query block sees itself, the first block and a random one: 9 % of the causal keys at 4,096
+/// tokens.
 AttentionSpec in_blocks() {
   AttentionSpec spec(kHeads);
   spec.pattern = {.block = 64, .local = 1, .global = 1, .random = 1};
@@ -304,7 +305,7 @@ void generation(Benchmark& b) {
   const Tensor w = b.real({4 * kChannels * kLayers, kChannels}),
                table = b.real({kVocabulary, kChannels});
   const Tensor logits = b.real({1, kVocabulary}), bias = b.f32({4 * kChannels});
-  std::int64_t layer = 0;  // another layer's weights each time, as in generation
+  std::int64_t layer = 0;  // a different layer each time, as in generation
   b.reading("one token: linear 3072x768", 0, bytes_of({w}) / kLayers, [&] {
     layer = (layer + 1) % kLayers;
     linear_forward(wide, x, w.rows(layer * 4 * kChannels, (layer + 1) * 4 * kChannels), bias,
@@ -321,7 +322,7 @@ void generation(Benchmark& b) {
             [&] { attention_decode(x, keys, values, qkv, text, last, kHeads, b.stream()); });
 }
 
-/// Qwen3.5-0.8B's heads. Products as they are done: all of a chunk of 64 tokens.
+/// Qwen3.5-0.8B's heads. Counts the products as executed, with all pairs in a chunk of 64 tokens.
 void delta_rule(Benchmark& b) {
   const DeltaRuleSpec spec{.key_heads = 16, .value_heads = 16, .key_size = 128, .value_size = 128};
   const Tensor y = b.real({kBatch, b.length(), spec.values()}), dy = b.real(y.shape());
@@ -349,7 +350,7 @@ void delta_rule(Benchmark& b) {
   });
 }
 
-/// The mixers of granite-4.0-h-350m and mamba2-130m: heads of 32 and of 64 channels.
+/// The mixers of granite-4.0-h-350m (heads of 32 channels) and mamba2-130m (heads of 64 channels).
 void state_space(Benchmark& b, const std::string& heads_of, std::int64_t head_size) {
   const StateSpaceSpec spec{.heads = 1536 / head_size, .head_size = head_size, .state_size = 128};
   const Tensor y = b.real({kBatch, b.length(), spec.values()}), dy = b.real(y.shape());
@@ -379,7 +380,7 @@ void state_space(Benchmark& b, const std::string& heads_of, std::int64_t head_si
       });
 }
 
-/// What is beside the scan in a mixer of 1,536 channels.
+/// The kernels of a mixer of 1,536 channels other than the scan.
 void state_space_rows(Benchmark& b) {
   constexpr std::int64_t kValues = 1536, kConvolved = kValues + 256;
   const GradientMode overwrite = GradientMode::kOverwrite;

@@ -1,4 +1,4 @@
-// The time line of one phase cycle; see kHelp.
+// Times the spans of one phase cycle; see kHelp.
 #include <boost/json.hpp>
 #include <cstdio>
 
@@ -108,7 +108,7 @@ json::object as_json(const Result& result, const CycleSettings& settings) {
           {"time_line", time_line}};
 }
 
-/// Live bytes, and those of each kind in use.
+/// Live bytes in total and of each memory kind in use.
 std::string memory_line(const MemoryUse& use) {
   std::string kinds;
   for (std::size_t k = 0; k < kMemoryKinds; ++k) {

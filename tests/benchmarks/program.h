@@ -8,17 +8,18 @@
 
 namespace hybrid_trainer::benchmarks {
 
-/// A benchmark's command line: "--name value" pairs and flags.
+/// Command line of a benchmark: "--name value" pairs and flags.
 class Options {
  public:
-  /// Throws UsageError if an argument is neither in `valued` nor in `flags`, or lacks its value.
+  /// Throws UsageError if an argument is neither in `valued` nor in `flags`, or if its value is
+  /// missing.
   Options(const std::vector<std::string>& arguments, const std::vector<std::string>& valued,
           const std::vector<std::string>& flags);
   bool flag(const std::string& name) const { return given_.contains(name); }
   std::string text(const std::string& name, const std::string& otherwise) const;
-  /// An integer >= 1. Throws UsageError.
+  /// Returns an integer >= 1. Throws UsageError.
   std::int64_t number(const std::string& name, std::int64_t otherwise) const;
-  /// One of `choices`. Throws UsageError.
+  /// Returns one of `choices`. Throws UsageError.
   std::string choice(const std::string& name, const std::string& otherwise,
                      const std::vector<std::string>& choices) const;
 
@@ -26,7 +27,7 @@ class Options {
   std::map<std::string, std::string> given_;
 };
 
-/// Runs `body` on the arguments after the program's name. An error becomes one line and its exit
+/// Runs `body` on the arguments after the program's name. Turns an error into one line and its exit
 /// code; "--help" prints `help`.
 int run_program(int count, char** arguments, const char* help,
                 const std::function<void(const std::vector<std::string>&)>& body);

@@ -1,5 +1,5 @@
-// Times matrices T + U·Vᵀ, HODLR matrices and resolvents, and prints what they take and their share of
-// the rate at which this machine copies.
+// Times matrices T + U·Vᵀ, HODLR matrices and resolvents. Prints their times and their share of
+// this machine's copy rate.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -29,7 +29,7 @@ Tensor random(const Shape& shape, DType dtype, const Stream& stream) {
   return tensor;
 }
 
-/// The best of several runs.
+/// The shortest of several runs.
 double seconds_of(const std::function<void()>& work, int runs = 15) {
   double best = INFINITY;
   for (int i = 0; i < runs; ++i) {

@@ -45,7 +45,8 @@ TEST(ComparisonReport, HoldsResultsFlagsCurvesAndSpecInOneFileWithoutScripts) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(page.find("<script"), std::string::npos);
-  EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"?(https?:|//)"))) << "no network";
+  EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"?(https?:|//)")))
+      << "needs no network";
   const auto count = [&](const std::string& what) {
     const std::regex pattern(what);
     return std::distance(std::sregex_iterator(page.begin(), page.end(), pattern), {});
@@ -54,7 +55,7 @@ TEST(ComparisonReport, HoldsResultsFlagsCurvesAndSpecInOneFileWithoutScripts) {
   EXPECT_EQ(count("<svg "), count("</svg>"));
   EXPECT_EQ(count("<circle"), 3 + 4 + 4);
   EXPECT_EQ(count("<path class=\"line\" d=\"M[0-9. ]+L"), 2 + 1)
-      << "the sweep of plain alone has a line";
+      << "only the sweep of plain has a line";
 }
 
 }  // namespace

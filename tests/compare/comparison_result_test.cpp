@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// Two arms, three seeds, two budgets, a sweep of three values and a target of 2.
+/// Two variants, three seeds, two budgets, a sweep of three values and a target of 2.
 class ComparisonResultTest : public ::testing::Test {
  protected:
   ComparisonResultTest() {
@@ -23,7 +23,8 @@ class ComparisonResultTest : public ::testing::Test {
     spec_ = read_comparison_spec(folder_ / "spec.json");
     runs_ = {runs(0.02, 2.1, 1.9), runs(0.01, 2.0, 1.5)};
   }
-  /// Losses after 10 and 20 steps, a bit larger with each seed; 0.2 is the best of the sweep.
+  /// Losses after 10 and 20 steps, slightly larger with each seed; 0.2 is the best rate of the
+  /// sweep.
   ArmRuns runs(double more, double after_ten, double after_twenty) {
     ArmRuns arm;
     for (const double rate : {0.1, 0.2, 0.4})
@@ -66,7 +67,7 @@ TEST_F(ComparisonResultTest, HasMeansIntervalsAndPairedDifferences) {
   // Standard deviation 0.01, t = 4.30265.
   EXPECT_NEAR(muon.loss().interval->high, 1.51 + 4.30265 * 0.01 / std::sqrt(3), 1e-6);
   EXPECT_NEAR(muon.difference->interval->mean, -0.41, 1e-9);
-  // Of the pairs, not of the arms: seed by seed -0.40, -0.41, -0.42.
+  // Interval of the pairs, not of the variants: seed by seed -0.40, -0.41, -0.42.
   EXPECT_NEAR(muon.difference->interval->low, -0.41 - 4.30265 * 0.01 / std::sqrt(3), 1e-6);
   EXPECT_EQ(muon.chosen, 0.2);
   EXPECT_EQ(muon.learning_rate, 0.2);
@@ -91,7 +92,7 @@ TEST_F(ComparisonResultTest, APaceTimesEveryRunOfItsArm) {
   EXPECT_EQ(found.arms[0].pace->high, 3);
   EXPECT_EQ(found.arms[0].budgets[1].seconds.interval->mean, 20) << "steps at the median";
   EXPECT_FALSE(found.arms[1].pace);
-  EXPECT_FALSE(found.arms[1].budgets[1].seconds.interval) << "nothing times an arm without pace";
+  EXPECT_FALSE(found.arms[1].budgets[1].seconds.interval) << "no times without a measured pace";
   EXPECT_NE(found.arms[1].why_no_claim.find("failed"), std::string::npos);
   const json::value text = json::parse(to_json(spec_, found));
   EXPECT_EQ(text.at("arms").at(0).at("seconds_per_step").at("median"), 1);
@@ -106,7 +107,8 @@ TEST_F(ComparisonResultTest, ArmsOfOtherBudgetsAreComparedByTheirTime) {
   }
   const ArmResult muon = result().arms[1];
   EXPECT_FALSE(muon.difference);
-  // Plain reaches 2 with its larger budget, muon with the larger one but for seed 0: 5/20, 10/20.
+  // Plain reaches 2 only with its larger budget. Muon needs the larger one except with seed 0:
+  // 5/20, 10/20.
   EXPECT_DOUBLE_EQ(*muon.time_ratio->values[0], 0.25);
   EXPECT_DOUBLE_EQ(*muon.time_ratio->values[1], 0.5);
   EXPECT_DOUBLE_EQ(*muon.time_ratio->values[2], 0.55);
@@ -155,7 +157,7 @@ TEST_F(ComparisonResultTest, CountsATrialThatDivergedAsWorseThanAll) {
   EXPECT_FALSE(result().arms[1].edge_of_sweep);
   EXPECT_NE(result().arms[1].claim, "");
   fail(runs_[1].trials[1], "the loss is not finite", true);
-  EXPECT_TRUE(result().arms[1].edge_of_sweep) << "0.1 is what is left";
+  EXPECT_TRUE(result().arms[1].edge_of_sweep) << "0.1 is the only rate left";
   EXPECT_EQ(result().arms[1].claim, "");
 }
 
@@ -165,7 +167,7 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
   runs_[0].trials[2].loss = 1;
   EXPECT_NE(why().find("0.4 of plain is the edge of its sweep"), std::string::npos) << why();
   runs_ = runs;
-  runs_[1].runs[5].loss = 3;  // the difference's interval holds 0
+  runs_[1].runs[5].loss = 3;  // the difference's interval contains 0
   EXPECT_NE(why().find("may be 0"), std::string::npos) << why();
   runs_ = runs;
   spec_.seeds = {0, 1};
@@ -194,7 +196,8 @@ TEST_F(ComparisonResultTest, SaysThatADifferenceHasNoEffectWhereBitsAreTheSame) 
 }
 
 TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
-  // Differences -0.09, -0.10, -0.17: 95 % leave out 0 with one claim, and hold it with three.
+  // Differences -0.09, -0.10, -0.17: the 95 % interval excludes 0 with one claim and contains it
+  // with three.
   runs_[1].runs[1].loss = 1.81, runs_[1].runs[3].loss = 1.82, runs_[1].runs[5].loss = 1.77;
   EXPECT_NE(result().arms[1].claim, "");
   for (const char* name : {"third", "fourth"}) {
@@ -204,7 +207,7 @@ TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
   }
   EXPECT_EQ(result().arms[1].claim, "");
   EXPECT_NE(result().arms[1].why_no_claim.find("divided among 3 differences"), std::string::npos)
-      << "its own interval leaves out 0: " << result().arms[1].why_no_claim;
+      << "its uncorrected interval excludes 0: " << result().arms[1].why_no_claim;
 }
 
 TEST_F(ComparisonResultTest, SumsPredictionsOverTheLargestBudget) {

@@ -20,7 +20,7 @@ class ComparisonSpecTest : public ::testing::Test {
     write_text(folder_ / "spec.json", text);
     return read_comparison_spec(folder_ / "spec.json");
   }
-  /// What is wrong with a spec of these parts beside the needed ones.
+  /// The problems of a spec that consists of these parts and the required ones.
   std::string problems(const std::string& more,
                        const std::string& arms = R"([{"name":"a","set":{}}])",
                        const std::string& seeds = "[0]") const {
@@ -59,7 +59,7 @@ TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
   EXPECT_EQ(spec.data, folder_ / "data");
   EXPECT_EQ(spec.arms[0].config.model.layers, 3);
   EXPECT_EQ(spec.arms[0].sweep, (std::vector<double>{1e-3, 4e-3})) << "in order";
-  EXPECT_EQ(spec.sweep_seed(), 2) << "of no measured run";
+  EXPECT_EQ(spec.sweep_seed(), 2) << "of a run that is not measured";
   EXPECT_EQ(spec.target_loss, 1.9);
   const HybridTrainerConfig config = spec.config_of(spec.arms[0], {60, 3, 4e-3});
   EXPECT_EQ(config.optimizer.name, "muon");
@@ -145,7 +145,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
 }
 
-/// Their losses are of other tokens.
+/// Their losses are computed over different tokens.
 TEST_F(ComparisonSpecTest, RefusesToCompareMaskedTokensWithOthers) {
   const std::string encoder = R"("base":{"objective":"masked","model":{"family":"semiseparable",
     "two_way":true}})";
@@ -180,7 +180,8 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
          {"is swept"});
   const std::string own = R"(,"sweep":{"optimizer.learning_rate":[1e-3]}})";
   const std::string a = R"({"name":"a","set":{})", b = R"({"name":"b","set":{})";
-  EXPECT_EQ(problems("", "[" + a + own + "," + b + own + "]"), "none") << "each its own";
+  EXPECT_EQ(problems("", "[" + a + own + "," + b + own + "]"), "none")
+      << "each variant has its own";
   expect(problems("", "[" + a + own + "," + b + "}]"), {"arms[1].sweep: got 0 values, want 1"});
   expect(problems("", "[" + a + "}," + b + own + "]"), {"arms[1].sweep", "first arm has none"});
 }

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Two arms of three seeds; the second is better by about 0.1 each time.
+/// Two variants of three seeds; the second is better by about 0.1 each time.
 std::string table_of(const std::string& target, const std::string& of_muon = "") {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "data");

@@ -17,8 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 namespace json = boost::json;
 
-/// Prints losses as a trainer of another make would; a loss that grows with the rate's distance
-/// from 0.2.
+/// Imitates another trainer: prints losses that grow with the rate's distance from 0.2.
 constexpr const char* kProgram = R"(import json, sys
 data, seed, rate, steps, output = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 open(output + "/seen", "w").write(data)
@@ -88,11 +87,11 @@ TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
            std::string(kTorch)),
       R"(,"seeds":[0,1],"sweep":{"optimizer.learning_rate":[0.001,0.01,0.1]},"target_validation_loss":0.1)",
       true);
-  EXPECT_EQ(fs::last_write_time(summary), written) << "a finished run is not run again";
+  EXPECT_EQ(fs::last_write_time(summary), written) << "a finished run was repeated";
   EXPECT_EQ(more.at("arms").at(0), found.at("arms").at(0));
   EXPECT_EQ(more.at("arms").at(2).at("learning_rate"), 0.1);
   EXPECT_EQ(more.at("arms").at(2).at("edge_of_sweep"), true);
-  EXPECT_THROW(compare(arms(), rest, true), ConfigError) << "an arm was taken out";
+  EXPECT_THROW(compare(arms(), rest, true), ConfigError) << "a variant was removed";
   EXPECT_THROW(compare(arms(), rest), CannotCreate) << "without --resume";
 }
 
@@ -179,7 +178,7 @@ TEST_F(ComparisonTest, AnInterruptedOneGoesOnToTheSameBits) {
   const std::string rest = R"(,"seeds":[0,1])";
   const json::value whole = compare(arms(), rest);
   fs::rename(folder_ / "out", folder_ / "whole");
-  std::signal(SIGTERM, SIG_IGN);  // where it comes too late
+  std::signal(SIGTERM, SIG_IGN);  // if it comes too late
   {
     const std::jthread stop([&](const std::stop_token& ended) {
       const fs::path checkpoints = folder_ / "out/runs/adamw/400-steps-seed-0/checkpoints";

@@ -16,7 +16,7 @@ TEST(SvgPlot, DrawsEachPointInsideItsFrame) {
                                     .x_ticks = {},
                                     .series = {{9, {{0, 1}, {10, 3}}, {{10, 2}}, {5}}}});
   EXPECT_NE(svg.find("a &lt; b"), std::string::npos);
-  EXPECT_NE(svg.find("class=\"c1\""), std::string::npos) << "colours repeat";
+  EXPECT_NE(svg.find("class=\"c1\""), std::string::npos) << "colors repeat";
   EXPECT_NE(svg.find("d=\"M52.0 "), std::string::npos) << "the smallest x is at the left";
   EXPECT_NE(svg.find("cx=\"546.0\""), std::string::npos) << "the largest x is at the right";
   EXPECT_NE(svg.find("m-4 -4"), std::string::npos);
@@ -31,7 +31,7 @@ TEST(SvgPlot, SpacesLogarithmsEvenly) {
                                     .x_ticks = {},
                                     .series = {{0, {}, {{1, 1}, {10, 1}, {100, 1}}, {}}}});
   EXPECT_NE(svg.find("cx=\"299.0\""), std::string::npos) << "10 is in the middle of 1 and 100";
-  EXPECT_EQ(svg.find("nan"), std::string::npos) << "equal losses have an extent";
+  EXPECT_EQ(svg.find("nan"), std::string::npos) << "equal losses need an axis range";
 }
 
 TEST(SvgPlot, LeavesOutLabelsThatWouldOverlap) {

@@ -98,7 +98,7 @@ TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {
     EXPECT_TRUE(changes.told.empty()) << path;
     try {
       check_changes(changes);
-      FAIL() << path << " was let through";
+      FAIL() << path << " was accepted";
     } catch (const ConfigError& error) {
       const std::string text = error.what();
       EXPECT_NE(text.find(path + ": the run was saved with "), std::string::npos) << text;
@@ -135,7 +135,7 @@ class ResumeWithAnotherConfig : public ::testing::Test {
     config.training.steps = 60;
     try {
       train_tiny(config, scratch_ / "data", scratch_ / "run", true);
-      FAIL() << path << " was let through";
+      FAIL() << path << " was accepted";
     } catch (const ConfigError& error) {
       EXPECT_NE(std::string(error.what()).find(path), std::string::npos) << error.what();
     }
@@ -166,7 +166,7 @@ TEST_F(ResumeWithAnotherConfig, SaysThatTheLearningRateJumpsWhereAFinishedRunGoe
   EXPECT_NE(console.find("--set schedule.name=constant"), std::string::npos) << console;
 }
 
-/// After roll-backs, and with a rate finder, steps take a share of the schedule's rate.
+/// After rollbacks, and with a rate finder, steps use a fraction of the scheduled rate.
 TEST_F(ResumeWithAnotherConfig, SaysByHowMuchAScaledLearningRateJumps) {
   const std::string folder = (scratch_ / "run" / "checkpoints").string();
   const Stream stream(MemoryPool::create("host"));
@@ -233,7 +233,7 @@ TEST_F(ResumeWithAnotherConfig, WithOtherDataIsRefusedToo) {
   longer.training.steps = 60;
   try {
     train_tiny(longer, scratch_ / "other", scratch_ / "run", true);
-    FAIL() << "other data were taken";
+    FAIL() << "other data was accepted";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("training tokens"), std::string::npos);
     EXPECT_NE(std::string(error.what()).find((scratch_ / "data").string()), std::string::npos);

@@ -16,7 +16,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Everything that a run does which two configs could differ in: weights, phases, rates, memory,
+/// Everything about a run that can differ between two configs: weights, phases, rates, memory,
 /// checkpoints, errors.
 std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem::path& data,
                         const std::filesystem::path& run) {
@@ -45,7 +45,8 @@ std::string fingerprint(const HybridTrainerConfig& config, const std::filesystem
   return text.str();
 }
 
-/// For each field a value that is not tiny_config's, and what must be set besides for it to matter.
+/// For each field, a value that differs from tiny_config's, and the settings that it needs to take
+/// effect.
 const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& flips() {
   using Settings = std::vector<std::pair<std::string, std::string>>;
   static const std::map<std::string, Settings> table{
@@ -191,7 +192,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
   return table;
 }
 
-/// Settings under which a field can matter at all, applied to both sides.
+/// Settings that a field needs to have any effect, applied to both configs.
 std::vector<std::pair<std::string, std::string>> ground(const std::string& field) {
   if (field == "model.query_key_value_limit") return {{"model.family", "olmoe"}};
   if (field == "model.experts.gate_limit")
@@ -287,7 +288,7 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
   return {};
 }
 
-/// Groups whose fields are each flipped by a test of their own layer.
+/// Groups whose fields are each changed by a test of their layer.
 bool tested_below(const std::string& path) {
   return path.starts_with("phases.") || path.starts_with("divergence.") ||
          path == "data.control_tokens" || path == "data.columns" ||  // in example_rows_test.cpp
@@ -311,7 +312,7 @@ void collect_leaves(const FieldNode& node, const std::string& path,
                     std::vector<std::string>& leaves) {
   for (const FieldNode& field : node.fields) {
     const std::string at = path.empty() ? field.name : path + "." + field.name;
-    if (field.is_constant) continue;  // the tests of its layer change it
+    if (field.is_constant) continue;  // changed by the tests of its layer
     if (field.is_group()) {
       collect_leaves(field, at, leaves);
     } else {
@@ -391,10 +392,10 @@ TEST(ConfigFields, DocumentationIsWhatTheFieldsSay) {
     return all.str().find(text) != std::string::npos;
   };
   const auto table = [](const std::string& markdown) {
-    return markdown.substr(0, markdown.find("\n\n"));  // without those of lists
+    return markdown.substr(0, markdown.find("\n\n"));  // without the tables of lists
   };
   EXPECT_TRUE(has("CONFIG.md", config_markdown(HybridTrainerConfig{})))
-      << "docs/CONFIG.md is old: run `build/bin/hybrid config --markdown > docs/CONFIG.md`";
+      << "docs/CONFIG.md is outdated: run `build/bin/hybrid config --markdown > docs/CONFIG.md`";
   EXPECT_TRUE(has("NETWORKS.md", table(config_markdown(TridentConfig{}))));
   EXPECT_TRUE(has("NETWORKS.md", table(config_markdown(SeriesConfig{}))));
   EXPECT_TRUE(has("IMAGES.md", table(config_markdown(VisionConfig{}))));
@@ -404,7 +405,7 @@ TEST(ConfigFields, FilesHaveTheKeysOfTheModelsFamilyAlone) {
   for (const ModelFamily& family : model_families()) {
     HybridTrainerConfig config;
     config.model.family = family.name;
-    config.model.initializer_range = 0.5;  // else left out
+    config.model.initializer_range = 0.5;  // would be omitted otherwise
     const boost::json::value written = boost::json::parse(config_json(config));
     std::set<std::string> keys, wanted{"family", "layers", "width", "context", "vocabulary"};
     for (const auto& [key, value] : written.at("model").as_object()) keys.emplace(key);

@@ -64,7 +64,7 @@ TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
       << config.problems().front();
 }
 
-/// Such a preset can be trained as it is.
+/// Every preset can be trained as it is, because its objective fits its model.
 TEST(HybridTrainerConfig, APresetHasTheObjectiveOfItsModel) {
   for (const std::string& name : preset_names()) {
     const HybridTrainerConfig config = preset_config(name);
@@ -154,7 +154,7 @@ TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
         .warmup_steps(-1)
         .predictor("momentun")
         .build();
-    FAIL() << "a bad config was built";
+    FAIL() << "an invalid config was accepted";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.problems().size(), 3u) << error.what();
     const std::string text = error.what();
@@ -189,7 +189,7 @@ TEST(Presets, AreAllSoundAndAnUnknownNameGetsTheNearest) {
     EXPECT_TRUE(preset_config(name).problems().empty()) << name;
   try {
     preset_config("gpt2-124");
-    FAIL() << "an unknown preset was taken";
+    FAIL() << "an unknown preset was accepted";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("gpt2-124m"), std::string::npos) << error.what();
   }

@@ -52,7 +52,7 @@ TEST(PartConfig, PlacesAndOptimizersComeFirstWhereTheyAreRead) {
   ASSERT_EQ(whole.optimizer.groups.size(), 2u);
   EXPECT_EQ(whole.optimizer.groups[1].match, "h.0.*");
   EXPECT_EQ(whole.optimizer.groups[1].learning_rate, 0.5);
-  EXPECT_EQ(config_json(whole.with_parts()), config_json(whole)) << "again changes nothing";
+  EXPECT_EQ(config_json(whole.with_parts()), config_json(whole)) << "a second time changes nothing";
   config.memory.device_map = "";
   EXPECT_EQ(config.with_parts().memory.device_map, "h.0.*=host,h.1.*=file");
   EXPECT_EQ(config_json(config.with_parts().with_parts()), config_json(config.with_parts()));
@@ -85,7 +85,7 @@ TEST(PartConfig, IsRefusedWhereItMeansNothing) {
             "parts.h.*: the pattern stands there twice");
   HybridTrainerConfig twice = with({{.pattern = "h.*", .learning_rate = 0.5}});
   twice.optimizer.groups = {{.match = "h.*", .learning_rate = 0.5}};
-  EXPECT_TRUE(twice.problems().empty()) << "as a run's config.json has it";
+  EXPECT_TRUE(twice.problems().empty()) << "as in a run's config.json";
   twice.optimizer.groups[0].momentum = 0.5;
   EXPECT_EQ(only_problem(twice),
             "parts.h.*: optimizer.groups has this pattern too, with other settings; want one of "

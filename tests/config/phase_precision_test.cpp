@@ -37,7 +37,8 @@ TEST(PhasePrecision, SaysWhyOnlyWhereSomethingWasChosen) {
   EXPECT_EQ(one.of(Phase::kCorrect), Precision{DType::kBF16});
 }
 
-/// All dtypes hold the numbers that products read: a half has 11 bits, bf16 8.
+/// The storage dtype holds the rounded product inputs exactly: fp16 has 11 significant bits, bf16
+/// 8.
 TEST(PhasePrecision, HalvesLieInF32AndEightBitsOnDevicesInBf16) {
   const Precision half{DType::kF32, ProductForm::kFp16};
   EXPECT_EQ(precision_named("fp16", kProcessor), half);

@@ -13,7 +13,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// "weights" -> "device/32"; several with commas between.
+/// Parses "weights" -> "device/32"; commas separate several.
 std::map<std::string, std::string> places_of(const HybridTrainerConfig& config) {
   std::map<std::string, std::string> found;
   for (const Placement& one : placements(config)) {
@@ -52,7 +52,7 @@ TEST(Placement, FollowsTheKeys) {
   config.optimizer.clip_norm = 0;
   config.divergence.max_skipped_updates = 0;
   config.phases.max_predict_steps = 0;
-  EXPECT_EQ(places_of(config).at("gradients"), "device/32") << "each is updated at once";
+  EXPECT_EQ(places_of(config).at("gradients"), "device/32") << "each is updated immediately";
 }
 
 TEST(Placement, IsDocumentedWithKeysThatThereAre) {
@@ -61,7 +61,7 @@ TEST(Placement, IsDocumentedWithKeysThatThereAre) {
   text << file.rdbuf();
   const std::string table = placement_markdown();
   EXPECT_NE(text.str().find(table), std::string::npos)
-      << "docs/CONFIG.md is old: run `build/bin/hybrid config --markdown > docs/CONFIG.md`";
+      << "docs/CONFIG.md is outdated: run `build/bin/hybrid config --markdown > docs/CONFIG.md`";
   const std::string all = config_json(HybridTrainerConfig{});
   const std::regex key(R"(`(?:[a-z_]+\.)*([a-z_]+)`)");
   int keys = 0;

@@ -15,7 +15,7 @@ namespace {
 
 using Kind = KeyTest::Kind;
 
-/// A value that is not the default, of the keys that methods want at one of some values.
+/// Returns a non-default value of a key that methods require to have certain values.
 std::string other_value(const std::string& key) {
   static const std::map<std::string, std::string> values{
       {"model.experts.bias_rate", "0.5"},
@@ -43,7 +43,7 @@ std::string other_value(const std::string& key) {
   return values.contains(key) ? values.at(key) : "";
 }
 
-/// A value that the row refuses.
+/// A value that the rule rejects.
 std::string refused_value(const Refusal& row, const std::string& key) {
   if (row.kind == Kind::kIsNoneOf) return row.values.front();
   if (row.kind == Kind::kIsMoreThan) return "1";
@@ -73,7 +73,7 @@ bool concerns_ranks(const Refusal& row) {
   return std::ranges::count(row.when, "ranks", &KeyTest::key) > 0;
 }
 
-/// Where the row's conditions hold.
+/// A config that meets the rule's conditions.
 HybridTrainerConfig config_for(const std::string& method, const Refusal& row) {
   HybridTrainerConfig config;
   config.predict_aware_memory.offload_strategy = "none";
@@ -111,7 +111,7 @@ TEST_P(RefusalsOfMethod, EachNamesKeyValueReasonAndWhatIsWanted) {
       HybridTrainerConfig config = config_for(GetParam(), row);
       const bool is_method = key == "phases.method";
       const std::string value = is_method ? GetParam() : refused_value(row, key);
-      ASSERT_NE(value, "") << key << " has no value here that is refused";
+      ASSERT_NE(value, "") << key << " has no rejected value in this test";
       if (!is_method) set(config, key, value);
       const std::string path = key.find("[]") == std::string::npos
                                    ? key

@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Twelve steps of 8 x 4 tokens, thirteen or so of 2 x 16, then 4 x 16.
+/// Twelve steps of 8 x 4 tokens, about thirteen of 2 x 16, then 4 x 16.
 HybridTrainerConfig stretched_config() {
   HybridTrainerConfig config = tiny_config();
   config.stretches = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
@@ -35,7 +35,7 @@ class StretchedRun : public ::testing::Test {
 
 TEST(Stretches, AreCountedInStepsThatUseTheirWindowsUp) {
   HybridTrainerConfig config = stretched_config();
-  config.training.steps = 45;  // 13.5 steps round to 14, four at a time are 16
+  config.training.steps = 45;  // 13.5 steps round to 14, then up to a multiple of 4
   const Stretches stretches(config);
   ASSERT_EQ(stretches.all().size(), 3u);
   EXPECT_EQ(stretches.all()[1].first_step, 16);
@@ -135,14 +135,15 @@ TEST_F(StretchedRun, ResumedAnywhereItIsTheSame) {
   EXPECT_THROW(train(config, "whole", true), ConfigError);
 }
 
-/// A prediction that spans a border is made good in the steps that it replaced.
+/// A reverted prediction across a stage boundary is repeated with the batches of the steps that it
+/// replaced.
 TEST_F(StretchedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   HybridTrainerConfig config = stretched_config();
   config.stretches[1].precision = "bf16";
   config.mixed_precision = {"fp32", "fp32", "fp32", "fp32"};
   config.phases.skip_backward.max_shrinks = 0;
   config.phases.skip_backward.decay = 1;
-  config.optimizer.learning_rate = 3;  // so large that every jump overshoots
+  config.optimizer.learning_rate = 3;  // so large that every predicted step overshoots
   train(config, "reverted");
   int across = 0;
   for (const StepRecord& record : records("reverted")) {
@@ -152,7 +153,7 @@ TEST_F(StretchedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   config.phases.max_predict_steps = 0;
   train(config, "plain");
   EXPECT_EQ(records("reverted").back().validation_loss, records("plain").back().validation_loss);
-  EXPECT_GT(across, 0) << "no prediction spans a border";
+  EXPECT_GT(across, 0) << "no prediction crosses a stage boundary";
 }
 
 TEST_F(StretchedRun, MicroBatchesAreNoLargerThanTheRest) {
@@ -161,7 +162,8 @@ TEST_F(StretchedRun, MicroBatchesAreNoLargerThanTheRest) {
   config.gradient_accumulation.micro_batches = 4;
   train(config, "run");
   const auto found = records("run");
-  EXPECT_EQ(found[0].micro_batches, 2) << "8 sequences of 4 tokens, 16 tokens at once";
+  EXPECT_EQ(found[0].micro_batches, 2)
+      << "8 sequences of 4 tokens, at most 16 tokens per micro-batch";
   EXPECT_EQ(found[12].micro_batches, 2);
   EXPECT_EQ(found[24].micro_batches, 4);
 }

@@ -42,7 +42,7 @@ TEST(BackgroundWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
   }
 }
 
-/// One thread gives, another waits for what was given so far.
+/// One thread submits jobs while another waits for those submitted so far.
 TEST(BackgroundWorker, MayBeWaitedForWhileAnotherThreadGivesJobs) {
   constexpr int kJobs = 2000;
   std::atomic<int> done = 0;

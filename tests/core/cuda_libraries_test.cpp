@@ -63,7 +63,7 @@ TEST(CudaLibraries, SaysWhereItLookedInVain) {
   EXPECT_NE(found.problem.find("in /nowhere"), std::string::npos) << found.problem;
 }
 
-/// Whatever this machine has: each library is either of use or says why not.
+/// On any machine, each library is usable or reports why not.
 TEST(CudaLibraries, DescribesThoseOfThisMachine) {
   const auto all = look_for_cuda_libraries();
   ASSERT_EQ(all.size(), 4u);

@@ -38,7 +38,7 @@ TEST(BFloat16, KeepsWhatIsNotFinite) {
   EXPECT_EQ(rounded(std::numeric_limits<float>::max()), infinity);
   EXPECT_TRUE(std::isnan(rounded(std::numeric_limits<float>::quiet_NaN())));
   EXPECT_TRUE(std::isnan(
-      rounded(std::bit_cast<float>(0x7F800001u))));  // all of the payload in the lost half
+      rounded(std::bit_cast<float>(0x7F800001u))));  // the payload is entirely in the dropped half
   EXPECT_TRUE(std::signbit(rounded(-0.0f)));
 }
 

@@ -20,8 +20,8 @@ TEST(FileRanges, AreTakenInTheSmallestGapThatIsLargeEnough) {
   ranges.give(11, 4);
   EXPECT_EQ(ranges.take(4), 11);
   EXPECT_EQ(ranges.take(2), 7);
-  EXPECT_EQ(ranges.take(1), 9) << "what is left of a gap";
-  EXPECT_EQ(ranges.take(7), 16) << "none is large enough";
+  EXPECT_EQ(ranges.take(1), 9) << "the rest of a gap";
+  EXPECT_EQ(ranges.take(7), 16) << "no gap is large enough";
   EXPECT_EQ(ranges.take(6), 0);
   EXPECT_EQ(ranges.end(), 23);
 }

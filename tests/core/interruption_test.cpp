@@ -29,7 +29,7 @@ bool is_requested_soon(const Interruption& interruption) {
   return interruption.requested();
 }
 
-// A handler on the stack of a product of oneDNN's would overwrite the heap.
+// A handler on the stack of a oneDNN product would overwrite the heap.
 TEST(Interruption, IsTakenByNoThreadThatComputes) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) {
     const Interruption interruption;
@@ -48,8 +48,8 @@ struct End {
   std::string errors;
 };
 
-/// Sends each signal, so many seconds apart, to a process with an Interruption, which ends by itself,
-/// with exit code 0, half a second after the last one.
+/// Sends the signals, `seconds_apart`, to a process with an Interruption. The process exits with
+/// code 0 half a second after the last one.
 End end_after(const std::vector<int>& signals, double seconds_apart, bool ends_at_once) {
   int ready[2], errors[2];
   EXPECT_EQ(pipe(ready) + pipe(errors), 0);
@@ -79,7 +79,7 @@ End end_after(const std::vector<int>& signals, double seconds_apart, bool ends_a
           {text, static_cast<std::size_t>(std::max<ssize_t>(0, length))}};
 }
 
-// As timeout sends them: to its child, and then to the child's group.
+// The timeout program signals its child and then the child's group.
 TEST(Interruption, SignalsWithinASecondCountAsOne) {
   EXPECT_EQ(end_after({SIGTERM, SIGTERM}, 0.02, false).exit_code, 0);
   EXPECT_EQ(end_after({SIGTERM, SIGINT, SIGTERM}, 0.2, false).exit_code, 0);
@@ -97,7 +97,7 @@ TEST(Interruption, TakesTheEndOfATerminalUnlessThatIsToBeIgnored) {
     EXPECT_TRUE(is_taken());
   }
   EXPECT_FALSE(is_taken());
-  std::signal(SIGHUP, SIG_IGN);  // as nohup does
+  std::signal(SIGHUP, SIG_IGN);  // like nohup
   {
     const Interruption interruption;
     EXPECT_FALSE(is_taken());

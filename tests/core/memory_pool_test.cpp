@@ -58,7 +58,7 @@ TEST(MemoryPool, ReusesAFreedBlockWithoutFreshBytes) {
   }
 }
 
-/// The process's memory, block by block, with the sizes that were asked for.
+/// The process's memory, with the requested size of each block.
 class ApartMemory final : public MemorySource {
  public:
   explicit ApartMemory(std::vector<std::size_t>& taken) : taken_(taken) {}
@@ -171,7 +171,7 @@ TEST(MemoryPool, SaysWhatWasAskedForAndWhatHoldsTheMemory) {
   EXPECT_EQ(shortage->largest[9].text(), "w2 f32 (4, 8)");
 }
 
-/// Bytes by slot.
+/// Bytes of each slot.
 class Listening final : public MemoryListener {
  public:
   void allocated(std::size_t slot, const MemoryBlock& block) override {
@@ -200,7 +200,7 @@ TEST(MemoryPool, TellsAListenerOfEachBlockFromThoseThatLiveOn) {
     EXPECT_EQ(listener.live.at(0), "master_weights");
   }
   const Buffer next = pool->allocate(64, MemoryKind::kData);
-  EXPECT_EQ(listener.live.at(1), "data") << "a slot is used again";
+  EXPECT_EQ(listener.live.at(1), "data") << "a slot is reused";
   pool->set_listener(nullptr);
   weights = Buffer();
   EXPECT_EQ(listener.calls, 6);
@@ -208,7 +208,7 @@ TEST(MemoryPool, TellsAListenerOfEachBlockFromThoseThatLiveOn) {
 
 TEST(MemoryPool, HoldsToThePeakInUseWhateverSizesComeAndGo) {
   const auto pool = MemoryPool::create("device");
-  for (std::size_t i = 0; i < 60; ++i)  // no two of a size
+  for (std::size_t i = 0; i < 60; ++i)  // all of different sizes
     const Buffer block = pool->allocate((40 * 1024 - i * 512) * 1024, MemoryKind::kActivations);
   const MemoryUse use = pool->use();
   EXPECT_EQ(use.peak_total, 40 * kMiB);
@@ -223,7 +223,7 @@ TEST(MemoryPool, GivesUpWhatWaitedLongestAndNoMoreThanItMust) {
   most = pool->allocate(16 * kMiB, MemoryKind::kActivations);
   { const Buffer first = pool->allocate(24 * kMiB, MemoryKind::kActivations); }
   { const Buffer second = pool->allocate(20 * kMiB, MemoryKind::kActivations); }
-  const Buffer third = pool->allocate(8 * kMiB, MemoryKind::kActivations);  // 68 with both
+  const Buffer third = pool->allocate(8 * kMiB, MemoryKind::kActivations);  // 68 MiB with both
   const std::size_t fresh = pool->use().fresh_total;
   const Buffer again = pool->allocate(20 * kMiB, MemoryKind::kActivations);
   EXPECT_EQ(pool->use().fresh_total, fresh);

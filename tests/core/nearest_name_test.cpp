@@ -27,7 +27,7 @@ TEST(NearestName, CountsASwapOfNeighboursAsOneEdit) {
   EXPECT_EQ(nearest_name("form", {"forums", "from"}), "from");
 }
 
-/// A table of all distances to this candidate would take 16 GB.
+/// A full table of distances to this candidate would take 16 GB.
 TEST(NearestName, PassesOverACandidateThatIsMuchLonger) {
   const std::vector<std::string> names{std::string(10'000'000, 'a'), "decay"};
   EXPECT_EQ(nearest_name("decya" + std::string(195, 'x'), names), "");

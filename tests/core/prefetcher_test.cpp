@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t kElements = 16384;
 constexpr std::size_t kBytes = 4 * kElements;
 
-/// Tensors at home, in memory that counts what is written there.
+/// Tensors whose primary location is memory that counts writes.
 class PrefetcherTest : public ::testing::Test {
  protected:
   Tensor made(float value) const {
@@ -34,7 +34,7 @@ class PrefetcherTest : public ::testing::Test {
   static void expect_all(const Tensor& tensor, float value) {
     for (std::int64_t i = 0; i < kElements; ++i) ASSERT_EQ(tensor.data<float>()[i], value);
   }
-  /// Holds all of a group, and adds one to each where `changes`.
+  /// Loads a group and adds one to each tensor if `changes`.
   void use(const std::vector<Tensor>& group, bool changes, const Stream& stream) {
     std::vector<Tensor> here;
     for (const Tensor& home : group) here.push_back(prefetcher_.acquire(home, stream));
@@ -44,7 +44,7 @@ class PrefetcherTest : public ::testing::Test {
     }
   }
   void use(const std::vector<Tensor>& group, bool changes) { use(group, changes, stream_); }
-  /// Holds one, and returns what it held.
+  /// Loads one tensor and returns its value.
   float value_of(const Tensor& home) {
     const StagedTensor here(home, Use::kRead, stream_, true, &prefetcher_);
     const Tensor& tensor = here;
@@ -105,7 +105,7 @@ TEST_F(PrefetcherTest, HoldsTheGroupBeforeAndFromTheSecondPassOnTheOneAfter) {
   EXPECT_EQ(writes_, 36);
 }
 
-/// In a pass forward and backward, each place is come to twice, and another one follows each time.
+/// A forward and backward pass visits each position twice, with a different successor each time.
 TEST_F(PrefetcherTest, ReadsTheNextOneAheadFromTheSecondTimeOn) {
   const std::vector<Tensor> all = all_of({0, 1, 2, 3});
   const auto pass = [&] {
@@ -115,7 +115,7 @@ TEST_F(PrefetcherTest, ReadsTheNextOneAheadFromTheSecondTimeOn) {
   EXPECT_EQ(most_live(), 1u) << "nothing is known yet";
   pass();
   EXPECT_EQ(most_live(), 2u);
-  EXPECT_EQ(live(), 1u) << "the first one of the next pass";
+  EXPECT_EQ(live(), 1u) << "the first tensor of the next pass";
   prefetcher_.settle();
   EXPECT_EQ(live(), 0u);
   EXPECT_EQ(writes_, 0) << "nothing was changed";
@@ -189,7 +189,7 @@ TEST_F(PrefetcherTest, ReportsADiskThatFailsAtTheLatestWhenItSettles) {
       },
       IoError);
   fails_ = false;
-  EXPECT_THROW(prefetcher_.begin_pass(), IoError) << "what is at home is of two passes";
+  EXPECT_THROW(prefetcher_.begin_pass(), IoError) << "the primary location mixes two passes";
 }
 
 TEST_F(PrefetcherTest, TakesWhatWasExpectedAndWritesWhatItIsGiven) {
@@ -210,7 +210,7 @@ TEST_F(PrefetcherTest, TakesWhatWasExpectedAndWritesWhatItIsGiven) {
     if (i == 0) break;
     prefetcher_.expect(homes[i - 1], stream_);
     prefetcher_.expect(homes[i - 1], stream_);
-    EXPECT_EQ(live(), 2u) << "what is expected twice is read once";
+    EXPECT_EQ(live(), 2u) << "a tensor expected twice is read once";
   }
 }
 

@@ -13,7 +13,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// The wait status of a child that does so.
+/// The wait status of a child that runs `child_does`.
 int status_of(const std::function<void()>& child_does) {
   const pid_t child = fork();
   if (child == 0) {
@@ -27,7 +27,7 @@ int status_of(const std::function<void()>& child_does) {
 
 class ProcessEnd : public ::testing::Test {
  protected:
-  /// Keeps a temporary file until `ends` ends the process.
+  /// A function that makes a temporary file and then calls `ends`, which ends the process.
   std::function<void()> with_file(const std::function<void()>& ends) const {
     return [this, ends] {
       end_on_signals();
@@ -51,7 +51,7 @@ TEST_F(ProcessEnd, SignalsRemoveTemporaryFilesAndAreSeenByTheShell) {
 TEST_F(ProcessEnd, ExitsRemoveTemporaryFiles) {
   EXPECT_EQ(WEXITSTATUS(status_of(with_file([] { end_process(3); }))), 3);
   EXPECT_FALSE(std::filesystem::exists(file_));
-#ifndef __SANITIZE_ADDRESS__  // which tells leaks of the threads that a forked child has lost
+#ifndef __SANITIZE_ADDRESS__  // it reports leaks of threads that a forked child has lost
   EXPECT_EQ(WEXITSTATUS(status_of(with_file([] { std::exit(4); }))), 4);
   EXPECT_FALSE(std::filesystem::exists(file_));
 #endif
@@ -91,18 +91,18 @@ TEST_F(ProcessEnd, IgnoredSignalsStayIgnored) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
-// The kernel has no default action for it.
+// The kernel applies no default signal actions to the first process of a PID namespace.
 TEST_F(ProcessEnd, TheFirstProcessOfAContainerEndsToo) {
   const int status = status_of([&] {
     if (unshare(CLONE_NEWPID) != 0) _exit(99);
     const int of_first = status_of([] {
-      signal(SIGINT, SIG_IGN);  // as a script's background has it
+      signal(SIGINT, SIG_IGN);  // like a background job of a script
       end_on_signals();
       raise(SIGINT);
     });
     _exit(WEXITSTATUS(of_first));
   });
-  if (WEXITSTATUS(status) == 99) GTEST_SKIP() << "wants root";
+  if (WEXITSTATUS(status) == 99) GTEST_SKIP() << "needs root";
   EXPECT_EQ(WEXITSTATUS(status), 128 + SIGINT);
 }
 

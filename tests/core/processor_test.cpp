@@ -19,8 +19,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// What `answer` returns in a child process that never asked for the instruction set before, with
-/// the variable set; null: not set.
+/// Returns `answer()` from a child process that has not queried the instruction set before. Sets
+/// the variable to `max_isa`, or unsets it if null.
 int in_child(const char* max_isa, const std::function<int()>& answer) {
   const pid_t child = fork();
   if (child == 0) {
@@ -87,7 +87,8 @@ TEST(ProcessorUse, IsWhatAllHaveInCommon) {
   EXPECT_EQ(common_processor_use({tiles, tiles}), tiles);
   EXPECT_EQ(common_processor_use({vectors, vectors, vectors}), vectors);
   EXPECT_EQ(common_processor_use({vectors, plain}), plain);
-  EXPECT_EQ(common_processor_use({tiles, vectors}), plain) << "vectors are slow beside tiles";
+  EXPECT_EQ(common_processor_use({tiles, vectors}), plain)
+      << "vectors are slow compared with tiles";
   EXPECT_EQ(common_processor_use({vectors, tiles, tiles}), plain);
   EXPECT_EQ(common_processor_use({tiles, old}), old);
 }
@@ -198,7 +199,7 @@ TEST(SetThreads, AThreadOfATeamHasOne) {
   EXPECT_EQ(threads(), before);
 }
 
-/// What the program says of its threads when it starts with a variable.
+/// Output of the program about its threads when it starts with an environment variable.
 TEST(SetThreads, DISABLED_AreTold) {
   std::printf("default %d limit %d", threads(), usable_threads());
   try {
@@ -231,7 +232,8 @@ TEST(SetThreads, HeedTheLimitsOfOpenMp) {
           << text;
     }
   }
-  EXPECT_TRUE(told("OMP_NUM_THREADS=1").starts_with("default 1 limit ")) << "and more may be set";
+  EXPECT_TRUE(told("OMP_NUM_THREADS=1").starts_with("default 1 limit "))
+      << "more threads may be set";
   const std::string all = concat("default ", default_threads(), " limit ", usable_threads(), "\n");
   for (const char* const variable : {"OMP_DYNAMIC=true", "OMP_NUM_THREADS=4096"})
     EXPECT_TRUE(told(variable).starts_with(all)) << variable;

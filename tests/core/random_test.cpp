@@ -9,13 +9,12 @@ namespace {
 
 using Words = std::array<std::uint32_t, 4>;
 
-/// A key whose Philox counter and key are the given words; the upper halves of step and tensor stay
-/// 0.
+/// A key with the given Philox counter and key words; the upper halves of step and tensor are 0.
 RandomKey key_of(const std::array<std::uint32_t, 2>& key, std::uint32_t c2, std::uint32_t c3) {
   return {(std::uint64_t{key[1]} << 32) | key[0], c2, c3};
 }
 
-// Salmon et al., Random123, tests/kat_vectors, lines "philox4x32 10".
+// Source: Salmon et al., Random123, tests/kat_vectors, lines "philox4x32 10".
 TEST(Philox, GivesTheKnownAnswersOfItsAuthors) {
   EXPECT_EQ(philox(key_of({0, 0}, 0, 0), 0),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -57,7 +56,7 @@ TEST(RandomBelow, CoversItsRangeEvenly) {
   double chi_squared = 0;
   for (const int count : counts)
     chi_squared += std::pow(count - kDraws / kBound, 2) / (kDraws / kBound);
-  EXPECT_LT(chi_squared, 22.5);  // 6 degrees of freedom: exceeded once in a thousand seeds
+  EXPECT_LT(chi_squared, 22.5);  // 6 degrees of freedom: exceeded with probability 0.001
   EXPECT_EQ(random_below({3, 0, 0}, 1, 1), 0u);
 }
 

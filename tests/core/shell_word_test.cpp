@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// The words that a shell makes of a command line, each in brackets.
+/// The words that a shell parses from a command line, each in brackets.
 std::string words_in_shell(const std::string& line) {
   FILE* const shell = popen(
       ("exec 2>/dev/null; bash -c '. /dev/stdin' <<'EOS'\nprintf '[%s]' " + line + "\nEOS").c_str(),

@@ -14,8 +14,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Of this thread, as the system tells it: its slice lies after size, policy, flags, nice, priority.
-/// Older systems tell 0.
+/// Scheduling slice of this thread, the field after size, policy, flags, nice and priority. Older
+/// systems return 0.
 std::uint64_t slice() {
   std::array<char, 48> attributes{};
   if (syscall(SYS_sched_getattr, 0, attributes.data(), attributes.size(), 0) != 0) return 0;
@@ -32,7 +32,7 @@ TEST(ShortTurns, AreTakenByOneThreadWhichStaysAsNice) {
     const auto thread = static_cast<id_t>(syscall(SYS_gettid));
     static_cast<void>(setpriority(PRIO_PROCESS, thread, std::max(3, nice_of_thread())));
     const int nice = nice_of_thread();
-    if (!take_short_turns()) GTEST_SKIP() << "the system does not let it";
+    if (!take_short_turns()) GTEST_SKIP() << "the system does not allow short slices";
     EXPECT_EQ(nice_of_thread(), nice);
     if (before != 0) {
       EXPECT_EQ(slice(), 100'000u);

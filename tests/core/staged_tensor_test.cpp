@@ -49,7 +49,7 @@ TEST_F(StagedTensorTest, IsTheTensorItselfWhereThatIsAtHand) {
   EXPECT_FALSE(static_cast<const Tensor&>(of_nothing));
 }
 
-/// In a destructor that may not throw, a full disk would end the process without a word.
+/// If the destructor could not throw, a full disk would terminate the process silently.
 TEST_F(StagedTensorTest, SaysThatWhatChangedCouldNotBeWritten) {
   const Tensor there = tensor(1);
   const auto change = [&] {

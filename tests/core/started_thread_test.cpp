@@ -21,7 +21,7 @@ constexpr bool kLimitsMemory = false;
 constexpr bool kLimitsMemory = true;
 #endif
 
-/// The message of the error of `start` in a process without room for more threads' stacks; "none".
+/// Error message of `start` in a process without room for another thread stack, or "none".
 std::string refusal_of(const std::function<void()>& start) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);
@@ -51,7 +51,7 @@ std::string refusal_of(const std::function<void()>& start) {
 }
 
 TEST(StartedThread, ARefusalNamesTheLimits) {
-  if (!kLimitsMemory) GTEST_SKIP() << "sanitizers take addresses";
+  if (!kLimitsMemory) GTEST_SKIP() << "sanitizers use up the address space";
   constexpr int kMoreThanStacksThatAreKept = 64;
   const std::function<void()> ways[] = {
       [] {

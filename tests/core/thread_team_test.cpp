@@ -15,7 +15,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// How often each of `count` tasks ran, and -1 where one had a worker that there is none of.
+/// Number of runs of each of `count` tasks, or {-1} if a task had an invalid worker index.
 std::vector<int> runs_of(std::int64_t count) {
   std::vector<std::atomic<int>> runs(static_cast<std::size_t>(count));
   std::atomic<bool> is_worker = true;
@@ -60,7 +60,7 @@ TEST(ThreadTeam, GivesTheNextJobToThreadsThatJustEndedOne) {
   if (threads() < 2) GTEST_SKIP() << "one thread";
   for (int repeat = 0; repeat < 500; ++repeat) {
     std::atomic<int> begun = 0;
-    run_tasks(2, [&](std::int64_t, std::int64_t) {  // as above, at once again
+    run_tasks(2, [&](std::int64_t, std::int64_t) {  // like the first call
       ++begun;
       while (begun < 2) std::this_thread::yield();
     });

@@ -21,7 +21,7 @@ const AlgorithmOwner kOwner{130100, "NVIDIA H200 (SXM)"};
 const Algorithms kAlgorithms{{"64 32 16 nt bf16 bf16", {1, 2, 3, 4, 5, 6, 7, ~std::uint64_t{0}}},
                              {"8 8 8 nn f32 f32", {}}};
 
-/// A variable of the environment, as it was before.
+/// Restores an environment variable in its destructor.
 class Restored {
  public:
   explicit Restored(const char* name) : name_(name) {
@@ -38,7 +38,7 @@ class Restored {
 
 class AlgorithmCache : public ::testing::Test {
  protected:
-  /// The only file in the folder beside the lock.
+  /// The only file in the folder other than the lock.
   fs::path file() const {
     for (const auto& entry : fs::directory_iterator(folder_)) {
       if (entry.path().extension() == ".txt") return entry.path();
@@ -76,7 +76,7 @@ TEST_F(AlgorithmCache, TheFirstOfTwoProcessesHolds) {
   EXPECT_EQ(store_algorithm(folder_, kOwner, "kind", first), first);
   EXPECT_EQ(store_algorithm(folder_, kOwner, "kind", second), first);
   EXPECT_EQ(read(), (Algorithms{{"kind", first}}));
-  // One that does not fit any more is replaced, once.
+  // A stored algorithm that no longer fits is replaced, once.
   EXPECT_EQ(store_algorithm(folder_, kOwner, "kind", second, &first), second);
   EXPECT_EQ(store_algorithm(folder_, kOwner, "kind", third, &first), second);
 }
@@ -97,7 +97,7 @@ TEST_F(AlgorithmCache, NothingIsLostWhereManyStoreAtOnce) {
   EXPECT_EQ(read().size(), static_cast<std::size_t>(kKinds * (kThreads + 1)));
 }
 
-/// As versions of the program wrote it that knew of none that were not timed.
+/// Files without untimed entries, as earlier versions of the program wrote them.
 TEST_F(AlgorithmCache, KeepsItsFormat) {
   ASSERT_TRUE(store({{"8 8 8 nn f32 f32", {1, 2, 3, 4, 5, 6, 7, 8}}}));
   EXPECT_EQ(text(),
@@ -112,7 +112,7 @@ TEST_F(AlgorithmCache, IsForOneVersionAndDevice) {
   };
   EXPECT_TRUE(empty({130101, kOwner.device}));
   EXPECT_TRUE(empty({kOwner.library_version, "NVIDIA H100"}));
-  // Another device whose name makes the same file.
+  // A different device with the same file name.
   EXPECT_TRUE(empty({kOwner.library_version, "NVIDIA H200 /SXM/"}));
 }
 

@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer {
 
-/// Memory of a CUDA device, each block allocated separately.
+/// CUDA device memory that allocates each block separately.
 class ApartMemory final : public MemorySource {
  public:
   explicit ApartMemory(Device device) : memory_(cuda_memory(device)) {}

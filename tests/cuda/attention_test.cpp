@@ -12,7 +12,7 @@ std::string text(const char* what, const AttentionCase& c, DType dtype) {
                 " head ", c.head_size, " ", name_of(dtype));
 }
 
-/// y and log_sum_exp to be written, qkv, positions, sinks.
+/// Outputs y and log_sum_exp, then qkv, positions and sinks.
 Tensors forward_tensors(const AttentionCase& c, DType dtype) {
   const Stream host = cpu_stream();
   const std::int64_t channels = c.heads * c.head_size;
@@ -22,7 +22,7 @@ Tensors forward_tensors(const AttentionCase& c, DType dtype) {
           c.positions(host), c.sinks(host)};
 }
 
-/// dqkv to be written, dy, y, log_sum_exp, qkv, positions.
+/// Output dqkv, then dy, y, log_sum_exp, qkv and positions.
 Tensors backward_tensors(const AttentionCase& c, DType dtype) {
   const Stream host = cpu_stream();
   const Tensors forward = forward_tensors(c, dtype);
@@ -43,7 +43,7 @@ void check_forward(const AttentionCase& c, DType dtype) {
 }
 
 void check_backward(const AttentionCase& c, DType dtype) {
-  // As in tests/kernels/attention/attention_test.cpp.
+  // Tolerances of tests/kernels/attention/attention_test.cpp.
   expect_like_cpu(backward_tensors(c, dtype), dtype == DType::kF32 ? 2e-5 : 4e-2,
                   text("backward", c, dtype), [&](const Tensors& t, const Stream& stream) {
                     attention_backward(t[0], t[1], t[2], t[3], t[4], t[5], c.counts(), stream);
@@ -78,8 +78,9 @@ constexpr AttentionCase kTwoWayCases[] = {
     {{2, 90, 1, 64, 1}, {.document = 37, .two_way = true}},
     {{1, 140, 2, 8, 1}, {.scale = 0.25f, .cap = 2, .window = 60, .document = 50, .two_way = true}},
     {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .two_way = true}}};
-/// In the emulation enough heads of keys for the kernel with one block for each: lengths around its blocks of 128
-/// keys and tiles of 64 queries, groups, more heads than blocks.
+/// Enough key heads for the kernel with one block per head on the emulated device. The lengths are
+/// around its blocks of 128 keys and tiles of 64 queries; covers grouped heads and more heads than
+/// blocks.
 constexpr AttentionCase kJointCases[] = {
     {{3, 1, 1, 64}, {}},      {{1, 128, 3, 64}, {}}, {{4, 129, 1, 64}, {}},
     {{3, 200, 2, 64, 1}, {}}, {{7, 65, 1, 64}, {}},  {{3, 200, 2, 64, 1}, {.document = 37}}};
@@ -133,7 +134,7 @@ TEST(CudaAttention, LooksBothWays) {
   }
 }
 
-/// On and around the tensor cores. What backward reads of sinks is in log_sum_exp.
+/// With and without tensor cores. Backward reads the sinks' contribution from log_sum_exp.
 constexpr AttentionCase kSinkCases[] = {
     {{1, 70, 3, 5, 1}, {.cap = 1.5f, .has_sinks = true}},
     {{1, 20, 3, 5, 1}, {.two_way = true, .has_sinks = true}},
@@ -146,7 +147,7 @@ TEST(CudaAttention, SinksTakeAShareOfTheWeights) {
   check_forward(kSinkCases[0], DType::kF32);
 }
 
-/// Tensor cores take blocks of whole tiles, other kernels of any size.
+/// Tensor cores need blocks of whole tiles; other kernels take any size.
 constexpr AttentionCase kPatternsOnTensorCores[] = {
     {{1, 200, 1, 64, 1}, {.pattern = {.block = 64, .random = 1}}},
     {{1, 140, 2, 128, 1},
@@ -174,7 +175,7 @@ TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
   }
 }
 
-/// One way and two, in documents, a cap; on and around the tiles.
+/// Causal and bidirectional, in documents, with a logit cap; sizes at and around the tile size.
 constexpr AttentionCase kBiasedCases[] = {
     {{2, 20, 2, 5, 1}, {.scale = 1, .reach = 20}},
     {{1, 70, 2, 64, 2}, {.cap = 1.5f, .document = 30, .two_way = true, .reach = 80}},
@@ -235,7 +236,7 @@ TEST(CudaAttention, BackwardInOnePass) {
 
 TEST(CudaAttention, LargeBackwardInOnePass) {
   for (const AttentionCase& c : kLargeJointCases) check_backward(c, DType::kBF16);
-  // As many heads as fill whatever device it is.
+  // Enough heads to fill the device.
   const std::int64_t batch = 2 * cuda_runtime().properties(0).processors;
   check_backward({{batch, 140, 1, 64}, {}}, DType::kBF16);
   check_backward({{batch, 140, 1, 64, 1}, {.cap = 1.5f, .window = 50, .document = 60}},
@@ -267,7 +268,7 @@ TEST(CudaAttention, StaysFiniteWithScoresOfThousands) {
   }
 }
 
-/// Rows that begin 2 bytes off: neither packs nor tensor cores can read them.
+/// Rows misaligned by 2 bytes, which neither vector loads nor tensor cores can read.
 TEST(CudaAttention, TakesMisalignedTensors) {
   const Stream host = cpu_stream();
   const Tensor all = random_tensor({1 + 9 * 3 * 64}, DType::kBF16, 1, host);
@@ -308,7 +309,7 @@ TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
   }
 }
 
-/// Around the ends of parts of 128 keys, each of which a block of its own reads.
+/// Lengths around multiples of 128 keys, each read by a separate block.
 TEST(CudaAttention, DecodesInPartsOfTheKeys) {
   const Stream host = cpu_stream();
   AttentionSpec grouped(2, 1), window = grouped, capped = grouped, blocks = grouped;
@@ -340,7 +341,7 @@ TEST(CudaAttention, DecodesInPartsOfTheKeys) {
   }
 }
 
-/// What a text's row holds does not depend on the room that its caches have.
+/// The bits of a text's row do not depend on the capacity of its caches.
 TEST(CudaAttention, DecodesToTheSameBitsInLargerCaches) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   const Tensor keys = random_tensor({300, 32}, DType::kBF16, 2, host),

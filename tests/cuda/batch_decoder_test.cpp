@@ -30,7 +30,7 @@ ModelConfig small_model(const std::string& family) {
   return config;
 }
 
-/// Copies of another model's weights.
+/// Copies another model's weights.
 std::unique_ptr<LanguageModel> copy_of(LanguageModel& model, const Stream& stream) {
   auto copy = make_model(model.config(), 3, stream);
   std::vector<Tensor> weights;
@@ -41,8 +41,8 @@ std::unique_ptr<LanguageModel> copy_of(LanguageModel& model, const Stream& strea
   return copy;
 }
 
-/// Of texts of 2, 5 and 9 tokens that grow by 6, of which one sits out each step and the last
-/// outgrows the context.
+/// Logits of texts that start with 2, 5 and 9 tokens and grow by 6. One text skips each step, and
+/// the last text outgrows the context.
 Logits logits_of(LanguageModel& model, const Stream& stream) {
   BatchDecoder decoder(model, {.texts = 3, .tokens = 12}, DType::kF32, stream);
   Logits all;
@@ -89,7 +89,7 @@ TEST(CudaBatchDecoder, GivesTheLogitsOfTheProcessor) {
   }
 }
 
-/// A model with random weights on the stream.
+/// Makes a model with random weights on the stream's device.
 std::unique_ptr<LanguageModel> random_model(const std::string& family, const Stream& stream) {
   const Stream host = kernels::cpu_stream();
   const auto model = make_model(small_model(family), 3, host);
@@ -97,14 +97,15 @@ std::unique_ptr<LanguageModel> random_model(const std::string& family, const Str
   return copy_of(*model, stream);
 }
 
-/// Recordings that `run` replays; what is wanted where they are not counted.
+/// Number of recordings that `run` replays, or `wanted` if they are not counted.
 int replays_in(int wanted, const std::function<void()>& run) {
   const int before = recordings_replayed();
   run();
   return before < 0 ? wanted : recordings_replayed() - before;
 }
 
-/// Holds the matrices of linear maps as the codes of those of `values`, which lie on the host.
+/// Stores the matrices of linear layers quantized from the masters of `values`, which are in host
+/// memory.
 void quantize(LanguageModel& model, LanguageModel& values, const Stream& home) {
   std::vector<Tensor> masters;
   values.visit_parameters([&](Parameter& p) { masters.push_back(testing::master_of(p)); });
@@ -140,7 +141,7 @@ TEST(CudaBatchDecoder, MultipliesByCodesToTheLogitsOfTheProcessor) {
   }
 }
 
-/// The first step of a number of rows is launched. A profile counts launches alone.
+/// The first step for a number of rows is launched. A profile counts only launches.
 TEST(CudaBatchDecoder, ReplaysOneStepToTheBitsOfLaunchingIt) {
   for (const char* family : {"gpt2", "llama", "mamba2", "qwen3_5"}) {
     Stream stream = cuda_stream();
@@ -155,8 +156,8 @@ TEST(CudaBatchDecoder, ReplaysOneStepToTheBitsOfLaunchingIt) {
   }
 }
 
-/// The logits of a text that grows token by token, and beyond the caches' first room, while
-/// between(step) may change where weights are.
+/// Logits of a text that grows token by token beyond the initial capacity of the caches.
+/// between(step) may move weights.
 Logits growing_logits(LanguageModel& model, const Stream& stream,
                       const std::function<void(int)>& between) {
   CachedDecoder decoder(model, DType::kF32, stream);
@@ -188,8 +189,8 @@ TEST(CudaBatchDecoder, RecordsAnewWhereWeightsOrCachesMoved) {
   EXPECT_EQ(replays_in(5, [&] { EXPECT_EQ(growing_logits(*model, stream, move), wanted); }), 5);
 }
 
-/// Two recordings, of which the second one makes the table of angles, (6, 8), larger: the first one
-/// keeps its own, whose memory zeros would take.
+/// A second recording replaces the table of angles, (6, 8), by a larger one. The first recording
+/// must keep its table, whose freed memory the zeros would overwrite.
 TEST(CudaBatchDecoder, GoesOnBesideADecoderOfLongerTexts) {
   const Stream stream = cuda_stream();
   const auto model = random_model("llama", stream);
@@ -210,7 +211,7 @@ TEST(CudaBatchDecoder, GoesOnBesideADecoderOfLongerTexts) {
   EXPECT_EQ(logits_beside([&] { logits_of(*model, stream); }), wanted);
 }
 
-/// Holds a model's matrices in storages of their masters, and wants the same logits without a replay.
+/// Wraps the master of each matrix in a storage and expects the same logits without a replay.
 template <class MakeStorage>
 void expect_launches_alone(const MakeStorage& make_storage) {
   const Stream stream = cuda_stream();
@@ -231,7 +232,7 @@ TEST(CudaBatchDecoder, LaunchesEachStepWhereAWeightHasNoFixedPlace) {
   });
 }
 
-/// Waits for its stream, which cannot be recorded.
+/// A weight that waits for its stream, which cannot be recorded.
 class WaitingWeight final : public WeightStorage {
  public:
   explicit WaitingWeight(Tensor master) : master_(std::move(master)) {}

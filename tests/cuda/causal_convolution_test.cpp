@@ -6,10 +6,10 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 constexpr std::int64_t kConvolutionBatch = 2,
-                       kConvolutionBeyond = 8;  // columns before and behind the channels
+                       kConvolutionBeyond = 8;  // columns before and after the channels
 
-/// Two sequences of T tokens; where packed, documents of 5 tokens, of which the first began 3 tokens
-/// before the sequence.
+/// Two sequences of T tokens. If packed, they consist of documents of 5 tokens, the first of which
+/// began 3 tokens before the sequence.
 struct ConvolutionCase {
   std::int64_t length, channels, taps;
   ConvolutionSpec spec = {};
@@ -41,7 +41,7 @@ struct ConvolutionCase {
   }
 };
 
-/// Runs of several threads, taps of each kind of kernel, rows with packs and without.
+/// Runs of several threads, taps of each kind of kernel, rows with and without vector loads.
 const std::vector<ConvolutionCase> kConvolutionCases{
     {.length = 37, .channels = 8, .taps = 4},
     {.length = 70, .channels = 8, .taps = 4, .packed = true},

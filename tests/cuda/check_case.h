@@ -19,14 +19,14 @@ struct Argument {
   DType dtype = DType::kF32;
 };
 
-/// A call of a kernel with tensors of the arguments' shapes and dtypes.
+/// A kernel call with tensors of the arguments' shapes and dtypes.
 struct DeviceCase {
   const char* kernel;
   std::vector<Argument> arguments;
   std::function<void(const Tensors&, const Stream&)> call;
 };
 
-/// Lists of calls, of each of which every tensor must be on the stream's device.
+/// Parameter: a list of calls. Every tensor of a call must be on the stream's device.
 class CheckDevice : public ::testing::TestWithParam<const std::vector<DeviceCase>*> {};
 
 }  // namespace hybrid_trainer::kernels

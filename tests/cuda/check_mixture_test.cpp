@@ -7,7 +7,7 @@ namespace {
 constexpr RoutingSpec kTwoOfThree{.experts = 3, .chosen = 2, .rule = RoutingRule::kSigmoid};
 const Shape kOfPairs{4, 2}, kOfExperts{4, 3}, kOfRows{8, 5}, kOfTokens{4, 5};
 
-/// The arguments of a routing of four tokens, then others.
+/// The arguments for the routing of four tokens, followed by `others`.
 std::vector<Argument> after_routing(const std::vector<Argument>& others) {
   std::vector<Argument> all{{"experts", kOfPairs, DType::kI32},
                             {"weights", kOfPairs},

@@ -315,7 +315,7 @@ const std::vector<DeviceCase> kOthers{
      [](const Tensors& t, const Stream& s) { find_all_bits(t[0], t[1], s); }},
 };
 
-/// Tensors for the case on the stream's device, all but the one at `elsewhere`.
+/// Tensors of the case, on the stream's device except the tensor at `elsewhere`.
 Tensors tensors_of(const DeviceCase& one, std::size_t elsewhere, const Stream& stream,
                    const Stream& other) {
   Tensors tensors;
@@ -355,7 +355,7 @@ TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
     const Tensors on_device = tensors_of(one, one.arguments.size(), device, host);
     EXPECT_NO_THROW(one.call(tensors_of(one, one.arguments.size(), host, device), host));
     EXPECT_NO_THROW(one.call(on_device, device));
-    EXPECT_NO_THROW(one.call(on_device, simulated)) << "as a recording is measured";
+    EXPECT_NO_THROW(one.call(on_device, simulated)) << "the measurement of a recording does this";
     device.synchronize();
   }
 }

@@ -9,7 +9,7 @@ TEST(CudaClampedGate, IsLikeTheProcessors) {
   const Stream host = cpu_stream();
   const ClampedGate gate{.limit = 2};
   for (const DType dtype : kRealTypes) {
-    for (const std::int64_t columns : {7, 24, 136}) {  // no packs, and packs
+    for (const std::int64_t columns : {7, 24, 136}) {  // without and with vector loads
       const Tensors tensors{random_tensor({5, columns}, dtype, 1, host),
                             random_tensor({5, 2 * columns}, dtype, 2, host, 3)};
       const std::string of = concat(columns, " ", name_of(dtype));

@@ -4,7 +4,8 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Tiles of 64 queries and keys, of 32 and of 16; groups; lengths within a tile, of whole tiles, of none.
+/// Tiles of 64, 32 and 16 queries and keys; groups; lengths of part of a tile, of whole tiles and
+/// zero.
 const CrossCase kCrossCases[] = {
     {.batch = 1, .queries = 1, .keys = 1, .heads = 1, .key_heads = 1, .head_size = 1},
     {.batch = 2,
@@ -47,7 +48,7 @@ const CrossCase kCrossCases[] = {
      .lengths = {17, 70},
      .cap = 2}};
 
-/// y and log_sum_exp to be written, q, kv, lengths.
+/// Outputs y and log_sum_exp, then q, kv and lengths.
 Tensors cross_tensors(const CrossCase& c, DType dtype) {
   const CrossTensors t(c, dtype, cpu_stream());
   return {t.y, t.log_sum_exp, t.q, t.kv, t.lengths};
@@ -72,7 +73,7 @@ TEST(CudaCrossAttention, BackwardIsLikeTheProcessors) {
     for (const CrossCase& c : kCrossCases) {
       const CrossTensors given(c, dtype, host);
       given.forward(host);
-      // As in tests/kernels/attention/cross_attention_test.cpp.
+      // Tolerances of tests/kernels/attention/cross_attention_test.cpp.
       expect_like_cpu({given.dq, given.dkv, given.dy, given.y, given.q, given.kv, given.lengths},
                       dtype == DType::kF32 ? 2e-5 : 4e-2, c.text(dtype),
                       [&](const Tensors& t, const Stream& stream) {
@@ -84,7 +85,7 @@ TEST(CudaCrossAttention, BackwardIsLikeTheProcessors) {
   }
 }
 
-/// In one part of the keys and in several, of which a text sees all, some or none.
+/// One and several parts of the keys, with texts that see all, some or none of them.
 TEST(CudaCrossAttention, DecodesTextsOfSharedSources) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 using Tensors = std::vector<Tensor>;
 
-/// Settings of which each changes the result.
+/// Settings that each change the result.
 inline constexpr kernels::AdamWSettings kAdamW{.learning_rate = 0.01f,
                                                .beta1 = 0.8f,
                                                .beta2 = 0.95f,
@@ -37,9 +37,9 @@ inline Tensors copies_to(const Tensors& tensors, const Stream& stream) {
   return copied;
 }
 
-/// Runs `kernel` on copies of the tensors on the processor and on CUDA, there in several thread
-/// orders, and compares all tensors afterwards: between the orders bit for bit, with the
-/// processor's within `tolerance` · (1 + |value|).
+/// Runs `kernel` on copies of the tensors on the CPU and on CUDA, there in several thread orders.
+/// Expects all tensors to be bit-identical between orders, and within `tolerance` · (1 + |value|)
+/// of the CPU's.
 inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std::string& what,
                             const std::function<void(const Tensors&, const Stream&)>& kernel) {
   const Stream host = kernels::cpu_stream();
@@ -70,7 +70,8 @@ inline void expect_like_cpu(const Tensors& tensors, double tolerance, const std:
   });
 }
 
-/// The first value of tensor `at`, f32, after `kernel` ran on copies of the tensors on CUDA.
+/// Runs `kernel` on copies of the tensors on CUDA and returns the first value of the f32 tensor
+/// `at`.
 inline float first_on_cuda(const Tensors& tensors, std::size_t at,
                            const std::function<void(const Tensors&, const Stream&)>& kernel) {
   const Stream stream = cuda_stream();
@@ -79,7 +80,7 @@ inline float first_on_cuda(const Tensors& tensors, std::size_t at,
   return wait_for_host(on_device[at], stream).data<float>()[0];
 }
 
-/// Runs `kernel` on copies of the tensors on CUDA; all real tensors must be finite afterwards.
+/// Runs `kernel` on copies of the tensors on CUDA and expects all real tensors to be finite.
 inline void expect_finite_on_cuda(
     const Tensors& tensors, const std::function<void(const Tensors&, const Stream&)>& kernel) {
   const Stream stream = cuda_stream();

@@ -1,4 +1,4 @@
-// Kernels of decoders that rotate, gate and norm by the root mean square.
+// Kernels of decoders with rotary positions, gated feed-forward layers and RMSNorm.
 #include <algorithm>
 
 #include "hybrid_trainer/kernels/attention.h"
@@ -15,7 +15,7 @@ double tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }
 TEST(CudaRmsNorm, IsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    // A row for a few lanes, for a warp, for a block that takes two or one at once, and beyond.
+    // Rows for a few lanes, a warp, a block with two rows or one, and wider rows.
     for (const auto& [rows, columns] : {std::pair{5, 8},
                                         {3, 1},
                                         {4, 50},
@@ -82,7 +82,7 @@ TEST(CudaRotary, IsLikeTheProcessors) {
 TEST(CudaColumns, WithGatesAreLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
-    for (const std::int64_t count : {3, 16}) {  // in packs, and not
+    for (const std::int64_t count : {3, 16}) {  // with and without vector loads
       const Tensors all{
           random_tensor({5, count}, dtype, 1, host), random_tensor({5, 3 * count}, dtype, 2, host),
           random_tensor({5, count}, dtype, 3, host), random_tensor({5, 3 * count}, dtype, 4, host)};

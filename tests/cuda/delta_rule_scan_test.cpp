@@ -16,7 +16,7 @@ DeltaRuleSpec delta_spec(std::int64_t key_heads, std::int64_t value_heads, std::
           .value_size = value_size};
 }
 
-/// Chunks that are full, cut or one token; tiles of keys and values that are full, cut and several.
+/// Full, partial and one-token chunks; full, partial and several tiles of keys and values.
 const std::vector<DeltaCase> kDeltaCases{
     {.length = 130, .spec = delta_spec(1, 2, 8, 12)},
     {.length = 1, .spec = delta_spec(2, 2, 3, 5)},
@@ -82,7 +82,7 @@ TEST(CudaDeltaRuleScan, BackwardIsLikeTheProcessors) {
   }
 }
 
-/// −e^200 is no float. Times a step of 0 it is 0, not NaN.
+/// −e^200 overflows a float; multiplied by a step of 0 the result must be 0, not NaN.
 TEST(CudaDeltaRuleScan, OfARateBeyondFloatIsFinite) {
   const Stream host = cpu_stream();
   const DeltaCase one{.batch = 1, .length = 70, .spec = delta_spec(1, 2, 8, 12), .log_rate = 200};

@@ -9,8 +9,8 @@ constexpr std::int64_t kElementCounts[] = {1, 7, 1023, 2056};
 
 using Kernel = std::function<void(const Tensors&, const Stream&)>;
 
-/// The kernel on three tensors of each size and real dtype, whole and from their second element on,
-/// where no pack is aligned.
+/// Compares the kernel on three tensors of each size and real dtype, complete and from their second
+/// element on, for which vector loads are misaligned.
 void expect_like_cpu_everywhere(const std::string& what, double tolerance, const Kernel& kernel,
                                 std::vector<DType> dtypes = {DType::kF32, DType::kBF16}) {
   const Stream host = cpu_stream();

@@ -1,4 +1,4 @@
-// Models that are no decoders, on the device: their losses, gradients and runs are the processor's.
+// Models other than decoders on the device: losses, gradients and runs equal the CPU's.
 #include <algorithm>
 #include <optional>
 
@@ -42,7 +42,7 @@ ModelConfig tiny_vit() {
   return model;
 }
 
-/// Sources whose lengths differ; what lies behind their ends has positions of its own.
+/// Sources of different lengths; positions after their ends are negative.
 void write_sources(const Batch& batch) {
   const Tensor& lengths = batch.at("source_lengths");
   for (std::int32_t i = 0; i < kTexts; ++i)
@@ -54,7 +54,7 @@ void write_sources(const Batch& batch) {
   }
 }
 
-/// Random numbers in what a model reads: the same for the same model.
+/// A batch of random numbers, identical for the same model.
 Batch random_batch(const ModelConfig& model, const Network& network, const Stream& host) {
   const Batch batch = network.empty_batch({.examples = kTexts, .sequence_length = kTime}, host);
   const std::int64_t words =
@@ -101,7 +101,7 @@ FamilyStep step_of(const ModelConfig& model, const Batch& on_host, const Pass& p
 
 class CudaFamilies : public TridentRuns {
  protected:
-  /// Of a device: the same bits in each order of its threads.
+  /// Also expects the same bits in each order of the device's threads.
   void expect_like_processor(const ModelConfig& model, const Batch& batch, const Pass& pass) {
     const FamilyStep wanted = step_of(model, batch, pass, host_);
     const bool rounds = pass.dtype == DType::kBF16;
@@ -148,7 +148,7 @@ TEST_F(CudaFamilies, TridentHasTheProcessorsLossAndGradients) {
   expect_like_processor(config.model, scenes->read(0, scenes->empty_batch(1, host_)), {.seed = 5});
 }
 
-/// Runs through all phases, whose losses are the processor's.
+/// Expects all phases and the CPU's losses.
 void expect_same_records(const std::vector<StepRecord>& found,
                          const std::vector<StepRecord>& wanted) {
   ASSERT_EQ(found.size(), wanted.size());
@@ -163,7 +163,7 @@ void expect_same_records(const std::vector<StepRecord>& found,
   EXPECT_NEAR(*found.back().validation_loss, *wanted.back().validation_loss, 1e-3);
 }
 
-/// In few small steps.
+/// Reduces a run to a few small steps.
 void shorten(HybridTrainerConfig& config) {
   config.training.steps = 10;
   config.data.batch_size = 2;

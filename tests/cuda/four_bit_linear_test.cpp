@@ -13,7 +13,7 @@ Tensor random_bytes(std::int64_t count, std::uint64_t seed, const Stream& stream
   return tensor;
 }
 
-/// y, x, bias, residual, then codes, levels and scales of `count` rows of w.
+/// y, x, bias and residual, then codes, levels and scales of `count` rows of w.
 Tensors product_tensors(std::int64_t rows, std::int64_t inputs, std::int64_t outputs,
                         std::int64_t count, bool has_levels, DType dtype) {
   const Stream host = cpu_stream();
@@ -72,8 +72,7 @@ TEST(CudaFourBitLinear, KeepsWhatIsNotANumber) {
   four_bit_linear(t[0], t[1], {{t[4], {}, t[6]}, 0, 3}, Tensor{}, Tensor{}, stream);
   const Values y = values_of(wait_for_host(t[0], stream));
   for (std::size_t i = 0; i < 6; ++i)
-    EXPECT_EQ(std::isnan(y[i]), i == 2 || i >= 3)
-        << "of the first row, output 2; of the second, all";
+    EXPECT_EQ(std::isnan(y[i]), i == 2 || i >= 3) << "first row: output 2; second row: all outputs";
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ struct GatedNormCase {
   }
 };
 
-/// Teams of a few lanes, of a block, rows with packs and without, sums in registers and beyond.
+/// Teams of a few lanes and of a block, rows with and without vector loads, sums that fit in
+/// registers and sums that do not.
 const std::vector<GatedNormCase> kGatedNorms{
     {.rows = 5, .columns = 64, .spec = {.groups = 4}},
     {.rows = 3, .columns = 48, .spec = {.groups = 3, .norm_first = true}, .shared = true},

@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Rows of each group, with a matrix (outputs, inputs).
+/// Number of rows of each group; each group has a matrix (outputs, inputs).
 struct GroupSizes {
   std::vector<std::int64_t> rows;
   std::int64_t inputs, outputs;
@@ -22,8 +22,8 @@ struct GroupSizes {
   }
 };
 
-/// Odd sizes, rows that are no packs, and sizes of packs; groups without rows, with few, and with more
-/// rows than a tile; more columns than a tile.
+/// Sizes that do and do not allow vector loads; groups with no rows, a few, and more than a tile;
+/// more columns than a tile.
 const GroupSizes kGroupSizes[] = {
     {{3, 0, 21, 1}, 7, 5}, {{0, 0}, 8, 8}, {{0, 131, 2, 40}, 168, 72}, {{5, 70}, 130, 17}};
 
@@ -32,7 +32,7 @@ std::string text(const GroupSizes& s, DType dtype, GradientMode mode) {
                 mode == GradientMode::kAccumulate ? " adding" : "");
 }
 
-/// The shared tensors, then a matrix of each group.
+/// The shared tensors, then the matrices of the groups.
 Tensors with_matrices(Tensors shared, const GroupSizes& s, const Shape& shape, DType dtype,
                       const Stream& host) {
   for (std::size_t i = 0; i < s.rows.size(); ++i)
@@ -44,7 +44,7 @@ std::span<const Tensor> from(const Tensors& t, std::size_t first, std::size_t co
   return std::span(t).subspan(first, std::min(count, t.size() - first));
 }
 
-/// Calls test(sizes, dtype, mode): both modes in turn.
+/// Calls test(sizes, dtype, mode), alternating between the modes.
 template <class Test>
 void for_sizes(const Test& test) {
   bool adds = false;
@@ -147,7 +147,8 @@ TEST(CudaGroupedProduct, Dots) {
   });
 }
 
-/// Results of all groups at once, or of each by itself: y, dx, and each group's dw.
+/// Results of one call for all groups, or of one call for each group (`apart`): y, dx and each
+/// group's dw.
 Tensors results(const GroupSizes& s, DType dtype, bool apart, const Stream& host) {
   const Stream stream = cuda_stream();
   const Tensor x = copy_to(random_tensor({s.all(), s.inputs}, dtype, 1, host), stream),
@@ -179,7 +180,7 @@ TEST(CudaGroupedProduct, HasTheSameBitsOneGroupAtATime) {
   }
 }
 
-/// Whose addresses do not fit the parameters of one launch.
+/// The groups' addresses do not fit in the parameters of one launch.
 TEST(CudaGroupedProduct, ManyGroups) {
   const Stream host = cpu_stream();
   GroupSizes s{std::vector<std::int64_t>(300, 0), 8, 8};
@@ -193,7 +194,7 @@ TEST(CudaGroupedProduct, ManyGroups) {
   });
 }
 
-/// Columns of one tile and of more, and rows beyond those of the groups, which stay as they are.
+/// Columns of one and of several tiles. Rows outside the groups stay unchanged.
 TEST(CudaGroupedProduct, WideMatricesOfSomeGroups) {
   const Stream host = cpu_stream();
   const GroupSizes s{{2, 10, 3}, 16, 264};

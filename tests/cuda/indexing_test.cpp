@@ -8,7 +8,7 @@ namespace {
 struct IndexSize {
   std::int64_t batch, length, vocabulary, columns;
 };
-/// Rows of whole packs and not, vocabularies of one to three digits of the sort.
+/// Rows with and without vector loads, and vocabularies of one to three radix-sort digits.
 constexpr IndexSize kIndexSizes[] = {
     {1, 1, 1, 1}, {3, 5, 11, 37}, {2, 70, 300, 64}, {5, 33, 70'000, 24}, {9, 8, 255, 520}};
 
@@ -62,7 +62,7 @@ TEST(CudaEmbedding, ATokenOutsideTheTableGivesNaN) {
   }
 }
 
-/// Whole numbers, whose sums are exact in any order.
+/// Integers, whose sums are exact in any order.
 Tensor whole_numbers(const Shape& shape, DType dtype, std::uint64_t seed, const Stream& stream) {
   Values values(static_cast<std::size_t>(shape.elements()));
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -1,4 +1,4 @@
-// Predict without other ranks, on devices.
+// Predict with delayed exchanges between ranks, on devices.
 #include "hybrid_trainer/core/error.h"
 #include "tests/cuda/nccl_rank_peaks.h"
 #include "tests/cuda/orders.h"
@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// How Predict does without them.
+/// How Predict delays the exchange between ranks.
 struct LateForm {
   std::int64_t zero = 0, lag = 1, local_steps = 0, fragments = 1, bits = 32;
 };
@@ -20,7 +20,7 @@ std::string name_of(const LateForm& form) {
                 form.fragments, " fragments, ", form.bits, " bits");
 }
 
-/// In one precision, which "auto" is not on both kinds of device.
+/// A config with one fixed precision, because "auto" differs between CPU and CUDA.
 HybridTrainerConfig config_of(const LateForm& form, const std::string& optimizer = "adamw") {
   HybridTrainerConfig config = late_config(optimizer, form.zero);
   config.mixed_precision = MixedPrecisionConfig::conservative();
@@ -31,7 +31,7 @@ HybridTrainerConfig config_of(const LateForm& form, const std::string& optimizer
   return config;
 }
 
-/// The same weights on each rank.
+/// Expects the same weights on each rank.
 RankOutcome train_late_over_devices(const HybridTrainerConfig& config, int ranks) {
   std::vector<RankOutcome> all(static_cast<std::size_t>(ranks));
   run_nccl_ranks(ranks, [&](Communicator& rank, Device device) {
@@ -42,8 +42,7 @@ RankOutcome train_late_over_devices(const HybridTrainerConfig& config, int ranks
   return all[0];
 }
 
-/// As those on processors: the decisions are the same, and losses but for the order of sums within
-/// products.
+/// Decisions equal those of CPU ranks. Losses differ only by the order of sums within products.
 TEST(LateRanksOnDevices, HaveTheSameBitsWhetherTheySendBesideOrAtOnce) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   for (const LateForm& form : kForms) {

@@ -30,7 +30,7 @@ TEST(CudaLoss, IsLikeTheProcessors) {
           {3, 251, 256},
           {2, 300, 301},
           {2, 5000, 5120},
-          {1, 24570, 24576},  // in bf16 all shared memory that a block has unasked
+          {1, 24570, 24576},  // in bf16 all shared memory of a block without opt-in
           {1, 9001, 9008}}) {
       for (float gradient_scale : {0.0f, 0.25f}) {
         expect_like_cpu(
@@ -90,7 +90,7 @@ TEST(CudaLoss, OfGridsIsLikeTheProcessors) {
       for (float gradient_scale : {0.0f, 0.25f}) {
         const Tensor wanted = random_ids({cells}, classes + 1, 4, host);
         for (std::int64_t n = 0; n < cells; ++n)
-          wanted.data<std::int32_t>()[n] = wanted.data<std::int32_t>()[n] - 1;  // kNoTarget, too
+          wanted.data<std::int32_t>()[n] = wanted.data<std::int32_t>()[n] - 1;  // and kNoTarget
         const Tensors tensors{random_tensor({cells}, DType::kF32, 1, host),
                               random_tensor({cells, 5 + classes}, DType::kF32, 2, host, 3), wanted,
                               random_tensor({cells, 4}, DType::kF32, 3, host)};
@@ -106,7 +106,7 @@ TEST(CudaLoss, OfGridsIsLikeTheProcessors) {
       {random_tensor({2}, DType::kF32, 1, host), random_tensor({2, 8}, DType::kF32, 2, host),
        unknown, random_tensor({2, 4}, DType::kF32, 3, host)},
       0, [&](const Tensors& t, const Stream& s) { grid_loss(t[0], t[1], t[2], t[3], spec, 1, s); });
-  EXPECT_TRUE(std::isnan(loss)) << "of a class that there is not";
+  EXPECT_TRUE(std::isnan(loss)) << "a class that does not exist";
 }
 
 TEST(CudaLoss, GradientsKeepTheirPrecisionWhereTheyAreSmall) {

@@ -83,7 +83,7 @@ TEST(CudaFourBit, IsLikeTheProcessors) {
   }
 }
 
-/// Values that begin 2 bytes off: packs cannot be written there.
+/// Values misaligned by 2 bytes, which rules out vector stores.
 TEST(CudaFourBit, TakesMisalignedValues) {
   const Stream host = cpu_stream();
   const Tensors tensors{random_tensor({131}, DType::kBF16, 1, host),

@@ -8,7 +8,7 @@ namespace {
 struct Size {
   std::int64_t m, n, k;
 };
-/// With and without rows of multiples of 8, which decides whether GELU goes with the product.
+/// Rows that are and are not multiples of 8, which decides whether GELU is fused with the product.
 constexpr Size kProductSizes[] = {{1, 1, 1}, {3, 50, 7}, {65, 72, 129}, {40, 64, 24}};
 
 struct Types {
@@ -72,7 +72,7 @@ TEST(CudaLinear, ForwardAddsBiasAndResidual) {
             random_tensor({s.n, s.k}, dtype, 3, host),
             (parts & 1) != 0 ? random_tensor({s.n}, DType::kF32, 4, host) : Tensor(),
             (parts & 2) != 0 ? random_tensor({s.m, s.n}, dtype, 5, host) : Tensor()};
-        // For rows that are not aligned cuBLASLt rounds the product before it adds the others.
+        // For unaligned rows, cuBLASLt rounds the product before it adds the other terms.
         const bool aligned = s.n % 8 == 0 && s.k % 8 == 0;
         const bool rounds_twice = dtype == DType::kBF16 && parts > 0 && !aligned;
         expect_like_cpu(tensors, (rounds_twice ? 2 : 1) * tolerance_of(dtype), text(s, dtype),
@@ -110,7 +110,7 @@ TEST(CudaLinear, BackwardWithGelu) {
       const Tensors tensors{
           random_tensor({s.m, s.n}, dtype, 1, host), random_tensor({s.m, s.k}, dtype, 2, host),
           random_tensor({s.k, s.n}, dtype, 3, host), random_tensor({s.m, s.n}, dtype, 4, host)};
-      // On the processor the product is rounded before its GELU.
+      // The CPU rounds the product before it applies GELU.
       expect_like_cpu(tensors, 2 * with_gelu(dtype), text(s, dtype),
                       [](const Tensors& t, const Stream& stream) {
                         linear_gelu_backward_input(t[0], t[1], t[2], t[3], stream);

@@ -39,8 +39,8 @@ TEST(NcclRanks, GoOnBeforeOthersHaveComeToTheirCall) {
 
 using RankBeside = std::function<void(Communicator&, const Stream&, std::promise<void>&)>;
 
-/// Two ranks that are connected and go on beside their streams. The second comes to its calls when
-/// the first keeps the promise.
+/// Runs two connected ranks that communicate in side streams. The second starts its
+/// calls when the first fulfills the promise.
 void run_beside(const RankBeside& first, const testing::RankBody& second) {
   std::promise<void> may_go_on;
   run_nccl_ranks(2, [&](Communicator& others, Device device) {
@@ -59,7 +59,7 @@ CollectiveTicket begin_gather(const Tensor& values, Communicator& ranks, const S
       [values](Communicator& all, const Stream& beside) { gather(values, all, beside); }, stream);
 }
 
-/// Whether the stream comes to the end of what it has been given, within a time that is enough.
+/// Whether the stream finishes its work within a generous time.
 bool comes_to_its_end(const Stream& stream) {
   Event end;
   end.record(stream);
@@ -75,7 +75,7 @@ bool waits(const Stream& stream) {
   return !end.reached();
 }
 
-/// While the other rank has not come to what began.
+/// Also while the other rank has not reached the call.
 TEST(NcclRanks, SendInAStreamBesideTheirCallersWhichWaitsWhereTold) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_beside(
@@ -117,7 +117,7 @@ TEST(NcclRanks, ComeToOtherCallsAfterAllThatBegan) {
       });
 }
 
-/// Else memory that is freed meanwhile would be given to the caller's next work.
+/// Memory freed in the meantime would otherwise be reused by the caller's next work.
 TEST(NcclRanks, KeepWhatIsSentBesideUntilItsCallerWaits) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(2, [](Communicator& others, Device device) {
@@ -147,7 +147,7 @@ TEST(NcclRanks, SendWhatLiesInHostMemoryToo) {
   });
 }
 
-/// As torchrun's ranks.
+/// Like ranks started by torchrun.
 TEST(NcclRanks, WorkBesideHostsThatMeetByTcp) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   testing::run_sockets(2, [](std::unique_ptr<Communicator> hosts) {
@@ -162,7 +162,7 @@ TEST(NcclRanks, WorkBesideHostsThatMeetByTcp) {
   });
 }
 
-/// Each call that needs no peer, so that one device is enough.
+/// All calls that need no peer, so one device suffices.
 TEST(NcclRanks, OneAloneSendsToItself) {
   if (most_nccl_ranks() < 1) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(1, [](Communicator& alone, Device device) {
@@ -207,7 +207,7 @@ TEST(NcclRanks, RefuseTensorsOfAnotherDevice) {
   });
 }
 
-/// Streams come to collectives later than the host.
+/// Streams reach collectives later than the host does.
 TEST(NcclRanks, TellHowFarTheirStreamsHaveCome) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   std::promise<void> seen;
@@ -234,7 +234,7 @@ TEST(NcclRanks, TellHowFarTheirStreamsHaveCome) {
   });
 }
 
-/// What all ranks are told, each as a process of its own.
+/// Returns the error that all ranks report, each in a separate process.
 std::string refusal_of(int ranks, const std::function<Device(int)>& device,
                        const std::function<WantedLibrary(int)>& library) {
   std::vector<std::string> told(static_cast<std::size_t>(ranks));

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer {
 
-/// Those of rank 0, of two, which are the same where they send beside what they compute and, as is
-/// simulated, at once.
+/// Peaks of rank 0 of two. Expects the same peaks with overlapped communication as with the
+/// blocking communication that the planner simulates.
 inline PhasePeaks peaks_beside_as_at_once(const HybridTrainerConfig& config) {
   std::vector<PhasePeaks> beside(2), at_once(2);
   run_nccl_ranks(2, [&](Communicator& others, Device device) {

@@ -1,5 +1,4 @@
-// NCCL's own calls by a rank that is alone: they need no peer, so that one device is enough for
-// them.
+// Calls of the NCCL API by a single rank. They need no peer, so one device suffices.
 
 #include "src/distributed/nccl_communicator.h"
 
@@ -16,7 +15,7 @@ namespace {
 using testing::counted;
 using testing::floats_of;
 
-/// A call of NCCL by a rank without peers, which copies what it is given.
+/// An NCCL call that copies its input if the rank has no peers.
 using Call = nccl::Result(const nccl::Functions&, ncclComm*, const Tensor& to, const Tensor& from,
                           const Stream&);
 
@@ -53,7 +52,7 @@ class NcclRankAlone : public ::testing::Test {
     rank_ = std::make_unique<NcclRank>(std::move(library), id, 0, 1, NcclLimits{});
   }
 
-  /// One call after the other, as one group.
+  /// Enqueues several calls as one group.
   void enqueue(Call& call, const std::vector<Tensor>& to, const std::vector<Tensor>& from) const {
     rank_->enqueue([&](const auto& nccl, ncclComm* ranks) {
       nccl::Result answer = nccl::kSuccess;  // of a group that may still be in progress

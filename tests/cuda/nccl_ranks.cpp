@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// The ranks that are at work, and what ended one of them.
+/// The running ranks and the error that ended one of them.
 class RanksAtWork {
  public:
   void enter(Communicator& rank) {

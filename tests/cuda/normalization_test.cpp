@@ -23,7 +23,8 @@ void forward(const Tensors& t, const Stream& s) {
 
 TEST(CudaNormalization, ForwardIsLikeTheProcessors) {
   const Stream host = cpu_stream();
-  // Each size of register row, a row of one pack, rows without packs and one beyond registers.
+  // Every size of a row in registers, a row of one vector load, unaligned rows and a row too large
+  // for registers.
   for (DType dtype : kRealTypes) {
     for (std::int64_t columns : {8, 1, 7, 256, 264, 768, 776, 1032, 2056, 1001}) {
       expect_like_cpu(forward_case(columns < 300 ? 5 : 3, columns, dtype, host),
@@ -70,7 +71,7 @@ void backward(GradientMode input_mode, GradientMode parameter_mode, const Tensor
 TEST(CudaNormalization, BackwardIsLikeTheProcessors) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
-    // The last two take all of the shared memory, in f32 and bf16, that a block has unasked.
+    // The last two use all shared memory of a block without opt-in, in f32 and bf16.
     for (std::int64_t columns : {8, 1, 50, 264, 1032, 1024, 2048}) {
       for (GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
         const bool adds = mode == GradientMode::kAccumulate;
@@ -101,7 +102,7 @@ TEST(CudaNormalization, BackwardOfMoreRowsThanBlocksTakeAtOnce) {
 
 TEST(CudaNormalization, BackwardOfRowsWiderThanABlock) {
   const Stream host = cpu_stream();
-  // Of the widest with two rows at a time, with one, and beyond.
+  // The widest row with two rows at a time, the widest with one, and one beyond.
   for (std::int64_t columns : {2048, 2052, 4096, 4104}) {
     expect_like_cpu(backward_case(5, columns, DType::kF32, host), 2e-5, concat(columns, " columns"),
                     [](const Tensors& t, const Stream& s) {

@@ -14,7 +14,7 @@ namespace {
 
 using kernels::random_tensor;
 
-/// Optimizer state on the device that is moved out and back while the stream goes on working.
+/// Optimizer state that is offloaded and restored while the stream continues.
 class CudaOffload : public ::testing::Test {
  protected:
   CudaOffload() {
@@ -31,7 +31,7 @@ class CudaOffload : public ::testing::Test {
     for (Tensor& tensor : tensors_) slots.push_back({"slot", &tensor});
     return slots;
   }
-  /// Work that takes memory, writes it and gives it back, as the passes of Predict do.
+  /// Allocates, writes and frees memory, like the passes of Predict.
   void work() {
     for (const std::int64_t elements : {70001, 4096, 5}) {
       const Tensor x = Tensor::zeros({elements}, DType::kF32, MemoryKind::kActivations, stream_);

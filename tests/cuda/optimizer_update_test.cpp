@@ -8,8 +8,9 @@ namespace {
 
 using Kernel = std::function<void(const Tensors&, const Stream&)>;
 
-/// The kernel on {w, a, b, c, compute_copy}: f32 tensors of several sizes with and without a bf16 copy,
-/// whole and from their second element on, where no pack is aligned. b is not negative.
+/// Compares the kernel on {w, a, b, c, compute_copy}: f32 tensors of several sizes with and without
+/// a bf16 copy, complete and from their second element on, for which vector loads are misaligned. b
+/// is not negative.
 void expect_like_cpu_everywhere(const std::string& what, const Kernel& kernel) {
   const Stream host = cpu_stream();
   for (std::int64_t n : {1, 6, 1023, 2056}) {
@@ -24,7 +25,7 @@ void expect_like_cpu_everywhere(const std::string& what, const Kernel& kernel) {
       }
       tensors.push_back(with_copy ? random_tensor({n}, DType::kBF16, 5, host) : Tensor{});
       const std::string of = concat(what, " ", n, with_copy ? " with a copy" : "");
-      // One bf16 step, where the f32 values differ by a rounding; they are held to 1e-6 without.
+      // One bf16 step for copies, whose f32 values may differ by a rounding; 1e-6 without copies.
       const double tolerance = with_copy ? 5e-3 : 1e-6;
       expect_like_cpu(tensors, tolerance, of, kernel);
       expect_like_cpu(tensors, tolerance, of + " from element 1",

@@ -8,9 +8,9 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 const Shape kWeightShapes[] = {{1, 1}, {1, 777}, {64, 33}, {130, 40}, {9, 1028}};
-constexpr std::size_t kFirstGradient = 4;  // where they begin in weight_case
+constexpr std::size_t kFirstGradient = 4;  // index of the first one in weight_case
 
-/// {w, base, rows, columns}, then gradient, rows and columns of each in flight.
+/// {w, base, rows, columns}, then gradient, rows and columns of each pending gradient.
 Tensors weight_case(const Shape& shape, DType dtype, std::uint64_t count, const Stream& host) {
   Tensors tensors{random_tensor(shape, dtype, 1, host), random_tensor(shape, DType::kF32, 2, host),
                   random_squares({shape[0]}, 3, host), random_squares({shape[1]}, 4, host)};
@@ -45,7 +45,7 @@ void expect_predictions_like_cpu(const std::string& what,
   }
 }
 
-/// The case's base as a momentum of each kind.
+/// The case's base as each kind of momentum: none, f32 and quantized.
 std::vector<StartingMomentum> momenta(const Tensors& t, const Stream& s) {
   const Tensor codes = Tensor::zeros(t[1].shape(), DType::kU8, MemoryKind::kWorkspace, s);
   const Tensor scales =

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Runs on pairs of answers, with `hybrid finetune`'s own code.
+/// Trains on preference pairs with the code of `hybrid finetune`.
 class CudaPreferenceTraining : public ::testing::Test {
  protected:
   void SetUp() override {

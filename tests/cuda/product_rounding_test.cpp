@@ -6,8 +6,8 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// The kernel on x, its copy and two numbers, at sizes of one and of several blocks, whole and from the
-/// second element on.
+/// Expects the CPU's bits of a kernel on x, its copy and two numbers, for one and several blocks,
+/// complete and from the second element on.
 void expect_bits_of_cpu(const std::string& what,
                         const std::function<void(const Tensors&, const Stream&)>& kernel) {
   const Stream host = cpu_stream();

@@ -16,8 +16,8 @@ Tensor scales_for(std::int64_t n, const Stream& stream) {
   return Tensor::zeros({quantization_blocks(n)}, DType::kF32, MemoryKind::kOptimizerState, stream);
 }
 
-/// Numbers of many sizes; a block of zeros, one with a NaN and one with an infinity where there are
-/// so many.
+/// Numbers of many magnitudes. If n is large enough, includes a block of zeros, one with a NaN and
+/// one with an infinity.
 Tensor hard_numbers(std::int64_t n, QuantizationMap map, const Stream& stream) {
   const Tensor x = random_tensor({n}, DType::kF32, 7, stream);
   float* const data = x.data<float>();
@@ -25,14 +25,14 @@ Tensor hard_numbers(std::int64_t n, QuantizationMap map, const Stream& stream) {
     data[i] *= std::pow(10.0f, -static_cast<float>(i * 7 % 10));
     if (map == QuantizationMap::kUnsigned) data[i] = std::abs(data[i]);
     if (i / kQuantizationBlock == 2) data[i] = 0;
-    if (i / kQuantizationBlock == 3) data[i] *= 1e-30f;  // the least of them are not normal
+    if (i / kQuantizationBlock == 3) data[i] *= 1e-30f;  // including subnormals
   }
   if (n > 1400) data[1400] = std::numeric_limits<float>::quiet_NaN();
   if (n > 1700) data[1700] = std::numeric_limits<float>::infinity();
   return x;
 }
 
-/// The bits of a NaN that arithmetic makes are each machine's own.
+/// Makes NaNs comparable, because the bits of a computed NaN depend on the machine.
 Tensor with_one_nan(const Tensor& x) {
   for (std::int64_t i = 0; i < x.elements(); ++i) {
     float& value = x.data<float>()[i];
@@ -45,7 +45,7 @@ TEST(CudaQuantization, GivesTheBitsOfTheProcessor) {
   const Stream host = cpu_stream();
   for (const QuantizationMap map : {QuantizationMap::kSigned, QuantizationMap::kUnsigned}) {
     for (const std::int64_t n : {1, 255, 256, 1023, 2600}) {
-      for (const std::int64_t skipped : {0, 1}) {  // with 1 no pack is aligned
+      for (const std::int64_t skipped : {0, 1}) {  // 1 misaligns vector loads
         const Tensor x = hard_numbers(n, map, host).rows(skipped, n);
         const Tensor codes = bytes(n, host).rows(skipped, n);
         const Tensor scales = scales_for(n - skipped, host);
@@ -86,8 +86,8 @@ Tensors eight_bit_case(std::int64_t n, bool with_copy, const Stream& host) {
   return tensors;
 }
 
-/// Codes may differ by one value where the moments differ by a rounding, which is a matter of the
-/// fused multiply-adds of the two compilers; they are compared as numbers.
+/// Codes may differ by one value if the moments differ by a rounding, which depends on the two
+/// compilers' fused multiply-adds. The codes are therefore compared as dequantized numbers.
 TEST(CudaQuantization, RunsAdamWOnEightBits) {
   const Stream host = cpu_stream();
   for (const std::int64_t n : {1, 255, 1023, 2600}) {
@@ -133,7 +133,7 @@ TEST(CudaQuantization, RunsAdamWOnEightBits) {
   }
 }
 
-/// The direction is that of the codes; codes may differ by one value as above.
+/// The direction matches the codes, which may differ by one value as above.
 TEST(CudaQuantization, RunsLionOnEightBits) {
   const Stream host = cpu_stream();
   const LionSettings settings{.learning_rate = 0.1f, .weight_decay = 0.2f, .gradient_scale = 0.5f};

@@ -7,8 +7,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A model with matrices of more than one chunk, in one precision, which "auto" is not on both
-/// kinds of device.
+/// A model with matrices of more than one chunk, and one fixed precision, because "auto" differs
+/// between CPU and CUDA.
 HybridTrainerConfig config_over_devices(std::int64_t micro_batches) {
   HybridTrainerConfig config = rank_config("adamw", micro_batches);
   config.model.width = 80;
@@ -24,7 +24,7 @@ std::vector<RankOutcome> train_over_devices(const HybridTrainerConfig& config, i
   return outcomes;
 }
 
-/// Nothing is summed by NCCL, and each kernel has one order.
+/// NCCL computes no sums, and each kernel has a fixed order of addition.
 TEST(RanksOnDevices, HaveTheBitsOfOneWhateverTheyShare) {
   const RankOutcome alone = train_alone(config_over_devices(5), {DeviceType::kCuda, 0});
   for (const Phase phase : kAllPhases)
@@ -84,7 +84,7 @@ TEST(RanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
   }
 }
 
-/// Where memory is short on one of them, all begin a step again in smaller micro-batches.
+/// If one rank runs out of memory, all repeat the step with smaller micro-batches.
 TEST(RanksOnDevices, HalveTheirMicroBatchesAtTheSameStep) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   HybridTrainerConfig config = config_over_devices(4);
@@ -111,7 +111,7 @@ TEST(RanksOnDevices, HalveTheirMicroBatchesAtTheSameStep) {
   }
 }
 
-/// `hybrid train`'s own code, to the checkpoint of one rank.
+/// Runs the code of `hybrid train` and expects the checkpoint of a single rank.
 TEST(RanksOnDevices, LeaveTheCheckpointOfOneRun) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   const TemporaryFolder scratch;

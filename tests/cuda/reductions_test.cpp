@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// On CUDA in several orders, which must agree; then with the processor's.
+/// Runs the reduction on CUDA in several orders, which must agree, and compares it with the CPU's.
 void expect_value_like_cpu(
     const Tensors& tensors, const std::string& what,
     const std::function<void(const Tensor&, const Tensors&, const Stream&)>& kernel) {

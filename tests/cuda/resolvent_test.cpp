@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Chains longer and shorter than a block has threads, one as long as it has, and a long one, whose
+/// Chains shorter than, as long as and longer than a block's threads, and a very long chain whose
 /// maps must not overflow.
 TEST(CudaResolvent, IsLikeTheProcessors) {
   const Stream host = cpu_stream();

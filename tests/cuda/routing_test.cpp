@@ -12,7 +12,8 @@ struct RoutingCase {
   RoutingSpec spec;
 };
 
-/// One expert; each rule, with groups of experts too; pairs of several tiles of the sort, of two digits.
+/// One expert; every rule, also with groups of experts; pairs of several sort tiles and of two
+/// radix digits.
 const RoutingCase kRoutingCases[] = {
     {3, {.experts = 1, .chosen = 1}},
     {13, {.experts = 7, .chosen = 3, .rule = RoutingRule::kSoftmax, .scale = 1.5f}},
@@ -35,7 +36,7 @@ std::string text(const RoutingCase& c, DType dtype) {
   return concat(c.tokens, " tokens, ", c.spec.chosen, " of ", c.spec.experts, " ", name_of(dtype));
 }
 
-/// The tensors of a routing, as a list begins with them.
+/// The tensors of a routing, in the order that a list begins with.
 Tensors tensors_of(const Routing& routing) {
   return {routing.experts, routing.weights, routing.places, routing.pairs, routing.offsets};
 }
@@ -71,7 +72,7 @@ TEST(CudaRouting, ChoosesAndSortsAsTheProcessorDoes) {
   }
 }
 
-/// Ties, and rows with fewer numbers than are chosen. Weights that are NaN are left out.
+/// Ties, and rows with fewer valid numbers than are chosen. NaN weights are skipped.
 TEST(CudaRouting, ChoosesAmongEqualAndAmongNoNumbers) {
   const Stream host = cpu_stream();
   const Tensor logits = tensor_of(
@@ -146,7 +147,7 @@ TEST(CudaRouting, Gradients) {
   }
 }
 
-/// sums after two calls.
+/// Statistics accumulated by two calls.
 std::vector<double> statistics(const Tensors& tensors, std::int64_t experts, const Stream& stream) {
   const Tensors t = copies_to(tensors, stream);
   const Tensor sums =
@@ -186,7 +187,7 @@ TEST(CudaRouting, PaddingTakesNoPart) {
     expect_like_cpu(tensors, 1e-5, text(c, DType::kF32), [&](const Tensors& t, const Stream& s) {
       Routing routing = routing_of(t), before = routing;
       routing.is_token = t[6];
-      before.experts = t[3].view(t[0].shape());  // other ones
+      before.experts = t[3].view(t[0].shape());  // different experts
       routing_flips(t[8], routing, before, s);
       routing_statistics(t[9], t[5], routing, s);
       route_backward(t[5], t[5], routing, t[7], c.spec, {.balance = 3, .z = 0.7f}, s);

@@ -1,5 +1,5 @@
-// What generation needs of the steps of convolution and scans: that they can be recorded, and that a
-// text's bits do not depend on the texts beside it.
+// Requirements of generation on the steps of convolutions and scans: they can be recorded, and a
+// text's bits do not depend on the other texts.
 
 #include "hybrid_trainer/kernels/convolution.h"
 #include "hybrid_trainer/kernels/scans.h"
@@ -13,8 +13,8 @@ const StateSpaceSpec kSteppedStateSpace{.heads = 4, .head_size = 3, .groups = 2,
 const DeltaRuleSpec kSteppedDeltaRule{
     .key_heads = 1, .value_heads = 2, .key_size = 6, .value_size = 5};
 
-/// A step of two of three texts. Tensors: y, the texts' states, what else has a row of each text,
-/// their numbers, and what all share.
+/// One step of two of three texts. Tensors: y, the states of the texts, inputs with one row per
+/// text, the indices of the texts, and shared tensors.
 struct ScanStep {
   const char* kernel;
   std::int64_t columns;

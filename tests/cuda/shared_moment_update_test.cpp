@@ -37,7 +37,7 @@ TEST(CudaSharedMomentUpdate, RunsAdafactor) {
   const Stream host = cpu_stream();
   for (const Shape& shape : kShapes) {
     for (const bool with_copy : {false, true}) {
-      for (const float rate : {0.1f, 1e-3f}) {  // gradients as long as moments are, and longer
+      for (const float rate : {0.1f, 1e-3f}) {  // gradients as large as the moments, and larger
         const AdafactorSettings settings{.learning_rate = rate,
                                          .decay = 1 - 10 * rate * rate,
                                          .weight_decay = 0.2f,

@@ -8,7 +8,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Sums of a few hundred terms of either sign, by other orders.
+/// Tolerance of sums of a few hundred terms of both signs in different orders.
 double spatial_tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 3e-2; }
 
 struct SpatialCase {
@@ -21,7 +21,7 @@ struct SpatialCase {
     return concat("x ", x.text(), ", ", outputs, " outputs, ", groups, " groups, ", name_of(dtype));
   }
   std::int64_t channels() const { return x[x.rank() - 1]; }
-  /// {y, x, weight, bias, dx, dweight}; y serves as dy.
+  /// {y, x, weight, bias, dx, dweight}; y also serves as dy.
   Tensors tensors(DType dtype, const Stream& host) const {
     const Shape weight{outputs, window.taps(spatial_rank(x)) * channels() / groups};
     return {random_tensor(window_outputs(x, window, outputs), dtype, 1, host),
@@ -33,7 +33,8 @@ struct SpatialCase {
   }
 };
 
-/// Channels in packs and without, each number of dimensions, strides beyond the kernel, groups.
+/// Channels with and without vector loads, all numbers of dimensions, strides larger than the
+/// kernel, groups.
 const std::vector<SpatialCase> kSpatialCases{
     {{2, 3, 5, 6, 3}, {{3, 3, 3}, {1, 2, 2}, {1, 1, 1}}, 5},
     {{1, 2, 4, 3, 8}, {{2, 3, 2}, {1, 1, 1}, {1, 2, 0}, {1, 1, 2}}, 8, 1, false},
@@ -119,7 +120,8 @@ TEST(CudaSpatial, GroupNormIsLikeTheProcessors) {
       const auto vector = [&](std::uint64_t seed) {
         return random_tensor(channels, DType::kF32, seed, host);
       };
-      // Without the gradient of a single number, whose last digits are left of what cancels.
+      // Excludes groups of a single number, whose gradient is only the rounding error of a
+      // cancellation.
       expect_like_cpu(
           {random_tensor(shape, dtype, 1, host), random_tensor(shape, dtype, 2, host),
            random_tensor(shape, dtype, 3, host), vector(4), vector(5), vector(6), vector(7),

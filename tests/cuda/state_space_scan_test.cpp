@@ -7,8 +7,8 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Two sequences of T tokens; where packed, documents of 45 tokens, of which the first began 20
-/// tokens before the sequence.
+/// Two sequences of T tokens. If packed, they consist of documents of 45 tokens, the first of which
+/// began 20 tokens before the sequence.
 struct StateSpaceScanCase {
   std::int64_t length;
   StateSpaceSpec spec;
@@ -54,7 +54,7 @@ StateSpaceSpec state_space_spec(std::int64_t heads, std::int64_t head_size, std:
   return {.heads = heads, .head_size = head_size, .groups = groups, .state_size = state_size};
 }
 
-/// Chunks that are full, cut or one token; tiles of heads and states that are full, cut and several.
+/// Full, partial and one-token chunks; full, partial and several tiles of heads and states.
 std::vector<StateSpaceScanCase> state_space_cases() {
   StateSpaceSpec reversed = state_space_spec(2, 5, 1, 7), shifted = state_space_spec(4, 3, 2, 9);
   reversed.reversed = true;
@@ -100,7 +100,7 @@ TEST(CudaStateSpaceScan, BackwardIsLikeTheProcessors) {
     const auto gradient_of = [&](const Tensor& tensor, std::uint64_t seed) {
       return tensor ? random_tensor(tensor.shape(), tensor.dtype(), seed, host) : Tensor{};
     };
-    tensors.push_back(gradient_of(tensors[3], 8));  // of the last state
+    tensors.push_back(gradient_of(tensors[3], 8));  // of the final state
     for (const std::size_t i : {0, 1, 2, 5, 6, 3})
       tensors.push_back(gradient_of(tensors[i], 20 + i));
     const GradientMode mode =
@@ -114,7 +114,7 @@ TEST(CudaStateSpaceScan, BackwardIsLikeTheProcessors) {
   }
 }
 
-/// −e^89 is no float. Times a step of 0 it is 0, not NaN.
+/// −e^89 overflows a float; multiplied by a step of 0 the result must be 0, not NaN.
 TEST(CudaStateSpaceScan, OfARateBeyondFloatIsFinite) {
   const Stream host = cpu_stream();
   const StateSpaceScanCase one{.length = 70, .spec = state_space_spec(2, 4, 1, 8)};

@@ -1,7 +1,7 @@
 #pragma once
 
-// For tests at the sizes of a real step: tensors are made and compared on the device where
-// possible, and a few rows of a result are computed in double precision.
+// Helpers for tests at the sizes of a real step. Tensors are made and compared on the device if
+// possible, and a few rows of a result are recomputed in double precision.
 
 #include <set>
 
@@ -16,7 +16,7 @@ class StepCase : public ::testing::Test {
  protected:
   /// Random numbers in (-size, size).
   Tensor noise(const Shape& shape, DType dtype, std::uint64_t seed, double size = 1) const {
-    constexpr std::int64_t kTile = 262'147;  // a prime, so that no two rows are alike
+    constexpr std::int64_t kTile = 262'147;  // a prime, so that no two rows are equal
     const Stream host = cpu_stream();
     Values values(static_cast<std::size_t>(std::min(kTile, shape.elements())));
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -34,7 +34,7 @@ class StepCase : public ::testing::Test {
     return made;
   }
 
-  /// The outputs on the host, after several calls that must give bit-identical results.
+  /// The outputs on the host. Calls `run` several times and expects bit-identical results.
   Tensors same_each_time(const Tensors& outputs, const std::function<void()>& run) const {
     Tensors first;
     in_several_orders([&] {
@@ -53,7 +53,7 @@ class StepCase : public ::testing::Test {
   const Stream stream_ = cuda_stream();
 };
 
-/// A few of `count` indices, among them the first and the last, and some whose blocks come late.
+/// A few of `count` indices: the first, the last and some that late blocks compute.
 inline std::set<std::int64_t> some_of(std::int64_t count) {
   return {0, 1, count / 3, count / 2 + count / 7, count - 1};
 }

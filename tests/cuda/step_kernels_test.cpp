@@ -1,5 +1,5 @@
-// The other kernels at the shapes of a real step: equal bits each time, and a few rows against sums
-// in double precision.
+// The remaining kernels at the shapes of a real step: bit-identical repetitions, and a few rows
+// compared with sums in double precision.
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/indexing.h"
@@ -26,7 +26,7 @@ class Head {
         k_(part_of(qkv, 1, head)),
         v_(part_of(qkv, 2, head)) {}
 
-  /// Weights of the keys up to position t for the query at t.
+  /// Attention weights of the query at t for the keys up to t.
   Values weights(std::size_t t) const {
     Values scores(t + 1);
     double largest = -HUGE_VAL, sum = 0;
@@ -44,7 +44,7 @@ class Head {
     for (std::size_t s = 0; s <= t; ++s) add(y, p[s], v_, s);
     return y;
   }
-  /// The gradients of query t, and of key and value s, for the gradient dy of the whole head.
+  /// Gradients of query t, and of key and value s, for the gradient dy of the entire head.
   Values dq(std::size_t t, const Values& dy) const {
     Values result(width_, 0);
     const Values ds = score_gradients(t, dy);
@@ -61,7 +61,7 @@ class Head {
     for (std::size_t t = s; t < length_; ++t) add(result, weights(t)[s], dy, t);
     return result;
   }
-  /// Row t of one head of (T, parts·C).
+  /// Row t of one head in a matrix (T, parts·C).
   static Values head_row(const Tensor& matrix, std::int64_t t, std::int64_t begin,
                          std::size_t width) {
     const Values row = row_of(matrix, t);
@@ -146,7 +146,7 @@ TEST_F(CudaStepKernels, Attention) {
 
 class CudaStepLayerNorm : public StepCase {
  protected:
-  /// A row without its mean, over its deviation; and 1 over that.
+  /// Normalizes a row; also returns the reciprocal standard deviation.
   std::pair<Values, double> normal(Values row) const {
     const auto count = static_cast<double>(row.size());
     double sum = 0, squares = 0;

@@ -1,5 +1,5 @@
-// Products at the shapes of a real step: equal bits each time, and a few rows against sums in
-// double precision.
+// Products at the shapes of a real step: bit-identical repetitions, and a few rows compared with
+// sums in double precision.
 
 #include "hybrid_trainer/kernels/matmul.h"
 #include "tests/cuda/step_case.h"
@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 constexpr double kTolerance = 1e-2;  // of one rounding to bf16
-constexpr double kWeight = 0.05;     // so that GELU's inputs are of a size that bends it
+constexpr double kWeight = 0.05;     // puts GELU's inputs in its nonlinear range
 
 double gelu(double x) {
   return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -18,7 +18,7 @@ double gelu_slope(double x) {
   return (gelu(x + step) - gelu(x - step)) / (2 * step);
 }
 
-/// One row times the transposed matrix (outputs, inputs), on the host.
+/// One row times the transposed matrix (outputs, inputs), computed on the host.
 Values times_transposed(const Values& row, const Values& matrix, std::size_t outputs) {
   Values result(outputs, 0);
   for (std::size_t o = 0; o < outputs; ++o) {
@@ -27,7 +27,7 @@ Values times_transposed(const Values& row, const Values& matrix, std::size_t out
   return result;
 }
 
-/// One row times the matrix (outputs, inputs) itself.
+/// One row times the matrix (outputs, inputs), computed on the host.
 Values times(const Values& row, const Values& matrix, std::size_t inputs) {
   Values result(inputs, 0);
   for (std::size_t o = 0; o < row.size(); ++o) {
@@ -50,7 +50,7 @@ class CudaStepProducts : public StepCase {
     return Tensor::empty({sizes_.rows(), l.outputs}, l.x.dtype(), MemoryKind::kActivations,
                          stream_);
   }
-  /// x·wᵀ + bias of one row; bias rounded as the product takes it.
+  /// x·wᵀ + bias of one row, with the bias rounded as in the product.
   Values sum_of_row(const Linear& l, const Values& w, std::int64_t row) const {
     Values sum = times_transposed(row_of(on_host(l.x.rows(row, row + 1)), 0), w,
                                   static_cast<std::size_t>(l.outputs));
@@ -77,7 +77,7 @@ TEST_F(CudaStepProducts, ForwardWithBias) {
   }
 }
 
-/// The residual is cuBLASLt's C with beta 1, which its choice of an algorithm does not know of.
+/// The residual is cuBLASLt's C with beta 1, which the choice of an algorithm does not consider.
 TEST_F(CudaStepProducts, ForwardWithResidualBesideAndInPlace) {
   for (const std::int64_t inputs : {sizes_.channels(), 4 * sizes_.channels()}) {
     const Linear l = linear(sizes_.channels(), inputs);
@@ -114,8 +114,9 @@ TEST_F(CudaStepProducts, ForwardWithGelu) {
   }
 }
 
-/// Forward takes the GELU of the f32 sum, backward that of the sum rounded to bf16: they differ by
-/// that rounding and their own and no more, so that backward's is the gradient of what forward did.
+/// Forward applies GELU to the f32 sum, backward to the sum rounded to bf16. They may differ only
+/// by that rounding and their own, so that backward differentiates the function that forward
+/// computed.
 TEST_F(CudaStepProducts, WhatBackwardComputesAgainIsWhatForwardHadButForARounding) {
   const Linear l = linear(4 * sizes_.channels(), sizes_.channels());
   const Tensor active = like_output(l), pre_activation = like_output(l), again = like_output(l);
@@ -127,8 +128,8 @@ TEST_F(CudaStepProducts, WhatBackwardComputesAgainIsWhatForwardHadButForARoundin
     const Values has = values_of(on_host(again.rows(row, row + 1)));
     const Values of = values_of(on_host(pre_activation.rows(row, row + 1)));
     for (std::size_t i = 0; i < had.size(); ++i) {
-      // A rounding to bf16 is 2^-8 at most; the slope of GELU is at most 1.13, and a library's own
-      // GELU may be 1e-4 off.
+      // Rounding to bf16 changes a value by at most 2^-8. The slope of GELU is at most 1.13, and a
+      // library's GELU may be off by 1e-4.
       const double allowed = (1.13 * std::abs(of[i]) + std::abs(had[i]) + std::abs(has[i])) / 256;
       worst = std::max(worst, std::abs(had[i] - has[i]) / (allowed + 1e-4));
     }
@@ -172,8 +173,8 @@ TEST_F(CudaStepProducts, BackwardThroughGelu) {
   }
 }
 
-/// The sum over all tokens, the longest of a step: where a library splits it, the parts must come
-/// together in one order.
+/// The longest sum of a step, over all tokens. If the library splits it, it must add the parts in a
+/// fixed order.
 TEST_F(CudaStepProducts, BackwardToTheWeight) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   const auto columns = static_cast<std::size_t>(c);
@@ -196,8 +197,8 @@ TEST_F(CudaStepProducts, BackwardToTheWeight) {
           wanted[i] += factor * static_cast<double>(to_float(value));
         }
       }
-      // Of sums of 65,536 terms, whose partial sums are about 85: tensor cores do not round them to
-      // the nearest.
+      // Sums of 65,536 terms have partial sums of about 85, which tensor cores do not round to
+      // nearest.
       expect_close(found.rows(output, output + 1), wanted, 2e-3, concat("row ", output));
     }
   }

@@ -10,14 +10,14 @@
 namespace hybrid_trainer {
 namespace {
 
-/// In one precision, as "auto" is another on a processor.
+/// A config with one fixed precision, because "auto" differs on a CPU.
 HybridTrainerConfig fixed_config() {
   HybridTrainerConfig config = tiny_config();
   config.mixed_precision = MixedPrecisionConfig::conservative();
   return config;
 }
 
-/// Whole runs through all phases, with `hybrid train`'s own code.
+/// Complete runs through all phases with the code of `hybrid train`.
 class CudaTraining : public ::testing::Test {
  protected:
   void SetUp() override { prepare_tiny_data(scratch_ / "data"); }
@@ -30,7 +30,8 @@ class CudaTraining : public ::testing::Test {
     return run;
   }
 
-  /// Steps replayed from a recording have the bits of `launched`, a run of the config without.
+  /// Expects steps replayed from a recording to have the bits of `launched`, a run without
+  /// recordings.
   void expect_recorded_like(HybridTrainerConfig config, const std::filesystem::path& launched) {
     config.training.cuda_graphs = true;
     const auto recorded = train(config, "cuda", launched.filename().string() + " recorded");
@@ -70,7 +71,7 @@ TEST_F(CudaTraining, GoesThroughAllPhasesAsTheProcessorDoes) {
 
 TEST_F(CudaTraining, TrainsOnEightBitStateAsTheProcessorDoes) {
   HybridTrainerConfig config = fixed_config();
-  config.model.width = 32;  // the two of the feed-forward then have 4,096 elements
+  config.model.width = 32;  // the two feed-forward matrices then have 4,096 elements
   config.training.steps = 24;
   config.optimizer.state_bits = 8;
   const auto wanted = records_of(train(config, "cpu", "cpu"));
@@ -78,7 +79,7 @@ TEST_F(CudaTraining, TrainsOnEightBitStateAsTheProcessorDoes) {
   ASSERT_EQ(found.size(), wanted.size());
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     EXPECT_EQ(found[i].phase, wanted[i].phase) << "step " << i + 1;
-    // A rounding can move a moment to the next code.
+    // A rounding difference can change the code of a moment.
     EXPECT_NEAR(found[i].loss, wanted[i].loss, 1e-3 * wanted[i].loss) << "step " << i + 1;
   }
 }
@@ -128,7 +129,7 @@ TEST_F(CudaTraining, FindsALearningRateAsTheProcessorDoes) {
   }
 }
 
-/// A recording has the loss's scale in it, which changes when a step overflows and at some steps after.
+/// A recording contains the loss scale, which changes after an overflow and at certain steps.
 TEST_F(CudaTraining, RoundsProductsAsTheProcessorDoes) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 24;
@@ -160,7 +161,7 @@ HybridTrainerConfig late_config() {
   return config;
 }
 
-/// Few steps, for the check of races.
+/// A short run, for the race check.
 TEST_F(CudaTraining, ALateUpdateIsMadeBesideTheDevice) {
   HybridTrainerConfig config = late_config();
   config.training.steps = 12;
@@ -214,7 +215,7 @@ TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
   }
 }
 
-/// Each batch has as many targets, so that one recording divides all losses.
+/// Each batch has the same number of targets, so one recording divides all losses.
 TEST_F(CudaTraining, RecordedStepsOnMaskedTokensGiveTheBitsOfLaunchedOnes) {
   HybridTrainerConfig config = fixed_config();
   config.model.family = "semiseparable";
@@ -234,7 +235,7 @@ TEST_F(CudaTraining, RecordedStepsOfARotaryModelGiveTheBitsOfLaunchedOnes) {
   expect_recorded_like(config, train(config, "cuda", "launched"));
 }
 
-/// An evaluation between recorded steps may make the table longer than theirs, or of other angles.
+/// An evaluation between recorded steps may enlarge the table or fill it with different angles.
 TEST_F(CudaTraining, RecordedStepsOfARotaryModelStandEvaluationsOfOtherLengths) {
   HybridTrainerConfig config = fixed_config();
   config.model.family = "llama";
@@ -263,8 +264,8 @@ TEST_F(CudaTraining, BlocksAreOrthogonalisedAsOnTheProcessorRecordedOrNot) {
   expect_as_on_the_processor_recorded_or_not(config, 10 * loss_tolerance());
 }
 
-/// With one exception: a GELU that backward computes again can differ in its last bits from the one
-/// that a product made, so that these runs either all do so, or have none.
+/// A GELU recomputed in backward can differ in its last bits from a fused one. The compared runs
+/// therefore all recompute it or contain no GELU.
 TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 24;
@@ -291,7 +292,7 @@ TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
   }
 }
 
-/// Which may have found no memory to time them.
+/// The failed start may have had too little memory to time the algorithms.
 TEST_F(CudaTraining, BeginsWithoutTheAlgorithmsOfAStartThatFailed) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 2;

@@ -8,7 +8,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Random bytes, of each row the first that stand for finite numbers.
+/// Fills each row with the first random bytes that represent finite numbers.
 void fill_with_finite_blocks(const BlockTensors& blocks, const Shape& shape, const Stream& host) {
   const std::int64_t bytes = blocks.bytes.elements() / shape[0];
   const Tensor values = Tensor::empty({1, shape[1]}, DType::kF32, MemoryKind::kWorkspace, host);

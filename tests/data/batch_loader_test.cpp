@@ -10,7 +10,7 @@ namespace {
 
 using Rows = std::vector<std::int32_t>;
 
-/// 62 sequences of one number each.
+/// A dataset of 62 sequences, each of one repeated number.
 class Repeated final : public Dataset {
  public:
   explicit Repeated(std::int64_t length) : length_(length) {}
@@ -75,7 +75,7 @@ TEST_F(BatchLoaderTest, NoDepthOfPrefetchChangesABatch) {
 }
 
 TEST_F(BatchLoaderTest, SeekBackToTheBatchJustTakenGivesItAgain) {
-  BatchLoader large = loader({512, 64});  // so that filling takes a while
+  BatchLoader large = loader({512, 64});  // large, so that filling takes a while
   for (std::int64_t i = 0; i < 20; ++i) {
     const Rows wanted = tokens_of(large.next());
     for (int again = 0; again < 3; ++again) {

@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Numbers, each its own example; in training an example also has its epoch.
+/// Numbers, one per example. Training examples also contain their epoch.
 class Numbers final : public Dataset {
  public:
   explicit Numbers(std::int64_t size, bool pads = false) : size_(size), pads_(pads) {}
@@ -41,7 +41,7 @@ Values values(const Batch& batch, const char* name = "number") {
   return Values(data, data + batch.at(name).elements());
 }
 
-/// Sequences of 16 tokens, which go on from one to the next, and a rest of five.
+/// Sequences of 16 tokens that continue one another, and a last one of five.
 class Sequences final : public Dataset {
  public:
   explicit Sequences(std::int64_t size) : size_(size) {}
@@ -86,7 +86,8 @@ TEST_F(DatasetTest, EpochHasEachExampleOnceInItsOwnOrderWhichFollowsFromTheSeed)
   EXPECT_EQ(std::set(second.begin(), second.end()).size(), 12u);
   EXPECT_NE(first, second);
   EXPECT_NE(drawn(twelve_, {.batch_size = 5, .seed = 4}, 5), all);
-  EXPECT_EQ(drawn(twelve_, {.batch_size = 1, .seed = 3}, 25), all) << "whatever the batch";
+  EXPECT_EQ(drawn(twelve_, {.batch_size = 1, .seed = 3}, 25), all)
+      << "the batch size must not matter";
   const Values epochs = drawn(twelve_, {.batch_size = 5, .seed = 3}, 5, "epoch");
   for (std::size_t i = 0; i < epochs.size(); ++i) EXPECT_EQ(epochs[i], i / 12);
 }
@@ -102,7 +103,7 @@ TEST_F(DatasetTest, ShuffledBatchFollowsFromItsIndexAlone) {
   EXPECT_EQ(source.read(7, memory).targets(), static_cast<double>(sum));
 }
 
-/// The order is a contract: a run that was begun with another version goes on with it.
+/// The order is a contract: a run begun with an earlier version must continue with it.
 TEST_F(DatasetTest, ShuffledOrderIsTheOneOfEarlierVersions) {
   EXPECT_EQ(drawn(twelve_, {.batch_size = 4, .seed = 3}, 3),
             (Values{6, 10, 2, 3, 0, 8, 4, 5, 11, 7, 9, 1}));
@@ -153,7 +154,7 @@ TEST_F(DatasetTest, OrderedBatchesEndWithTheRest) {
   EXPECT_EQ(OrderedBatches(DatasetPart(sequences, 0, 2), 2, stream_).batches(), 1);
 }
 
-/// 11 examples are 3 for each of 3 rows.
+/// 11 examples make 3 for each of 3 rows.
 TEST_F(DatasetTest, RowsGoOnThroughTheirParts) {
   const DatasetPart part(twelve_, 1, 11);
   const ShuffledBatches source(part, {.batch_size = 3, .rows_go_on = true});
@@ -172,7 +173,7 @@ TEST_F(DatasetTest, RowsGoOnThroughTheirParts) {
 
 const std::vector<BatchStretch> kStretches{{4, {8, 4}}, {2, {3, 8}}, {3, {1, 16}}};
 
-/// 8 + 3 + 3 sequences of the stretches, then 12 batches of 4: all 62 of an epoch.
+/// The stages take 8 + 3 + 3 sequences, then 12 batches of 4 follow: all 62 of an epoch.
 TEST_F(DatasetTest, StretchesComeFirstAndEachTokenOfAnEpochOnce) {
   for (const bool shuffle : {true, false}) {
     const ShuffledBatches source(

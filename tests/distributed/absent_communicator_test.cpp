@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// What rank 1 of 3 would have sent and received in one call, in bytes, and how long its link is busy.
+/// Bytes that rank 1 of 3 would have sent and received in one call.
 struct Traffic {
   std::uint64_t sent, received;
   bool operator==(const Traffic&) const = default;

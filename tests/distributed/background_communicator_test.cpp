@@ -15,7 +15,7 @@ using testing::counted;
 using testing::floats_of;
 using testing::rank_stream;
 
-/// Whether it comes to hold within ten seconds.
+/// Whether the flag becomes true within ten seconds.
 bool comes_to(const std::atomic<bool>& flag) {
   for (int i = 0; i < 10000 && !flag; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -77,7 +77,7 @@ TEST(BackgroundCommunicator, TellsWhatWentWrongBeside) {
   });
 }
 
-/// Else it would wait for rank 1, which waits until it has ended.
+/// Otherwise rank 0 would wait for rank 1, which waits until rank 0 has ended.
 TEST(BackgroundCommunicator, EndsWhatGoesOnWhereItsRankEndsByAnError) {
   std::atomic<bool> has_ended = false;
   const auto rank = [&](Communicator& inner) {

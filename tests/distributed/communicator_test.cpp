@@ -43,7 +43,7 @@ TEST_P(CommunicatorContract, AllGatherPutsShardsInOrder) {
 
 TEST_P(CommunicatorContract, GatherPartsTakesAnyLengths) {
   run([](Communicator& ranks, const Stream& stream) {
-    Counts counts;  // 0, 3, 6, … and the last one 7
+    Counts counts;  // 0, 3, 6, … and 7 for the last one
     std::int64_t n = 0, mine = 0;
     for (int rank = 0; rank < ranks.size(); ++rank) {
       if (rank == ranks.rank()) mine = n;
@@ -66,7 +66,7 @@ TEST_P(CommunicatorContract, AllToAllSendsWhatTheCountsSay) {
   run([](Communicator& ranks, const Stream& stream) {
     Counts send, receive;
     std::vector<float> wanted;
-    for (int peer = 0; peer < ranks.size(); ++peer) {  // rank a sends b a + 2b elements a + 100b
+    for (int peer = 0; peer < ranks.size(); ++peer) {  // a sends b a + 2b elements, a + 100b
       send.push_back(ranks.rank() + 2 * peer);
       receive.push_back(peer + 2 * ranks.rank());
       for (int i = 0; i < peer + 2 * ranks.rank(); ++i)
@@ -97,7 +97,7 @@ TEST_P(CommunicatorContract, HostGatherKeepsLengths) {
 TEST_P(CommunicatorContract, BytesSentAreThoseOfTheFormulas) {
   run([](Communicator& ranks, const Stream& stream) {
     const auto size = static_cast<std::uint64_t>(ranks.size());
-    const std::int64_t n = 60;  // divides by 1 to 5
+    const std::int64_t n = 60;  // divisible by 1 to 5
     const Tensor values = counted(n, 0, stream), shard = counted(n / ranks.size(), 0, stream);
     const auto sent_by = [&](const std::function<void()>& call) {
       const std::uint64_t before = ranks.use().bytes_sent;
@@ -121,11 +121,11 @@ TEST_P(CommunicatorContract, RefusesWhatDoesNotFit) {
     EXPECT_THROW(ranks.all_to_all(values, Counts(none.size(), 9), values, none, stream),
                  ShapeMismatch);
     EXPECT_THROW(ranks.gather_parts(values, Counts(none.size(), 9), stream), ShapeMismatch);
-    ranks.barrier();  // nothing was begun
+    ranks.barrier();  // nothing has started
   });
 }
 
-/// Nobody waits for a stream between its calls.
+/// No rank waits for a stream between the calls.
 TEST_P(CommunicatorContract, CallsAreOrderedAsOtherWorkOfTheStream) {
   run([](Communicator& ranks, const Stream& stream) {
     const Tensor all = testing::parted(1001, 1, ranks, stream);
@@ -140,7 +140,7 @@ TEST_P(CommunicatorContract, CallsAreOrderedAsOtherWorkOfTheStream) {
 }
 
 TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
-  if (!GetParam().blocks_host) GTEST_SKIP() << "the streams wait, and RankWatch ends the job";
+  if (!GetParam().blocks_host) GTEST_SKIP() << "streams wait until RankWatch ends the job";
   run([](Communicator& ranks, const Stream& stream) {
     if (ranks.size() == 1) return;
     const bool last = ranks.rank() == ranks.size() - 1;
@@ -160,7 +160,7 @@ TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
     };
     EXPECT_NE(counts.find(told(0, 5)), counts.npos) << counts;
     EXPECT_NE(counts.find(told(ranks.size() - 1, 6)), counts.npos) << counts;
-    if (ranks.size() <= 4) {  // as many elements in all, cut in another way
+    if (ranks.size() <= 4) {  // the same total, divided differently
       Counts parts(static_cast<std::size_t>(ranks.size()), 1);
       parts[last ? 0 : 1] = 2;
       EXPECT_NE(message_of([&] {

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// FIPS 180-4's examples, and a million times "a".
+/// Examples of FIPS 180-4, and a million times "a".
 TEST(Sha256, HashesTheStandardsExamples) {
   EXPECT_EQ(hex_of(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(hex_of(sha256("abc")),
@@ -16,7 +16,7 @@ TEST(Sha256, HashesTheStandardsExamples) {
             "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
-/// RFC 4231, cases 1, 2, 3, 6 and 7.
+/// Cases 1, 2, 3, 6 and 7 of RFC 4231.
 TEST(HmacSha256, HasTheDigestsOfRfc4231) {
   EXPECT_EQ(hex_of(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");

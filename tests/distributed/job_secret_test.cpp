@@ -63,7 +63,7 @@ TEST(JobSecret, FilesOfOthersAreNotTaken) {
   EXPECT_EQ(fs::file_size(target), 64u) << "the link is not followed";
   folder.write("secret", std::string(64, 'y'));
   fs::permissions(file, fs::perms::owner_read | fs::perms::owner_write | fs::perms::others_read);
-  EXPECT_EQ(other.look(), "") << "everybody reads it";
+  EXPECT_EQ(other.look(), "") << "everybody can read it";
   JobSecret blind(0, "", folder / "target/under");
   EXPECT_THROW(blind.look(), IoError);
 }

@@ -15,7 +15,7 @@ Tensor mine_of(int rank, std::int64_t elements, const Stream& stream) {
   return mine;
 }
 
-/// Two pieces, of which the second is cut unevenly, and not for all ranks.
+/// Two pieces. The second has shards of different sizes, one of them empty.
 TEST(LateSum, OfWhatEachRankKeepsHasTheSameBitsAndItsSquares) {
   const std::vector<SharedElements> shared{{{0, 60}, {{0, 20}, {20, 40}, {40, 60}}},
                                            {{60, 100}, {{0, 35}, {35, 35}, {35, 40}}}};

@@ -49,7 +49,7 @@ TEST(LaunchedRank, IsReadFromEachLaunchersVariables) {
   EXPECT_TRUE(launched(step)->speaks_pmix);
 }
 
-/// Who sets them by hand must not get as many runs of one rank each.
+/// Variables set by hand must not start several runs of one rank each.
 TEST(LaunchedRank, IsReadFromRankAndWorldSizeWithoutTorchrun) {
   const std::string by_hand = "who set RANK and WORLD_SIZE";
   EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), (LaunchedRank{by_hand, 1, 2, 0, 1}));
@@ -138,13 +138,13 @@ TEST(LaunchedRank, MeetsWhereItsLauncherSays) {
       {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}, {"SLURM_LOCALID", "0"}, {"SLURM_STEP_ID", "0"}};
   try {
     meeting_in(step);
-    FAIL() << "nobody said where";
+    FAIL() << "no address is set";
   } catch (const UsageError& error) {
     EXPECT_NE(std::string(error.what()).find("set MASTER_ADDR"), std::string::npos);
   }
 }
 
-/// It is of the task of srun's that started torchrun.
+/// PMIX_RANK then belongs to the srun task that started torchrun.
 TEST(LaunchedRank, ChildrenOfATaskDoNotTakeItsPmix) {
   Variables set = kByTorchrun;
   set["PMIX_RANK"] = "0";

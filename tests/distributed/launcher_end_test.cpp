@@ -15,7 +15,7 @@ struct Pipe {
   int& reader() { return ends[0]; }
   int& writer() { return ends[1]; }
   static void close(int& end) { ::close(std::exchange(end, -1)); }
-  /// Until no process can write to it any more.
+  /// Waits until no process can write to the pipe any more.
   void wait_for_end() {
     close(writer());
     char byte;
@@ -24,8 +24,8 @@ struct Pipe {
   int ends[2] = {-1, -1};
 };
 
-/// A launcher of this name whose one rank asks for its end and ends. It lives until `orders` ends,
-/// and holds nothing of `output`.
+/// Starts a launcher of this name whose only rank asks for the launcher's end and then exits. The
+/// launcher exits when `orders` is closed, and keeps no end of `output` open.
 pid_t launch(const char* name, std::chrono::milliseconds patience, Pipe& output, Pipe& orders) {
   const pid_t launcher = ::fork();
   if (launcher != 0) return launcher;
@@ -56,7 +56,7 @@ TEST(LauncherEnd, ComesWhereItDoesNotEndByItself) {
 TEST(LauncherEnd, IsNotForcedOnOneThatEnds) {
   Pipe output, orders;
   const pid_t launcher = launch("mpirun", 1h, output, orders);
-  output.wait_for_end();  // which what waits does not hold up
+  output.wait_for_end();  // the waiting process does not keep it open
   Pipe::close(orders.writer());
   const int status = status_of(launcher);
   EXPECT_TRUE(WIFEXITED(status));

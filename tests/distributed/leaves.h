@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// Values whose sum depends on the order of the terms.
+/// Values whose sum depends on the order of addition.
 inline float leaf_value(std::int64_t leaf, std::int64_t element) {
   const auto mixed = static_cast<std::uint64_t>(leaf * 7919 + element * 104729 + 12345);
   const auto scrambled = static_cast<std::uint32_t>(mixed * 2654435761u);
@@ -19,7 +19,8 @@ inline Tensor leaf_tensor(std::int64_t leaf, std::int64_t elements, const Stream
   return tensor_of(values, stream);
 }
 
-/// The definition: the tree over [first, last), its largest power of two of leaves on the left.
+/// Reference implementation: the sum tree over [first, last), whose left subtree has the largest
+/// possible power of two of leaves.
 inline float tree_sum(std::int64_t first, std::int64_t last, std::int64_t element) {
   if (last - first == 1) return leaf_value(first, element);
   std::int64_t left = 1;
@@ -34,7 +35,8 @@ inline OrderedSum sum_of_leaves(Shard leaves, std::int64_t elements, const Strea
   return sum;
 }
 
-/// Of (elements) tensors: what each rank sums is sent to the others.
+/// Computes the sum of all ranks' (elements) tensors: each rank reduces one shard and gathers the
+/// others.
 inline void ordered_all_reduce(const Tensor& total, OrderedSum mine, std::int64_t leaves,
                                Communicator& ranks, const Stream& stream) {
   std::vector<Shard> shards = equal_shards(total.elements(), ranks.size());

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A link can be slower than imitated, never faster.
+/// A link can be slower than the simulated one, never faster.
 TEST(LinkMeasurement, FindsAnImitatedLinkNoFasterThanItIs) {
   run_thread_ranks(2, [](Communicator& others) {
     ImitatedLink ranks(others,

@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::seconds;
 
-/// Three ranks of which nothing is wrong at `now_`.
+/// Three ranks, all healthy at `now_`.
 class LostRanks : public ::testing::Test {
  protected:
   LostRanks() : ranks_(3) {
@@ -20,7 +20,7 @@ class LostRanks : public ::testing::Test {
     EXPECT_EQ(lost->rank, rank);
     EXPECT_NE(lost->reason.find(reason), std::string::npos) << lost->reason;
   }
-  /// All are heard again, with what they have done by then.
+  /// All ranks send a heartbeat with their progress.
   void beat(seconds later, const std::vector<RankProgress>& progress) {
     now_ += later;
     for (std::size_t i = 0; i < ranks_.size(); ++i) hear(ranks_[i], progress[i], now_);

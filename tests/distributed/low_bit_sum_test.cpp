@@ -27,7 +27,7 @@ double exact_sum(std::int64_t i) {
   return sum;
 }
 
-/// Of `rounds` sums of the same: all that each rank got, added up.
+/// Repeats the same sum `rounds` times and returns each rank's accumulated results.
 std::array<std::vector<double>, kSumming> sums_of(std::int64_t bits, int rounds) {
   std::array<std::vector<double>, kSumming> got;
   run_thread_ranks(kSumming, [&](Communicator& ranks) {
@@ -62,7 +62,8 @@ TEST(LowBitSum, IsTheSameOnAllRanksAndNearTheSum) {
   for (const std::int64_t bits : {8, 4}) {
     const auto got = sums_of(bits, 1);
     for (const auto& one : got) EXPECT_EQ(one, got[0]) << bits;
-    // Half of the widest space between values, of summands and sum, over blocks up to 4.
+    // Half of the widest gap between quantized values, for the summands and the sum, in blocks with
+    // a maximum of 4.
     const double space = bits == 8 ? 0.0075 : 0.155;
     EXPECT_LT(largest_error(got[0], 1, 0, kSummed), space * 4 * (kSumming + 2)) << bits;
     EXPECT_GT(largest_error(got[0], 1, 0, kSummed), 0) << bits;
@@ -73,7 +74,7 @@ TEST(LowBitSum, HasScalesOfItsOwnForBlocks) {
   EXPECT_LT(largest_error(sums_of(4, 1)[0], 1, 0, 256), 0.155 * 4e-3 * (kSumming + 2));
 }
 
-/// Without feedback the error of forty sums of the same were forty times that of one.
+/// Without error feedback, forty sums would have forty times the error of one.
 TEST(LowBitSum, MakesUpForWhatRoundingChanged) {
   for (const std::int64_t bits : {8, 4}) {
     const double once = largest_error(sums_of(bits, 1)[0], 1, 0, kSummed);
@@ -92,7 +93,8 @@ TEST(LowBitSum, SendsCodesAndScales) {
       LateSum(mine, errors, {1}, ranks, stream).wait();
       // Shards of 334 elements, rounded up to blocks of 256 or 64.
       const std::uint64_t shard = bits == 8 ? 512 + 2 * 4 : 384 / 2 + 6 * 4;
-      EXPECT_EQ(ranks.use().bytes_sent, (2 * shard + 2 * 8) * (kSumming - 1)) << "with words";
+      EXPECT_EQ(ranks.use().bytes_sent, (2 * shard + 2 * 8) * (kSumming - 1))
+          << "includes the words";
     });
   }
 }

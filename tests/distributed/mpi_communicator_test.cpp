@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Only where mpirun's caller asks for it, as tests/CMakeLists.txt does.
+/// Enabled only if HT_GIVE_UP is set, as tests/CMakeLists.txt does for mpirun.
 std::vector<testing::RankCase> give_up_cases() {
   if (std::getenv("HT_GIVE_UP") == nullptr) return {};
   return testing::rank_cases();
@@ -21,7 +21,7 @@ TEST_P(MpiRanksThatGiveUp, EndAllAndAreNamed) {
   GetParam().run([](Communicator& ranks, const Stream&) {
     if (ranks.rank() == 1) ranks.abort("the disk is full");
     ranks.barrier();
-    FAIL() << "the barrier waits for rank 1";
+    FAIL() << "the barrier should have waited for rank 1";
   });
 }
 
@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(All, MpiRanksThatGiveUp, ::testing::ValuesIn(give_up_ca
 TEST(MpiRanks, WithoutThePlugInTheWayOutIsNamed) {
   try {
     start_mpi_communicator();
-    FAIL() << "this build has no plug-in";
+    FAIL() << "this build should not have the plug-in";
   } catch (const DeviceError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("libhybrid_trainer_mpi.so"), message.npos) << message;

@@ -30,7 +30,7 @@ TEST_P(OrderedAllReduce, HasTheBitsOfOneRank) {
   }
 }
 
-/// A rank sends its nodes and its shard once, to each other rank.
+/// A rank sends its nodes and its shard once to each other rank.
 TEST_P(OrderedAllReduce, SendsAsManyBytesAsARingWhereNodesAreWhole) {
   GetParam().run([&](Communicator& ranks, const Stream& stream) {
     const std::int64_t leaves = 2 * ranks.size(), elements = 60;

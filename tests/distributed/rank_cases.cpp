@@ -7,7 +7,7 @@
 #include "tests/distributed/socket_ranks.h"
 
 #ifdef __SANITIZE_ADDRESS__
-/// Libraries stay where they are, so that the sanitizer can say whose a leak is.
+/// Keeps libraries loaded, so that the leak sanitizer can name their functions.
 extern "C" int dlclose(void*) { return 0; }
 #endif
 
@@ -16,7 +16,7 @@ namespace {
 
 bool is_started_by_mpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr; }
 
-/// A process starts MPI once.
+/// A process can initialize MPI only once.
 Communicator& mpi_rank() {
   static const std::unique_ptr<Communicator> rank = start_mpi_communicator();
   return *rank;

@@ -20,7 +20,7 @@ RankIdentity identity(int rank, std::string secret = "the job's secret") {
   return {.secret = std::move(secret), .purpose = "test", .rank = rank, .size = 4, .text = "I"};
 }
 
-/// A gate of rank 0 in a thread of its own.
+/// A gate of rank 0 that runs in its own thread.
 class OpenGate {
  public:
   OpenGate() {
@@ -40,8 +40,8 @@ class OpenGate {
     asio::post(context_, [this] { gate_->close(); });
   }
   std::uint16_t port() const { return port_; }
-  /// After so many have entered, which they know a moment before the gate does, the gate is closed and
-  /// all is done.
+  /// Waits until `after` ranks have entered, then closes the gate and joins its thread. A rank
+  /// knows that it has entered slightly before the gate does.
   std::vector<int> close(int after) {
     for (const auto end = Clock::now() + 20s; count_ < after && Clock::now() < end;)
       std::this_thread::sleep_for(1ms);
@@ -62,7 +62,7 @@ class OpenGate {
   std::jthread thread_;
 };
 
-/// What was wrong, or "".
+/// Returns the problem of a call, or "".
 std::string problem_of_call(std::uint16_t port, const RankIdentity& mine, int* answer = nullptr) {
   asio::io_context context;
   const auto end = Clock::now() + 20s;
@@ -100,7 +100,7 @@ TEST(RankGate, TakesTextsUpToALimit) {
   EXPECT_EQ(gate.texts(), longest.text);
 }
 
-/// Who is called has to prove that it knows the secret, too.
+/// The gate must also prove that it knows the secret.
 TEST(RankGate, IsItselfAskedForAProof) {
   asio::io_context context;
   auto acceptor = listen_at(context, Reach::kThisMachine, 0);
@@ -113,7 +113,7 @@ TEST(RankGate, IsItselfAskedForAProof) {
     std::string proof(73, '\0');  // the caller's, with its text
     boost::system::error_code ignored;
     asio::read(socket, asio::buffer(proof), ignored);
-    asio::write(socket, asio::buffer(proof), ignored);  // reflected
+    asio::write(socket, asio::buffer(proof), ignored);  // reflected to the caller
     asio::read(socket, asio::buffer(proof), ignored);
   });
   EXPECT_NE(problem_of_call(port, identity(1)).find("another program answers"), std::string::npos);
@@ -135,7 +135,7 @@ TEST(RankGate, RanksComeInBesideAStranger) {
   EXPECT_EQ(std::set(entered.begin(), entered.end()), (std::set<int>{1, 2, 3}));
 }
 
-/// Those that say nothing are turned away, the one that has waited longest first.
+/// The gate disconnects silent callers, the oldest first.
 TEST(RankGate, HoldsFewSilentCallers) {
   OpenGate gate;
   asio::io_context context;
@@ -143,7 +143,7 @@ TEST(RankGate, HoldsFewSilentCallers) {
   for (std::size_t i = 0; i < RankGate::kMostCallers + 10; ++i) {
     silent.emplace_back(context).connect({asio::ip::address_v4::loopback(), gate.port()});
     std::string opening(40, '\0');
-    asio::read(silent.back(), asio::buffer(opening));  // so that they are accepted in order
+    asio::read(silent.back(), asio::buffer(opening));  // makes the gate accept them in order
   }
   std::string more(1, '\0');
   boost::system::error_code error;
@@ -166,7 +166,7 @@ double processor_seconds() {
          1e-6 * static_cast<double>(use.ru_utime.tv_usec + use.ru_stime.tv_usec);
 }
 
-/// It waits, and goes on when there are descriptors again.
+/// The gate waits and continues when descriptors are available again.
 TEST(RankGate, WaitsWhereDescriptorsRunOut) {
   OpenGate gate;
   rlimit before{};
@@ -200,7 +200,7 @@ TEST(RankCall, LongAddressListsArriveWhole) {
               endpoints_of("99999999 net 10.0.0.1")[0].port() == 65535);
 }
 
-/// There a user of this machine could answer, and pass proofs on between the two ranks.
+/// A local user could answer at a loopback address and relay proofs between the two ranks.
 TEST(RankCall, LoopbackAddressesOfAnotherMachineAreNotCalled) {
   const std::vector<std::string> addresses = {"127.0.0.1", "::1", "127.9.9.9", "10.0.0.1"};
   std::string text = addresses_text(29500, addresses);
@@ -211,18 +211,18 @@ TEST(RankCall, LoopbackAddressesOfAnotherMachineAreNotCalled) {
   EXPECT_EQ(endpoints[0].address().to_string(), "10.0.0.1");
 }
 
-/// All machines may be IPv6's alone.
+/// A network may have only IPv6.
 TEST(RankGate, IsReachedByIPv6) {
   asio::io_context context;
   auto acceptor = listen_at(context, Reach::kAllMachines, 0);
-  if (!acceptor.local_endpoint().address().is_v6()) GTEST_SKIP() << "a system without IPv6";
+  if (!acceptor.local_endpoint().address().is_v6()) GTEST_SKIP() << "this system has no IPv6";
   const std::uint16_t port = acceptor.local_endpoint().port();
   boost::system::error_code error;
   RankSocket by_v6(context), by_v4(context);
   by_v6.connect({asio::ip::address_v6::loopback(), port}, error);
-  if (error) GTEST_SKIP() << "no IPv6 here: " << error.message();
+  if (error) GTEST_SKIP() << "IPv6 does not work here: " << error.message();
   by_v4.connect({asio::ip::address_v4::loopback(), port}, error);
-  EXPECT_NE(error, asio::error::connection_refused) << "IPv4 is not listened to";
+  EXPECT_NE(error, asio::error::connection_refused) << "the gate does not listen on IPv4";
 }
 
 TEST(RankGate, ListensAtThisMachineAloneWhereAllRanksAre) {

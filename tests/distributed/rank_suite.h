@@ -8,20 +8,20 @@
 
 namespace hybrid_trainer::testing {
 
-/// One rank, with a stream of its device.
+/// The code of one rank, with a stream on its device.
 using RankBody = std::function<void(Communicator&, const Stream&)>;
 
-/// An implementation and its number of ranks.
+/// A communicator implementation and its number of ranks.
 struct RankCase {
   std::string name;
   std::function<void(const RankBody&)> run;
-  bool blocks_host = true;  // in each call, so that it adds up by rank and sees calls that differ
+  bool blocks_host = true;  // by each call, so mismatched calls are found
 };
 
 /// All implementations that this process can run.
 std::vector<RankCase> rank_cases();
 
-/// On the stream's device.
+/// Makes a tensor on the stream's device.
 template <class T>
 Tensor tensor_of(const std::vector<T>& values, const Stream& stream) {
   const auto count = static_cast<std::int64_t>(values.size());
@@ -42,7 +42,7 @@ std::vector<T> values_of(const Tensor& tensor, const Stream& stream) {
   return {here.data<T>(), here.data<T>() + here.elements()};
 }
 
-/// What the expected exception says; empty where none is thrown.
+/// Message of the expected exception, or "" if none is thrown.
 template <class Expected>
 std::string message_of(const std::function<void()>& run) {
   try {
@@ -56,15 +56,15 @@ std::string message_of(const std::function<void()>& run) {
 /// f32 values first, first + 1, …
 Tensor counted(std::int64_t elements, float first, const Stream& stream);
 std::vector<float> floats_of(const Tensor& tensor, const Stream& stream);
-/// f32 values of all ranks, one after the other, of which this one has filled its own as counted; to
-/// be gathered in place.
+/// Room for the f32 values of all ranks, one after another. Only this rank's part is filled, as in
+/// counted(); gather() fills the rest in place.
 Tensor parted(std::int64_t elements, float first, const Communicator& ranks, const Stream& stream);
 void gather(const Tensor& parted, Communicator& ranks, const Stream& stream);
-/// Each element's sum over the ranks. Waits for the stream.
+/// Returns each element's sum over the ranks. Waits for the stream.
 std::vector<float> sums_of(const Tensor& parted, const Communicator& ranks, const Stream& stream);
-/// `values` becomes what it is on rank `root`.
+/// Sets `values` to those of rank `root`.
 void broadcast(const Tensor& values, int root, Communicator& ranks, const Stream& stream);
-/// On the processor.
+/// A stream on the CPU.
 Stream rank_stream();
 
 }  // namespace hybrid_trainer::testing

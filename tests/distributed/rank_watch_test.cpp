@@ -21,7 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What ranks told, by rank, and who spoke.
+/// The message of each rank, and whether the rank spoke for all.
 struct Told {
   std::mutex mutex;
   std::vector<std::string> lines;
@@ -37,7 +37,7 @@ struct Told {
   }
 };
 
-/// Threads as ranks, with limits of parts of a second.
+/// Settings for ranks that are threads, with limits of fractions of a second.
 RankWatchSettings watched_by(Told& told, int rank, std::function<RankProgress()> progress) {
   RankWatchSettings settings;
   settings.secret = "a test";
@@ -73,7 +73,7 @@ TEST(RankWatch, LetsRanksEndInOrder) {
   EXPECT_EQ(told.ended, 0);
 }
 
-/// As where rank 0 refuses what the others would refuse a moment later.
+/// Covers rank 0 failing a check that the others would fail a moment later.
 TEST(RankWatch, LetsRankZeroEndAsSoonAsItHasBegun) {
   for (int round = 0; round < 200; ++round) {
     Told told(3);
@@ -85,7 +85,7 @@ TEST(RankWatch, LetsRankZeroEndAsSoonAsItHasBegun) {
   }
 }
 
-/// Sockets of this process that connections may still come to.
+/// Number of sockets of this process that accept connections.
 int listening_sockets() {
   int count = 0;
   for (int file = 0; file < 1024; ++file) {
@@ -107,7 +107,7 @@ TEST(RankWatch, ListensOnlyUntilAllHaveCome) {
   });
 }
 
-/// Others wait for one that does nothing, be it rank 0 itself.
+/// The others wait for a rank without progress, even if it is rank 0.
 TEST(RankWatch, NamesARankThatIsStuck) {
   for (const int stuck : {0, 2}) {
     Told told(3);
@@ -128,8 +128,8 @@ TEST(RankWatch, NamesARankThatIsStuck) {
   }
 }
 
-/// What a rank says to rank 0 goes through here, until the link is cut: then both sides keep their
-/// connections, and hear nothing.
+/// Relays data between a rank and rank 0 until the link is cut. Afterwards both sides keep their
+/// connections but receive nothing.
 class CutLink {
  public:
   explicit CutLink(std::uint16_t to) {
@@ -162,7 +162,7 @@ class CutLink {
   std::jthread thread_;
 };
 
-/// A rank that looks at what ranks tell each other, and may change it, before it goes on.
+/// A rank that can inspect and change the results of host_gather.
 class GatheringRank final : public Communicator {
  public:
   using Look = std::function<void(std::vector<std::string>& all)>;
@@ -192,7 +192,7 @@ class GatheringRank final : public Communicator {
   const Look look_;
 };
 
-/// It reaches rank 0 through a link.
+/// Makes a rank that reaches rank 0 through a link.
 GatheringRank linked_rank(Communicator& ranks, std::optional<CutLink>& link) {
   return {ranks, [&link](std::vector<std::string>& all) {
             const auto endpoints = endpoints_of(all.front());
@@ -202,7 +202,7 @@ GatheringRank linked_rank(Communicator& ranks, std::optional<CutLink>& link) {
           }};
 }
 
-/// Rank 0 and those that still hear it name the one that is cut off, which names rank 0.
+/// Rank 0 and the ranks that it still reaches name the disconnected rank, which names rank 0.
 TEST(RankWatch, NamesARankWhoseLinkIsCut) {
   Told told(3);
   run_thread_ranks(3, [&](Communicator& ranks) {
@@ -212,7 +212,7 @@ TEST(RankWatch, NamesARankWhoseLinkIsCut) {
     RankWatchSettings settings = watched_by(told, ranks.rank(), moving);
     settings.limits.silence = 500ms;
     const RankWatch watch(is_cut_off ? linked : ranks, settings);
-    std::this_thread::sleep_for(700ms);  // nobody is lost meanwhile
+    std::this_thread::sleep_for(700ms);  // no rank is lost in the meantime
     ranks.barrier();
     EXPECT_EQ(told.ended, 0);
     ranks.barrier();
@@ -228,7 +228,7 @@ TEST(RankWatch, NamesARankWhoseLinkIsCut) {
   EXPECT_TRUE(told.spoke[0]);
 }
 
-/// On another machine the port of rank 0's first address may be anybody's.
+/// On another machine, a different program may own the port of rank 0's first address.
 TEST(RankWatch, GoesOnToTheAddressWhereRank0Is) {
   using boost::asio::ip::make_address;
   using boost::asio::ip::tcp;
@@ -254,12 +254,12 @@ TEST(RankWatch, GoesOnToTheAddressWhereRank0Is) {
 
 TEST(RankWatch, SaysWhatAnAddressAnswers) {
   boost::asio::io_context context;
-  const auto port_1 = endpoints_of(addresses_text(1, {"127.0.0.1"}));  // nobody listens
+  const auto port_1 = endpoints_of(addresses_text(1, {"127.0.0.1"}));  // no program listens there
   const RankCall call = call_rank(port_1, {}, context, Clock::now() + 5s);
   EXPECT_NE(call.problem.find("refused"), std::string::npos) << call.problem;
 }
 
-/// Other ranks than rank 0 come later than a stranger.
+/// Delays the ranks other than rank 0 until after a stranger.
 GatheringRank late_rank(Communicator& ranks, std::optional<testing::Stranger>& stranger) {
   return {ranks, [&ranks, &stranger](const std::vector<std::string>& all) {
             const auto endpoints = endpoints_of(all.front());

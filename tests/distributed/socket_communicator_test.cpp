@@ -50,7 +50,7 @@ TEST(SocketRanks, WhoDoesNotComeIsNamedAfterTheLimit) {
             std::string::npos);
 }
 
-/// One of another job, and one that says nothing a rank would.
+/// A caller of a different job, and one that violates the protocol.
 TEST(SocketRanks, StrangersAreTurnedAway) {
   const std::uint16_t port = free_port();
   RankMeeting stranger = meeting(1, 2, port);
@@ -102,8 +102,8 @@ TEST(SocketRanks, WhoDoesNotKnowTheSecretIsTurnedAway) {
   });
 }
 
-/// Rank 0 leaves the secret of a job later than another rank looks for it, which reads that of the
-/// job before.
+/// Another rank looks for the secret before rank 0 has written it, and first reads the previous
+/// job's.
 TEST(SocketRanks, ASecretMayComeLate) {
   const std::uint16_t port = free_port();
   std::atomic<int> asked = 0;
@@ -130,7 +130,7 @@ TEST(SocketRanks, MeetBesideAStrangerAtEachPort) {
   }
 }
 
-/// As where machines are several: at all interfaces, by each of the addresses.
+/// Like several machines: listens on all interfaces and calls each of the addresses.
 void meet_as_several_machines(const std::string& address) {
   const std::uint16_t port = free_port();
   std::vector<std::jthread> threads;
@@ -153,7 +153,7 @@ TEST(SocketRanks, OfSeveralMachinesMeetByIPv6) {
   boost::system::error_code error;
   acceptor.open(tcp::v6(), error);
   if (!error) acceptor.bind({boost::asio::ip::address_v6::loopback(), 0}, error);
-  if (error) GTEST_SKIP() << "no IPv6 here: " << error.message();
+  if (error) GTEST_SKIP() << "IPv6 does not work here: " << error.message();
   meet_as_several_machines("::1");
 }
 

@@ -8,7 +8,7 @@ namespace hybrid_trainer::testing {
 
 std::uint16_t free_port();
 
-/// On this machine.
+/// Settings for ranks on this machine.
 RankMeeting meeting(int rank, int size, std::uint16_t port);
 
 /// Runs `rank` in a thread for each rank, connected by TCP.

@@ -21,7 +21,7 @@ std::string bytes_of(const Content& content) {
   return {reinterpret_cast<const char*>(&content), sizeof content};
 }
 
-/// What rank_connection.cpp reads as a proof, with any rank and length.
+/// Bytes that rank_connection.cpp parses as a proof, with any rank and length.
 std::string forged_proof(std::int32_t rank, std::uint32_t text_bytes) {
   return std::string(32, '7') + bytes_of(rank) + bytes_of(text_bytes) + std::string(32, '\1') +
          std::string(std::min(text_bytes, 100u), 'x');
@@ -50,7 +50,7 @@ tcp::socket connected(boost::asio::io_context& context, std::uint16_t port) {
   return socket;
 }
 
-/// Answers with what it was sent, too.
+/// Sends `text`. If `repeats`, first sends back the bytes received.
 void say(tcp::socket& socket, const std::string& text, bool repeats) {
   boost::system::error_code ignored;
   socket.non_blocking(true, ignored);

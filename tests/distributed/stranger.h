@@ -6,15 +6,15 @@
 
 namespace hybrid_trainer::testing {
 
-/// A program that is no rank and wants to disturb a job: until it is destroyed it connects to a port
-/// of this machine again and again, says nothing, sends noise, ends in the middle, repeats what it
-/// was sent, and forges proofs and each kind of message with right and wrong numbers. It holds up to
-/// so many silent connections.
+/// A hostile program that disturbs a job. Until destroyed, it repeatedly connects to a port of this
+/// machine, stays silent, sends noise, disconnects in the middle, replays received bytes, and
+/// forges proofs and every kind of message with valid and invalid numbers. Keeps up to
+/// `silent_connections` silent connections open.
 class Stranger {
  public:
   Stranger(std::uint16_t port, int silent_connections);
   ~Stranger() { is_over_ = true; }
-  /// How often it has done all of that.
+  /// Number of completed attack rounds.
   int rounds() const { return rounds_; }
 
  private:

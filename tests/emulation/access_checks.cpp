@@ -1,5 +1,5 @@
-// Where the address sanitizer is on, kernels are compiled so that each of their accesses calls one of
-// these first: device memory is poisoned for the host, and not for them.
+// With the address sanitizer, the compiler makes kernels call one of these functions before each
+// access. Device memory is poisoned for the host, but kernels may access it.
 #include "tests/emulation/emulated_device.h"
 
 #ifdef HT_POISONED_DEVICE

@@ -1,4 +1,4 @@
-// Device memory is not the host's, and kernels stay within their blocks.
+// The host cannot access device memory, and kernels stay within their blocks.
 
 #include <gtest/gtest.h>
 
@@ -17,12 +17,12 @@ Tensor on_device(const Shape& shape, DType dtype, const Stream& stream) {
   return Tensor::zeros(shape, dtype, MemoryKind::kActivations, stream);
 }
 
-/// Ends the test's process on purpose, where accesses are looked at.
+/// Accesses that end the test's process on purpose. Needs the address sanitizer.
 class AccessChecksDeathTest : public ::testing::Test {
  protected:
   void SetUp() override {
 #ifndef HT_POISONED_DEVICE
-    GTEST_SKIP() << "accesses are seen with the address sanitizer alone: "
+    GTEST_SKIP() << "only the address sanitizer checks accesses: "
                     "scripts/check_sanitizers.sh";
 #endif
     GTEST_FLAG_SET(death_test_style, "threadsafe");

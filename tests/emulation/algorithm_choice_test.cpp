@@ -1,5 +1,5 @@
-// How products come to their algorithms, with a stand-in for cuBLASLt whose algorithms add in
-// orders of their own and take the time that a test gives them.
+// How products choose their algorithms, with a replacement for cuBLASLt whose algorithms add in
+// different orders and take the times that a test sets.
 
 #include "kernels/products/algorithm_choice_cuda.h"
 
@@ -52,7 +52,7 @@ TEST(FastestOf, DoesNotTimeAgainWhatDoesNotRun) {
   EXPECT_EQ(calls, 1);
 }
 
-/// Products with three algorithms, in a folder of the test's own.
+/// Products with three algorithms and a private cache folder.
 class AlgorithmChoice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -74,7 +74,7 @@ class AlgorithmChoice : public ::testing::Test {
   void as_resumed_process(std::vector<double> algorithm_seconds) {
     as_new_process(std::move(algorithm_seconds), {.resumes = true});
   }
-  /// A product of f32 numbers whose bits tell the order of adding.
+  /// A product of f32 numbers whose bits reveal the order of addition.
   Tensor product(GradientMode mode = GradientMode::kOverwrite) {
     const Stream host = cpu_stream(), stream = cuda_stream();
     const Tensor a = copy_to(random_tensor({4, 64}, DType::kF32, 1, host), stream);
@@ -83,7 +83,7 @@ class AlgorithmChoice : public ::testing::Test {
     matmul(c, a, Transpose::kNo, b, Transpose::kNo, mode, stream);
     return wait_for_host(c, stream);
   }
-  /// The same with one algorithm alone and nothing timed.
+  /// The same product with only one algorithm, without timing.
   Tensor product_by(std::size_t algorithm) {
     std::vector<double> only(3, -1);
     only[algorithm] = 1;
@@ -113,10 +113,10 @@ TEST_F(AlgorithmChoice, TakesTheFastestAndStoresIt) {
   ASSERT_NE(std::memcmp(by_second.raw(), by_third.raw(), by_first.bytes()), 0);
   expect_same_bits(product(), by_second);
   EXPECT_TRUE(fs::is_regular_file(file()));
-  // A later run would time another one as the fastest, and has the stored one all the same.
+  // A later run would measure a different algorithm as the fastest, but uses the stored one.
   as_new_process({3000, 2000, 1000});
   expect_same_bits(product(), by_second);
-  // Where the cache is lost it may come to another one.
+  // Without the cache it may choose a different one.
   fs::remove_all(folder_);
   as_new_process({3000, 2000, 1000});
   expect_same_bits(product(), by_third);
@@ -149,7 +149,7 @@ TEST_F(AlgorithmChoice, ReplacesADamagedFileAndSaysSo) {
 
 TEST_F(AlgorithmChoice, ReplacesAnAlgorithmThatDoesNotFit) {
   as_new_process({4000, 3000, 2000, 1000});
-  product();  // the fourth, which the next process does not have
+  product();  // the fourth algorithm, which the next process lacks
   const Tensor by_second = product_by(1);
   as_new_process({3000, 1000, 2000});
   expect_same_bits(product(), by_second);
@@ -181,16 +181,16 @@ TEST_F(AlgorithmChoice, WhatCouldNotBeTimedIsTimedInARunThatBeginsLater) {
     const std::string note = note_of([&] { expect_same_bits(product(), by_first); });
     EXPECT_NE(note.find("could not be timed"), std::string::npos) << note;
     emulation::device().memory_bytes = std::size_t{4} << 30;
-    for (int run = 0; run < 2; ++run) {  // one that resumes, as often as it does
+    for (int run = 0; run < 2; ++run) {  // a resumed run, several times
       as_resumed_process({3000, 1000, 2000});
       expect_same_bits(product(), by_first);
     }
     as_new_process({3000, 1000, 2000});
     EXPECT_EQ(note_of([&] { expect_same_bits(product(), by_second); }), "");
-    as_new_process({1000, 2000, 3000});  // it has been timed
+    as_new_process({1000, 2000, 3000});  // already timed
     expect_same_bits(product(), by_second);
   };
-  emulation::device().memory_bytes = 1 << 20;  // the trial's noise alone takes it
+  emulation::device().memory_bytes = 1 << 20;  // the trial's noise alone uses it up
   cannot_be_timed("no memory", {3000, 1000, 2000});
   cannot_be_timed("none runs", {-1, -1, -1});
 }
@@ -204,7 +204,7 @@ TEST_F(AlgorithmChoice, WithoutMemoryForItAgainTheFirstOneStays) {
   }
 }
 
-/// Another run may time meanwhile what this one could not.
+/// In the meantime, another run may time an algorithm that this run could not.
 TEST_F(AlgorithmChoice, ARunKeepsItsAlgorithmsWhateverTheCacheHolds) {
   const Tensor by_first = product_by(0), by_second = product_by(1);
   const std::string run = scratch_ / "run", other = scratch_ / "other";
@@ -254,10 +254,10 @@ TEST_F(AlgorithmChoice, AResumedRunKeepsItsBits) {
   };
   EXPECT_EQ(resume("resumed"), whole);
   fs::remove_all(folder_);
-  EXPECT_EQ(resume("lost"), whole) << "the run has its own";
+  EXPECT_EQ(resume("lost"), whole) << "the run keeps its own algorithms";
   fs::remove_all(folder_);
   fs::remove_all(scratch_ / "whole" / "algorithms");
-  EXPECT_NE(resume("forgotten"), whole) << "without either another algorithm is the fastest";
+  EXPECT_NE(resume("forgotten"), whole) << "without both a different algorithm is the fastest";
 }
 
 }  // namespace

@@ -5,14 +5,14 @@
 
 namespace hybrid_trainer::emulation {
 
-/// The asynchronous copies of one thread of a block. Nothing is copied before the wait that covers
-/// it, so a read without a wait is detected.
+/// Asynchronous copies of one thread of a block. Data is copied only at the wait that covers it, so
+/// a read without a wait is detected.
 class AsyncCopies {
  public:
-  /// Writes NaNs to `to` at once, and 16 bytes of `from` (zeros where it is nullptr) at the wait.
+  /// Writes NaNs to `to` immediately, and 16 bytes of `from` (zeros if nullptr) at the wait.
   void copy(void* to, const void* from);
   void commit() { ++group_; }
-  /// Carries out all but the newest `groups` committed groups.
+  /// Performs all but the newest `groups` committed groups.
   void wait(int groups);
 
  private:
@@ -22,10 +22,10 @@ class AsyncCopies {
     int group;
   };
   std::vector<Copy> pending_;
-  int group_ = 0;  // of the next copies
+  int group_ = 0;  // group of the next copies
 };
 
-/// Those of the current thread.
+/// The asynchronous copies of the current thread.
 AsyncCopies& async_copies();
 
 }  // namespace hybrid_trainer::emulation

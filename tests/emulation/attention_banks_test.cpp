@@ -1,5 +1,5 @@
-// The tiles of attention on the tensor cores are laid out so that no read of matrices meets a bank
-// twice.
+// The tiles of tensor core attention are laid out so that loading matrices causes no bank
+// conflicts.
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend/tensor_core.cuh"

@@ -1,4 +1,5 @@
-// Backward of many heads computes the scores once, of few heads twice to fill the device.
+// Backward computes the scores once if there are many heads, and twice if there are few, to fill
+// the device.
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "kernels/backend/tensor_core.cuh"
@@ -53,7 +54,7 @@ TEST(EmulatedTensorCore, AttentionSkipsBlocksThatAPatternHides) {
   };
   AttentionSpec own_blocks(1);
   own_blocks.pattern.block = 64;
-  // 5 pairs of blocks instead of 15; of each, tiles and parts behind the diagonal are skipped.
+  // 5 pairs of blocks instead of 15, each without the tiles and parts above the diagonal.
   EXPECT_LT(2 * products(own_blocks), products(AttentionSpec(1)));
 }
 

@@ -34,7 +34,7 @@ std::vector<unsigned int> turns(unsigned int count) {
   return order;
 }
 
-/// Threads of all launches, by the kernel's name.
+/// Number of threads of all launches, by kernel name.
 class ThreadCounts {
  public:
   void add(const std::string& name, std::int64_t threads) {
@@ -59,8 +59,8 @@ struct Thread {
   fiber scheduler;
   Place place;
   Waits waits = Waits::kNot;
-  unsigned int mask = 0;  // of the lanes it waits for
-  int exchanges = 0;      // warp operations so far
+  unsigned int mask = 0;  // lanes that it waits for
+  int exchanges = 0;      // number of warp operations so far
   AsyncCopies copies;
 };
 
@@ -68,7 +68,7 @@ struct Warp {
   std::array<std::array<std::array<char, kSlotBytes>, kLanes>, 2> slots{};
 };
 
-/// One block at work on this thread of the operating system.
+/// The block that this operating system thread runs.
 struct Block {
   std::vector<Thread> threads;
   std::vector<Warp> warps;
@@ -78,7 +78,7 @@ struct Block {
 };
 thread_local Block* block = nullptr;
 
-/// While it lives the thread runs a kernel.
+/// Marks the thread as running a kernel.
 struct KernelAtWork {
   explicit KernelAtWork(const char* name) { running_kernel() = name; }
   ~KernelAtWork() { running_kernel() = nullptr; }
@@ -116,7 +116,7 @@ void run(unsigned int index) {
   if (block->failure) std::rethrow_exception(block->failure);
 }
 
-/// Lets those lanes of a warp go on whose whole mask has come.
+/// Releases the lanes of a warp whose entire mask has arrived.
 bool release_lanes(std::size_t first, std::size_t end) {
   unsigned int there = 0, waiting = 0;
   for (std::size_t i = first; i < end; ++i) {
@@ -134,8 +134,8 @@ bool release_lanes(std::size_t first, std::size_t end) {
   return any;
 }
 
-/// Runs one warp as far as it comes without the others: a kernel that lacks a __syncthreads then
-/// gives other results in another order.
+/// Runs one warp as far as it gets without the others. A kernel that lacks a __syncthreads then
+/// gives different results in another order.
 void run_warp(unsigned int warp, const std::vector<unsigned int>& lanes) {
   const unsigned int first = warp * kLanes;
   const auto end = std::min(static_cast<unsigned int>(block->threads.size()), first + kLanes);
@@ -160,7 +160,7 @@ void run_block(const char* name, const kernels::cuda::Grid& grid, uint3 at,
   self.threads = std::vector<Thread>(grid.threads);
   self.warps.resize((grid.threads + kLanes - 1) / kLanes);
   self.shared.resize((grid.shared_bytes + 127) / 128 + 1);
-  std::memset(self.shared.data(), 0xFF, self.shared.size() * 128);  // NaN in any float type
+  std::memset(self.shared.data(), 0xFF, self.shared.size() * 128);  // NaN in every float type
   for (unsigned int i = 0; i < grid.threads; ++i) {
     self.threads[i].place = {{i, 0, 0}, at, {grid.threads, 1, 1}, {grid.x, grid.y, grid.z}};
     self.threads[i].code = start(i, body);

@@ -1,4 +1,5 @@
-// A decode that cannot be recorded is enqueued each time; one that was computed is never computed again.
+// A decode that cannot be recorded is enqueued every time. A decode that has been computed is never
+// repeated.
 
 #include "src/models/decode_recording.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 class EmulatedDecodeRecording : public ::testing::Test {
  protected:
-  /// Enqueues a decode that fails where `fails` says so of "computing" or "recording".
+  /// Enqueues a decode that fails in "computing" or "recording", as `fails` says.
   void run(const std::string& fails) {
     recording_.run(
         *model_, 1, batch_,
@@ -35,7 +36,7 @@ class EmulatedDecodeRecording : public ::testing::Test {
 
 TEST_F(EmulatedDecodeRecording, ADecodeThatFailsIsNotComputedAgain) {
   EXPECT_THROW(run("computing"), Error);
-  EXPECT_EQ(computed_, 1) << "the states of a text may have gone on";
+  EXPECT_EQ(computed_, 1) << "the states of a text may have advanced";
   EXPECT_EQ(recorded_, 0);
 }
 
@@ -48,7 +49,7 @@ TEST_F(EmulatedDecodeRecording, WhatCannotBeRecordedIsComputedEachTime) {
 TEST_F(EmulatedDecodeRecording, IsComputedOnceAndThenReplayed) {
   for (int i = 0; i < 4; ++i) run("");
   EXPECT_EQ(computed_, 1);
-  EXPECT_EQ(recorded_, 2) << "once to measure, once to record";
+  EXPECT_EQ(recorded_, 2) << "once for the measurement, once for the recording";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What makes the kernels of generation fast: threads of a launch, and how much each of them reads.
+// Performance properties of the generation kernels: number of threads, and bytes read by each.
 
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/nn/linear.h"
@@ -10,7 +10,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Threads of a kernel that `run` launches.
+/// Number of threads of a kernel that `run` launches.
 std::int64_t threads_of(const std::string& kernel, const Stream& stream,
                         const std::function<void()>& run) {
   const std::int64_t before = emulation::threads_run(kernel);
@@ -30,7 +30,7 @@ TEST(EmulatedDecoding, DequantizesEightCodesAThread) {
             count / 8);
 }
 
-/// One text of twelve heads fills a card of about 100 multiprocessors.
+/// One text of twelve heads must fill a GPU of about 100 multiprocessors.
 TEST(EmulatedDecoding, ReadsTheKeysOfOneTextInManyBlocks) {
   const Stream stream = cuda_stream();
   const auto zeros = [&](const Shape& shape, DType dtype) {
@@ -43,8 +43,8 @@ TEST(EmulatedDecoding, ReadsTheKeysOfOneTextInManyBlocks) {
             96 * 256);
 }
 
-/// Two modules quantized by themselves, as queries and keys of a model folder: in generation their
-/// codes are multiplied by, and no values are made of them.
+/// Two modules quantized separately, such as the queries and keys of a model folder. Generation
+/// multiplies by their codes without dequantizing them.
 TEST(EmulatedDecoding, MultipliesByTheCodesOfAWeight) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   Linear linear("l", 128, 96, stream);

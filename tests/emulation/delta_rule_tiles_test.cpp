@@ -1,4 +1,4 @@
-// The delta rule's pass keeps a tile of the state in shared memory, as wide as the device has room for.
+// The delta rule's pass keeps a tile of the state in shared memory, as wide as the device allows.
 
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/kernels/scans.h"
@@ -17,7 +17,8 @@ class EmulatedDeltaRule : public ::testing::Test {
     emulation::device().shared_bytes = std::size_t{227} << 10;
   }
 
-  /// Forward and backward, of enough heads that wide tiles fill the device: results and gradients.
+  /// Runs forward and backward with enough heads that wide tiles fill the device. Returns results
+  /// and gradients.
   static Tensors run(std::size_t device_bytes, std::size_t* pass_bytes = nullptr) {
     emulation::device().shared_bytes = device_bytes;
     emulation::device().sees_launch = [&](const std::string& name, const cuda::Grid& grid) {
@@ -45,7 +46,7 @@ class EmulatedDeltaRule : public ::testing::Test {
 TEST_F(EmulatedDeltaRule, HasTheSameBitsInNarrowTiles) {
   std::size_t wide_bytes = 0, narrow_bytes = 0;
   const Tensors wide = run(std::size_t{227} << 10, &wide_bytes);
-  const Tensors narrow = run(wide_bytes, &narrow_bytes);  // what passes declare has no room beside
+  const Tensors narrow = run(wide_bytes, &narrow_bytes);  // leaves no room for static shared memory
   EXPECT_LT(narrow_bytes, wide_bytes);
   for (std::size_t i = 0; i < wide.size(); ++i) expect_same_bits(narrow[i], wide[i]);
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// The names of CUDA C++ that the kernels use, for a processor. A block's threads are fibers of one
-// operating system thread, so what a block shares is local to that thread.
+// CUDA C++ names that the kernels use, implemented on a CPU. The threads of a block are fibers of
+// one operating system thread, so a block's shared memory is thread-local.
 
 #include <algorithm>
 #include <cmath>
@@ -31,30 +31,30 @@ struct alignas(16) uint4 {
 
 namespace hybrid_trainer::emulation {
 
-/// Indices of the current thread; set before each of its turns.
+/// Indices of the current thread, set before each of its turns.
 struct Place {
   uint3 thread, block, threads, blocks;
 };
 Place& place();
 
-/// Barrier for all threads of the block.
+/// Barrier of all threads of the block.
 void synchronize_block();
-/// Keeps `bytes` of the lane's value in its slot; a barrier for the lanes of the mask. Returns the 32
-/// slots, which stay as they are until the lane's next exchange.
+/// Copies `bytes` of the lane's value to its slot and waits for the lanes of the mask. Returns the
+/// 32 slots, valid until the lane's next exchange.
 const char* exchange(unsigned int mask, const void* mine, std::size_t bytes);
-/// The block's dynamic shared memory.
+/// Dynamic shared memory of the block.
 void* shared_memory();
 
 constexpr int kLanes = 32;
 constexpr std::size_t kSlotBytes = 64;
 
-/// Every lane's value of one warp operation, until the lane's next one.
+/// The values of all lanes in one warp operation, valid until the lane's next one.
 template <class T>
 struct Exchanged {
   const char* slots;
   unsigned int mask;
 
-  /// Zero where the lane is not in the mask.
+  /// Zero if the lane is not in the mask.
   T of(int lane) const {
     T value{};
     if ((mask >> lane) & 1u)
@@ -137,7 +137,7 @@ template <class T>
 void __stcg(T* to, T value) {
   *to = value;
 }
-/// Blocks of one launch run one after the other, so a plain addition is atomic enough.
+/// The blocks of a launch run one after another, so a plain addition is atomic.
 inline int atomicAdd(int* to, int value) {
   const int before = *to;
   *to += value;

@@ -1,5 +1,5 @@
-// What a run leaves of a CUDA device's memory, with a library of products that takes 700 MiB of it
-// when it is first used.
+// Memory that a run leaves free on a CUDA device, with a product library that takes 700 MiB at its
+// first use.
 
 #include "src/trainer/planning/device_memory.h"
 
@@ -34,11 +34,11 @@ class DeviceMemory : public ::testing::Test {
     emulation::device().memory_bytes = std::size_t{4} << 30;
   }
 
-  /// The device has so much beside what is taken already.
+  /// Sets the device's size so that `bytes` are free.
   static void leave(std::size_t bytes) {
     emulation::device().memory_bytes = emulation::device().taken_bytes + bytes;
   }
-  /// Of a run that takes 2.2 GiB, or a little more.
+  /// A config that needs 2.2 GiB or slightly more.
   static HybridTrainerConfig config() {
     HybridTrainerConfig config;
     config.device = "cuda";
@@ -61,7 +61,7 @@ class DeviceMemory : public ::testing::Test {
                     kernels::GradientMode::kOverwrite, stream);
     stream.synchronize();
   }
-  /// What the OutOfMemory says that `work` throws, with the exit code of one; "" for none.
+  /// Message and exit code of the OutOfMemory that `work` throws, or "" if it throws none.
   static std::string shortage_of(const std::function<void()>& work) {
     try {
       work();
@@ -87,8 +87,8 @@ TEST_F(DeviceMemory, TheLibraryIsLoadedBeforeASlabIsTaken) {
   EXPECT_EQ(shortage_of([&] { multiply(stream); }), "");
 }
 
-/// Without a margin the run would fit as it is, and a library that is loaded afterwards, as most of
-/// its kernels are, would not.
+/// Without a margin the run would fit unchanged, but a library loaded afterwards, as most of its
+/// kernels are, would not.
 TEST_F(DeviceMemory, APlansRunLeavesTheLibraryRoom) {
   leave(kDeviceMargin + kLibrary + need() / 2);
   ASSERT_GT(emulation::device().memory_bytes - emulation::device().taken_bytes, need());
@@ -158,7 +158,7 @@ TEST_F(DeviceMemory, ARunTellsOfAnOwnBudgetAndEndsWhereTheLibraryFindsNoMemory) 
               "CUBLAS_STATUS_ALLOC_FAILED");
 }
 
-/// Smaller ones would free nothing for it.
+/// Smaller micro-batches would not free memory for the library.
 TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryHalvesNoMicroBatches) {
   HybridTrainerConfig tiny = tiny_config();
   tiny.model.vocabulary = 64;

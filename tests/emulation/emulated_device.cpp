@@ -21,8 +21,8 @@ namespace {
 
 constexpr std::size_t kGuard = 512;
 constexpr int kNobodys = 0xFF;
-constexpr std::size_t kUnit = 256;                    // bytes, as many as blocks are aligned to
-constexpr std::size_t kLarge = std::size_t{1} << 20;  // blocks whose pages go back to the system
+constexpr std::size_t kUnit = 256;                    // bytes, the alignment of blocks
+constexpr std::size_t kLarge = std::size_t{1} << 20;  // larger blocks return pages to the system
 
 void* reserve(std::size_t bytes) {
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
@@ -31,7 +31,8 @@ void* reserve(std::size_t bytes) {
   return data;
 }
 
-/// Where all device memory lies, and how many bytes of each unit are a block's.
+/// Address range of all device memory, and for each unit the number of bytes that belong to a
+/// block.
 struct Addresses {
   unsigned char* const begin = static_cast<unsigned char*>(reserve(kDeviceAddresses));
   std::uint16_t* const valid =
@@ -42,7 +43,7 @@ const Addresses& addresses() {
   return all;
 }
 
-/// Of a block and its guard.
+/// Size of a block including its guard bytes.
 std::size_t whole(std::size_t bytes) { return (bytes + kGuard + kUnit - 1) / kUnit * kUnit; }
 
 void set_valid(std::size_t begin, std::size_t bytes, std::size_t valid) {
@@ -62,7 +63,7 @@ bool is_valid(std::size_t begin, std::size_t bytes) {
   return true;
 }
 
-/// For the host, which finds it so from then on.
+/// Makes the address sanitizer reject accesses by the host.
 void poison([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 #ifdef HT_POISONED_DEVICE
   __asan_poison_memory_region(data, bytes);
@@ -73,7 +74,8 @@ void poison([[maybe_unused]] void* data, [[maybe_unused]] std::size_t bytes) {
 
 #ifdef HT_POISONED_DEVICE
 
-// The sanitizer's memcpy and memset would report device memory, so the compiler must not call them.
+// The compiler must not use memcpy and memset, because the sanitizer's versions would report device
+// memory.
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
   auto* const out = static_cast<unsigned char*>(to);
   const auto* const in = static_cast<const unsigned char*>(from);
@@ -140,7 +142,7 @@ int current_device() { return CudaRuntime::current_device(); }
 void* EmulatedDevice::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (taken_bytes + bytes > memory_bytes) return nullptr;
-  std::size_t at = 0;  // the first gap
+  std::size_t at = 0;  // start of the first gap
   for (const auto& [begin, taken] : blocks_) {
     if (begin - at >= whole(bytes)) break;
     at = begin + whole(taken);
@@ -148,7 +150,7 @@ void* EmulatedDevice::take(std::size_t bytes) {
   if (at + whole(bytes) > kDeviceAddresses) return nullptr;
   unsigned char* const data = addresses().begin + at;
   first_device_address = reinterpret_cast<std::uintptr_t>(addresses().begin);
-  // NaN in any float type, so that reading what nobody wrote is seen; the rest would only cost
+  // NaN in every float type, to reveal reads of uninitialized memory. Filling more would only cost
   // time.
   fill_bytes(data, kNobodys, std::min(bytes, std::size_t{4} << 20));
   fill_bytes(data + bytes, kNobodys, kGuard);

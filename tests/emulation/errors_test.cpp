@@ -15,7 +15,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// What goes wrong on a device, and that the processor is there all the same.
+/// Errors of a device, after which the CPU remains usable.
 class CudaErrors : public ::testing::Test {
  protected:
   void SetUp() override { prepare_tiny_data(scratch_ / "data"); }
@@ -26,7 +26,7 @@ class CudaErrors : public ::testing::Test {
     emulation::device().memory_bytes = std::size_t{4} << 30;
   }
 
-  /// Trains and returns the error that ends it.
+  /// Trains and returns the error that ends the run.
   template <class Wanted>
   std::string error_of(const std::string& device, ExitCode code) {
     HybridTrainerConfig config = tiny_config();
@@ -90,7 +90,7 @@ TEST_F(CudaErrors, AFailedRecordingTellsItsCauseAndTheStreamGoesOn) {
   EXPECT_EQ(to_float(wait_for_host(to, stream).data<BFloat16>()[7]), 0.0f);
 }
 
-/// A cast that fails while it runs, an add after it, and whatever ends the two.
+/// Error of a cast that fails while it runs, followed by an add and by `end`.
 std::string error_of_a_failing_cast() {
   const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
   const Tensor from = Tensor::zeros({8}, DType::kF32, MemoryKind::kActivations, stream);
@@ -144,7 +144,7 @@ TEST_F(CudaErrors, AnEventAfterWorkThatFailsIsReached) {
   const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
   Event event;
   emulation::enqueue(stream.native(), [] { throw std::runtime_error("a fault"); });
-  const auto record_and_wait = [&] {  // the fault may come before the event
+  const auto record_and_wait = [&] {  // the failure may precede the event
     event.record(stream);
     event.synchronize();
   };
@@ -160,7 +160,7 @@ TEST(FindDevice, KnowsItsNames) {
   EXPECT_EQ(find_device("auto"), (Device{DeviceType::kCuda, 0}));
   EXPECT_EQ(find_device("cuda"), find_device("cuda:0"));
   EXPECT_EQ(find_device("cuda", 2), find_device("cuda:2"));
-  EXPECT_EQ(find_device("auto", 5), find_device("cuda:1"));  // of four
+  EXPECT_EQ(find_device("auto", 5), find_device("cuda:1"));  // of four devices
   EXPECT_EQ(find_device("cuda:3", 1), find_device("cuda:3"));
   for (const char* name : {"gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:1x", "CUDA", ""}) {
     EXPECT_THROW(find_device(name), ConfigError) << name;

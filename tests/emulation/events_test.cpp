@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Holds a stream until it is told to go on.
+/// Blocks a stream until it is opened.
 class Gate {
  public:
   explicit Gate(const Stream& stream) {
@@ -29,8 +29,8 @@ bool comes_to(const Event& event) {
   return event.reached();
 }
 
-/// As with CUDA. Waiting for the newest record, two streams that wait for each other's events could
-/// do so for ever.
+/// A wait refers to the latest record at the time of the call, as in CUDA. If it referred to later
+/// records, two streams that wait for each other's events could deadlock.
 TEST(EmulatedEvents, AreWaitedForAsTheyWereRecordedThen) {
   const auto pool = make_device_pool({DeviceType::kCuda});
   const Stream recorded(pool), waiting(pool);

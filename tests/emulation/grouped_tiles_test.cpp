@@ -5,7 +5,8 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Instructions of one group's product, with operands that lie along the depth and across it.
+/// Tensor core instructions of one group's product, with operands that are contiguous along the
+/// depth or across it.
 std::int64_t instructions(std::int64_t rows, std::int64_t size) {
   const Stream stream = cuda_stream();
   const auto zeros = [&](const Shape& shape) {
@@ -29,7 +30,7 @@ TEST(EmulatedTensorCore, GroupedProductsReadTheirSlicesWithoutBankConflicts) {
   EXPECT_EQ(emulation::bank_conflicts(), 0);
 }
 
-/// Warps have 64 rows, of which they leave out the second half, and 64 columns.
+/// A warp covers 64 rows, of which it skips the second half, and 64 columns.
 TEST(EmulatedTensorCore, GroupedProductsLeaveOutRowsAndColumnsThatThereAreNot) {
   const std::int64_t of_rows = 32 / 16 * 64 / 8 * 64 / 16, of_weight = 64 / 16 * 64 / 8 * 32 / 16;
   EXPECT_EQ(instructions(5, 64), 2 * of_rows + of_weight);

@@ -1,4 +1,4 @@
-// Threads that the project starts are on the device of the thread that starts them.
+// Threads of the project use the device of the thread that starts them.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// What a thread that uses no device is told.
+/// Error of a call in a thread that has not used a device.
 std::string error_in_a_thread(const std::function<void()>& call) {
   std::string told;
   std::thread([&] {

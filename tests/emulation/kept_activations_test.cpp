@@ -1,4 +1,4 @@
-// On CUDA, too, backward computes activation functions again only where the run asks for it.
+// On CUDA too, backward recomputes activation functions only if the run requests it.
 
 #include <map>
 #include <mutex>
@@ -31,7 +31,7 @@ class KeptActivations : public ::testing::Test {
     config.model.vocabulary = 17;
     return config;
   }
-  /// Launches of GELU kernels of their own in a run.
+  /// Number of separate GELU kernels launched in a run.
   int launches(bool keeps) {
     launches_.clear();
     const auto run = scratch_ / (keeps ? "kept" : "computed");

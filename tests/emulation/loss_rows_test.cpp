@@ -1,4 +1,5 @@
-// Cross-entropy reads a row of logits from device memory once where a block's shared memory holds it.
+// Cross-entropy reads a row of logits from device memory only once if the row fits in shared
+// memory.
 
 #include "hybrid_trainer/kernels/loss.h"
 #include "tests/cuda/cuda_case.h"
@@ -19,7 +20,7 @@ class EmulatedLoss : public ::testing::Test {
     std::size_t shared_bytes = 0;
   };
 
-  /// Of three rows of 3,000 logits in a stride of 3,008.
+  /// Computes the loss of three rows of 3,000 logits with a stride of 3,008.
   static Result run(DType dtype, float gradient_scale, std::size_t device_bytes) {
     const Stream host = cpu_stream();
     Result result;
@@ -43,8 +44,10 @@ TEST_F(EmulatedLoss, KeepsTheRowInSharedMemoryWhereItFits) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const std::size_t row = 3008 * size_of(dtype);
     EXPECT_EQ(run(dtype, 0.5f, row + 1024).shared_bytes, row);
-    EXPECT_EQ(run(dtype, 0.5f, row).shared_bytes, 0u) << "sums over the block need some, too";
-    EXPECT_EQ(run(dtype, 0.0f, row + 1024).shared_bytes, 0u) << "a loss alone reads once anyway";
+    EXPECT_EQ(run(dtype, 0.5f, row).shared_bytes, 0u)
+        << "sums over the block need shared memory too";
+    EXPECT_EQ(run(dtype, 0.0f, row + 1024).shared_bytes, 0u)
+        << "a loss without gradient always reads once";
   }
 }
 

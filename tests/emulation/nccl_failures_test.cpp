@@ -16,7 +16,7 @@ using emulation::fake_nccl;
 using testing::gather;
 using testing::parted;
 
-/// What goes wrong with NCCL, on emulated devices.
+/// NCCL failures on emulated devices.
 class NcclFailures : public ::testing::Test {
  protected:
   void TearDown() override {
@@ -39,7 +39,7 @@ class NcclFailures : public ::testing::Test {
   }
 };
 
-/// As with NCCL: until somebody ends it.
+/// Like NCCL's, mismatched calls wait until they are aborted.
 TEST_F(NcclFailures, CallsThatDifferWaitUntilTheyAreAborted) {
   run_nccl_ranks(2, [](Communicator& ranks, Device device) {
     const Stream stream(make_device_pool(device));
@@ -59,7 +59,7 @@ TEST_F(NcclFailures, CallsThatDifferWaitUntilTheyAreAborted) {
 TEST_F(NcclFailures, AnErrorBetweenCallsEndsWhatWaits) {
   std::promise<void> ended;
   run_nccl_ranks(2, [&](Communicator& ranks, Device device) {
-    if (ranks.rank() == 0) return ended.get_future().wait();  // and does not come
+    if (ranks.rank() == 0) return ended.get_future().wait();  // and never joins
     const Stream stream(make_device_pool(device));
     const Tensor values = parted(5, 0, ranks, stream);
     gather(values, ranks, stream);
@@ -88,7 +88,7 @@ TEST_F(NcclFailures, AnAbortThatDoesNotComeBackIsLeftBehind) {
         EXPECT_EQ(fake_nccl().aborted_on, device.index);
         EXPECT_GE(Clock::now() - before, 300ms);
         EXPECT_LT(Clock::now() - before, 5s);
-        fake_nccl().abort_hangs = false;  // so that the stream ends
+        fake_nccl().abort_hangs = false;  // lets the stream end
         stream.synchronize();
         ended.set_value();
       },
@@ -98,9 +98,9 @@ TEST_F(NcclFailures, AnAbortThatDoesNotComeBackIsLeftBehind) {
 TEST_F(NcclFailures, RanksThatDoNotMeetAreNotWaitedForLongerThanAsked) {
   fake_nccl().questions = 1 << 30;
   try {
-    run_nccl_ranks(2, [](Communicator&, Device) { FAIL() << "they have not met"; },
+    run_nccl_ranks(2, [](Communicator&, Device) { FAIL() << "the ranks have not connected"; },
                    {.start = 300ms});
-    FAIL() << "it started";
+    FAIL() << "it should not have started";
   } catch (const DeviceError& error) {
     const std::string told = error.what();
     EXPECT_NE(told.find("does not start: NCCL has not met all ranks after 0.3 s"), told.npos)
@@ -111,15 +111,15 @@ TEST_F(NcclFailures, RanksThatDoNotMeetAreNotWaitedForLongerThanAsked) {
 TEST_F(NcclFailures, AnOldLibraryIsRefusedWithWhatIsWanted) {
   fake_nccl().version = 22602;
   try {
-    run_nccl_ranks(1, [](Communicator&, Device) { FAIL() << "2.26 was taken"; });
-    FAIL() << "it started";
+    run_nccl_ranks(1, [](Communicator&, Device) { FAIL() << "version 2.26 was accepted"; });
+    FAIL() << "it should not have started";
   } catch (const DeviceError& error) {
     const std::string told = error.what();
     EXPECT_NE(told.find("is version 2.26.2, want 2.27.0 or newer; "), told.npos) << told;
   }
 }
 
-/// The library itself, as the real one.
+/// The library itself makes the check, like the real one.
 TEST_F(NcclFailures, TheLibraryRefusesTwoRanksOnOneDevice) {
   const SharedLibrary library = SharedLibrary::open(tested_nccl());
   nccl::Functions functions;

@@ -1,4 +1,4 @@
-// How the norms cut their rows into threads and blocks.
+// How normalization kernels divide their rows among threads and blocks.
 
 #include <algorithm>
 #include <map>
@@ -47,7 +47,8 @@ TEST_F(EmulatedNorm, AHeadHasALaneForEachPack) {
 }
 
 TEST_F(EmulatedNorm, BackwardsBlocksAllFindRoomAtOnce) {
-  // With 80 registers a thread, 768 threads have room on a multiprocessor, of which A100 has 108.
+  // At 80 registers per thread, a multiprocessor has room for 768 threads; an A100 has 108
+  // multiprocessors.
   constexpr std::int64_t kRoom = 108 * 768;
   for (const auto& [rows, columns] : {std::pair{1100, 768}, {700, 1600}, {300, 4096}}) {
     const Tensor x = empty({rows, columns}, DType::kBF16),

@@ -27,7 +27,7 @@ class EmulatedAdamW : public ::testing::Test {
   std::map<std::string, int> launches_;
 };
 
-/// A weight, its moments, gradient and bf16 copy, of which each third tensor has none.
+/// A weight, its moments and gradient, and a bf16 copy except for every third tensor.
 AdamWUpdate update_of(int i, std::int64_t elements, DType moments, const Stream& stream) {
   const Stream host = cpu_stream();
   const auto random = [&](DType dtype, unsigned int seed) {
@@ -52,7 +52,7 @@ AdamWUpdate update_of(int i, std::int64_t elements, DType moments, const Stream&
   return update;
 }
 
-/// The same without the first element: not aligned for packs.
+/// The update without its first element, which misaligns vector loads.
 AdamWUpdate tail_of(const AdamWUpdate& update) {
   const auto tail = [](const Tensor& tensor) {
     return tensor ? tensor.rows(1, tensor.elements()) : tensor;
@@ -74,8 +74,8 @@ TEST_F(EmulatedAdamW, UpdatesManyTensorsInFewLaunchesWithTheBitsOfOneEach) {
   together.push_back(tail_of(update_of(1, 100, DType::kF32, stream)));
   launches_.clear();
   adamw_updates(together, stream);
-  EXPECT_EQ(launches_["adamw_updates"], 3);  // 72 and 18 tensors, 40 at a time
-  EXPECT_EQ(launches_["adamw_update"], 1);   // not aligned
+  EXPECT_EQ(launches_["adamw_updates"], 3);  // 72 and 18 tensors, 40 per launch
+  EXPECT_EQ(launches_["adamw_update"], 1);   // misaligned
   for (const AdamWUpdate& u : alone)
     adamw_update(u.w, u.m, u.v, u.g, u.compute_copy, u.settings, stream);
   for (std::size_t i = 0; i < alone.size(); ++i) {

@@ -1,5 +1,5 @@
-// No kernel writes past a tensor, and no thread calls CUDA before it has used a device: looked at
-// after every test of this program.
+// Checked after every test of this program: no kernel writes past a tensor, and no thread calls
+// CUDA before it has used a device.
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,5 @@
-// The products of the tests: what kernels/products/product_cuda.h promises, by plain loops in the order of
-// the stream. It is linked in place of cuBLASLt, and offers algorithms that add in different
-// orders.
+// Products of the tests: implements kernels/products/product_cuda.h by plain loops in stream order.
+// It is linked instead of cuBLASLt and offers algorithms that add in different orders.
 
 #include "kernels/products/product_cuda.h"
 
@@ -18,7 +17,7 @@
 namespace hybrid_trainer::kernels::cuda {
 namespace {
 
-/// Where a matrix lies. A Tensor would keep its block from the pool until the stream comes to it.
+/// Address of a matrix. A Tensor would keep its pool block until the stream reaches the product.
 struct Matrix {
   Matrix(const Tensor& tensor)
       : data(tensor.raw()),
@@ -96,8 +95,8 @@ void finish(const Enqueued& p, std::int64_t i, float sum) {
   p.c.put(i, sum);
 }
 
-/// The element of a sum of k that an algorithm adds in its step-th step: from the front, from the
-/// back, or from a place of its own on.
+/// Index of the term that an algorithm adds in its step-th step, of k: from the front, from the
+/// back, or from an algorithm-specific start.
 std::size_t place_of(std::size_t step, std::size_t k, std::size_t algorithm) {
   if (algorithm == 0) return step;
   return algorithm == 1 ? k - 1 - step : (step + k * algorithm / 7) % k;
@@ -151,25 +150,25 @@ AlgorithmChooser::Settings settings_of(const ProductRun& run) {
   return settings;
 }
 
-/// What was chosen for a kind of product.
+/// Choice for one kind of product.
 struct Choice {
   std::size_t algorithm = 0;
   bool sums_apart = false;
 };
 
-/// What the product keeps of a process.
+/// Process-wide state of the products.
 struct Library {
   explicit Library(const ProductRun& run) : chooser(settings_of(run), {1, "emulated"}) {}
   AlgorithmChooser chooser;
   std::map<ProductKind, Choice> chosen;
 };
-std::recursive_mutex library_mutex;  // a product with sums chooses one without, too
-ProductRun begun;                    // for which the library is made at the first product
+std::recursive_mutex library_mutex;  // recursive: a product with sums also chooses one without
+ProductRun begun;                    // run for which the first product makes the library
 std::unique_ptr<Library> library;
 
 Choice choice_for(const Product& product, const Stream& stream);
 
-/// Enqueues a trial by the algorithm and lets the stream's clock advance by its time.
+/// Enqueues a trial of the algorithm and advances the stream's clock by its time.
 void spend_on(const Product& trial, std::size_t algorithm, const Stream& on) {
   const double seconds = emulation::device().algorithm_seconds[algorithm];
   if (seconds < 0) throw DeviceError("does not run");
@@ -179,8 +178,8 @@ void spend_on(const Product& trial, std::size_t algorithm, const Stream& on) {
       seconds + (trial.epilogue == Epilogue::kRowSums ? emulation::device().row_sums_seconds : 0));
 }
 
-/// The algorithm for this product, by the chooser that the device's own products have, with times
-/// of the test's making.
+/// Chooses the algorithm for this product with the product's own chooser, but with times set by the
+/// test.
 Choice choice_for(const Product& product, const Stream& stream) {
   const std::vector<double>& seconds = emulation::device().algorithm_seconds;
   if (seconds.empty()) return {};

@@ -10,7 +10,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// While it lives the library has no kernels for these products, and warnings are kept.
+/// While alive, makes the library lack kernels for these products and collects warnings.
 struct Lacking {
   explicit Lacking(const std::string& products) {
     emulation::device().refuses = products;

@@ -1,5 +1,5 @@
-// The CUDA runtime of the tests: each stream is a thread, device memory is the process's own. It is
-// linked in place of NVIDIA's and never part of what users get.
+// CUDA runtime of the tests: each stream is a thread, and device memory is host memory. It is
+// linked instead of NVIDIA's and is never shipped.
 
 #include <map>
 #include <memory>
@@ -15,7 +15,7 @@
 struct CUstream_st {
   int device = 0;
   hybrid_trainer::emulation::StreamQueue queue{};
-  double spent_seconds = 0;  // beside what the clock says; of the queue's thread
+  double spent_seconds = 0;  // added to the clock; used only by the queue's thread
 };
 struct CUevent_st {
   int device = 0;
@@ -30,14 +30,14 @@ namespace {
 
 using emulation::device;
 
-/// What CUDA answers where a device's launch or event meets another device's stream; else "".
+/// CUDA's error if a launch or event of one device uses a stream of another device, else "".
 std::string mismatch(int got, const CUstream_st* stream) {
   if (got == stream->device) return "";
   return concat("cudaErrorInvalidResourceHandle: cuda:", got,
                 " meets a stream of cuda:", stream->device);
 }
 
-/// Throws DeviceError if the thread has used no device, or work has failed.
+/// Throws DeviceError if the thread has not used a device or if work has failed.
 void check_call(const char* call) {
   if (!device().is_used()) {
     throw DeviceError(concat("CUDA: ", call,
@@ -48,7 +48,7 @@ void check_call(const char* call) {
     throw earlier_failure(failure, call);
 }
 
-/// Throws DeviceError if a copy would leave a block, or needs host memory that is not pinned.
+/// Throws DeviceError if a copy would exceed a block or needs pinned host memory.
 void check_memory(const void* data, std::size_t bytes) {
   if (device().reaches(data, bytes)) return;
   throw DeviceError(concat("CUDA: a copy of ", bytes, " bytes at ", data,
@@ -76,7 +76,7 @@ class EmulatedRuntime final : public CudaRuntime {
     current_device_ = device_index;
     return device().take(bytes);
   }
-  /// As cudaFree: all work of the device that might use the memory is done first.
+  /// Like cudaFree: first waits for all work of the device that might use the memory.
   void release(int device_index, void* data) noexcept override {
     current_device_ = device_index;
     for (const auto& stream : streams_of(device_index)) stream->queue.drain();
@@ -227,7 +227,7 @@ const CudaLookup& look_for_cuda() {
 namespace hybrid_trainer::emulation {
 namespace {
 
-/// Work that is left out once some has failed, and whose failure stays.
+/// Skips the work if earlier work has failed; keeps the first failure.
 Work until_failure(Work work) {
   return [work = std::move(work)] {
     if (!device().failure().empty()) return;

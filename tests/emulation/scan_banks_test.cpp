@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Products of both widths, whose operands lie along the depth and across it.
+/// Products of both widths, with operands that are contiguous along the depth or across it.
 TEST(EmulatedTensorCore, ScansReadTheirSlicesWithoutBankConflicts) {
   const Stream stream = cuda_stream();
   const auto zeros = [&](const Shape& shape, DType dtype) {

@@ -15,7 +15,7 @@ namespace {
 
 using Launches = std::map<std::string, double>;
 
-/// What `work` launches, by name.
+/// Launches of `work`, by kernel name.
 template <class Work>
 Launches launches_of(const Work& work) {
   Launches launches;
@@ -25,7 +25,7 @@ Launches launches_of(const Work& work) {
   return launches;
 }
 
-/// Adds up what the benchmark's kernels launch in the step that they belong to.
+/// Sums the launches of the benchmark's kernels in the step that they belong to.
 class StepOfTable final : public benchmarks::KernelTimer {
  public:
   explicit StepOfTable(const Stream& stream)
@@ -56,7 +56,7 @@ Launches launches_of_table(const Stream& stream) {
   return table.launches();
 }
 
-/// Of a GPT-2 of the table's sizes.
+/// Launches of a training step of a GPT-2 of the table's sizes.
 Launches launches_of_training(const Stream& stream) {
   const benchmarks::Sizes sizes = benchmarks::sizes_of("small");
   HybridTrainerConfig config;

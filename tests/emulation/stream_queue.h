@@ -12,7 +12,7 @@ namespace hybrid_trainer::emulation {
 
 using Work = std::function<void()>;
 
-/// A stream: a thread that runs its queue in order. Work throws nothing.
+/// A stream: a thread that runs its queue in order. Work must not throw.
 class StreamQueue {
  public:
   StreamQueue();
@@ -22,13 +22,13 @@ class StreamQueue {
 
   void enqueue(Work work);
   void synchronize();
-  /// Waits like synchronize, also during a capture.
+  /// Waits like synchronize, but also works during a capture.
   void drain();
   void begin_capture();
   bool captures() const;
-  /// A call during the capture failed: end_capture will reject it, as CUDA does.
+  /// Marks the capture as failed: end_capture will reject it, as in CUDA.
   void invalidate_capture();
-  /// Throws std::runtime_error if the capture is not valid.
+  /// Throws std::runtime_error if the capture is invalid.
   std::vector<Work> end_capture();
 
  private:
@@ -44,10 +44,10 @@ class StreamQueue {
   std::thread thread_;
 };
 
-/// One record of an event: reached once the work before it is done.
+/// One record of an event, reached once the work before it is done.
 class EventRecord {
  public:
-  void reach(double spent_seconds);  // by the stream's thread, with what its time is ahead
+  void reach(double spent_seconds);  // by the stream's thread, with its added time
   bool reached() const;
   void wait() const;
   double reached_at_seconds() const;
@@ -59,13 +59,13 @@ class EventRecord {
   double seconds_ = 0;
 };
 
-/// An event. As with CUDA, who waits for it waits for what was recorded when it was told to, whatever
-/// is recorded later. Any thread may use it.
+/// An event. As in CUDA, a wait refers to the latest record at the time of the call, not to later
+/// ones. Thread-safe.
 class EventState {
  public:
   EventState();
   std::shared_ptr<EventRecord> record();
-  /// The newest record; one that is reached where there is none.
+  /// The latest record, or a record that is already reached if there is none.
   std::shared_ptr<const EventRecord> recorded() const;
 
  private:

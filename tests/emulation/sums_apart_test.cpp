@@ -1,4 +1,4 @@
-// The sums of a weight gradient's product: together with it, or by a kernel of their own.
+// The sums of a weight gradient's product, fused with it or computed by a separate kernel.
 
 #include "kernels/products/algorithm_choice_cuda.h"
 
@@ -32,7 +32,7 @@ class SumsApart : public ::testing::Test {
     emulation::device().row_sums_seconds = row_sums_seconds;
     emulation::restart_products();
   }
-  /// Launches of column_sums in one backward pass, whose sums are checked.
+  /// Number of column_sums launches in one backward pass. Also checks the sums.
   int launches(GradientMode mode = GradientMode::kOverwrite) {
     const Stream host = cpu_stream(), stream = cuda_stream();
     const Tensor dy = random_tensor({12, 8}, DType::kBF16, 1, host);
@@ -70,12 +70,12 @@ TEST_F(SumsApart, AreWhereThatIsFasterInThisRunAndLaterOnes) {
   as_new_process({3000, 1000}, 0);
   EXPECT_EQ(launches(), 0);
   as_new_process({3000, 1000}, 500);
-  EXPECT_EQ(launches(), 0) << "what is stored holds";
+  EXPECT_EQ(launches(), 0) << "the stored choice is used";
   std::filesystem::remove_all(scratch_ / "cache");
   as_new_process({3000, 1000}, 500);
   EXPECT_GT(launches(), 0);
   as_new_process({3000, 1000}, 0);
-  EXPECT_GT(launches(), 0) << "what is stored holds";
+  EXPECT_GT(launches(), 0) << "the stored choice is used";
 }
 
 }  // namespace

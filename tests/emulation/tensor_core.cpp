@@ -26,7 +26,7 @@ Exchanged<const std::uint16_t*> matrix_rows(std::uintptr_t row) {
   const auto rows = exchange(0xFFFFFFFFu, reinterpret_cast<const std::uint16_t*>(row));
   if (lane() != 0) return rows;
   for (int i = 0; i < 4; ++i) {
-    std::array<int, 8> passes{};  // of the eight groups of four banks
+    std::array<int, 8> passes{};  // of each of the eight groups of four banks
     for (int r = 0; r < 8; ++r) {
       ++passes[reinterpret_cast<std::uintptr_t>(rows.of(8 * i + r)) / 16 % 8];
     }

@@ -1,4 +1,4 @@
-// The emulated tensor core against plain loops and the element positions that the PTX ISA gives.
+// Compares the emulated tensor core with plain loops and the element positions in the PTX ISA.
 
 #include "kernels/backend/tensor_core.cuh"
 
@@ -17,7 +17,7 @@ using Matrix = std::vector<BFloat16>;
 
 constexpr Grid kWarpAlone{.threads = 32};
 
-/// Small whole numbers, whose products sum up without rounding.
+/// Small integers, whose products add without rounding.
 Matrix numbers(int count, int seed) {
   Matrix matrix;
   for (int i = 0; i < count; ++i) {
@@ -28,7 +28,7 @@ Matrix numbers(int count, int seed) {
 
 std::uint32_t pair(BFloat16 low, BFloat16 high) { return pack_pair(to_float(low), to_float(high)); }
 
-/// Element positions as in PTX ISA 9.7.14.5.8: a row and column for element i of a lane.
+/// Row and column of element i of a lane, from PTX ISA 9.7.14.5.8.
 int left_row(int lane, int i) { return lane / 4 + ((i >= 2 && i < 4) || i >= 6 ? 8 : 0); }
 int left_column(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i >= 4 ? 8 : 0); }
 int right_row(int lane, int i) { return lane % 4 * 2 + (i & 1) + (i >= 2 ? 8 : 0); }
@@ -72,7 +72,8 @@ struct alignas(16) Row {
   std::array<std::uint16_t, 8> elements;
 };
 
-/// Element (row, column) of matrix i is 64 i + 8 row + column; rows are `spacing` rows apart.
+/// Matrices whose element (row, column) of matrix i is 64 i + 8 row + column, with rows `spacing`
+/// rows apart.
 std::vector<Row> matrix_rows(int spacing) {
   std::vector<Row> rows(static_cast<std::size_t>(32 * spacing));
   for (std::size_t r = 0; r < 32; ++r) {
@@ -133,7 +134,7 @@ TEST(EmulatedTensorCore, CopiesOnlyAtTheWaitThatCovers) {
     EXPECT_EQ(to[2].elements[7], 0xFFFF);
     wait_for_copies<0>();
     EXPECT_EQ(to[1].elements, Row{}.elements);
-    EXPECT_EQ(to[2].elements[7], 0xFFFF) << "it is in no group yet";
+    EXPECT_EQ(to[2].elements[7], 0xFFFF) << "not committed to a group yet";
     commit_copies();
     wait_for_copies<0>();
     EXPECT_EQ(to[2].elements, from.elements);

@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer::emulation {
 
-/// The library in NCCL's place, which enqueues on emulated streams from then on.
+/// The library that replaces NCCL. After this call it enqueues on emulated streams.
 FakeNccl& fake_nccl();
 
 }  // namespace hybrid_trainer::emulation

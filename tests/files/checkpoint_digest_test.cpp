@@ -38,7 +38,7 @@ TEST_F(DigestOfCheckpoint, IsThatOfItsTensorsAlone) {
   const CheckpointDigest first = digest_of(saved(tensors())), again = digest_of(saved(tensors()));
   ASSERT_EQ(first.tensors.size(), 2u);
   EXPECT_EQ(first.tensors[0].name, "model.a");
-  EXPECT_EQ(first.tensors[0].checksum, first.tensors[1].checksum);  // the same elements
+  EXPECT_EQ(first.tensors[0].checksum, first.tensors[1].checksum);  // equal elements
   EXPECT_EQ(first.all.size(), 32u);
   EXPECT_EQ(again.all, first.all);
 }

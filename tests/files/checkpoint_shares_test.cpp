@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kElements = 6000;  // of the table
+constexpr std::int64_t kElements = 6000;  // in the table
 constexpr int kSavers = 3;
 
 class SharedCheckpoint : public ::testing::Test {
@@ -28,7 +28,7 @@ class SharedCheckpoint : public ::testing::Test {
       result.data<T>()[i] = static_cast<T>(first + static_cast<T>(i));
     return result;
   }
-  /// A table that all ranks have a part of, a vector of two and a matrix of one of them.
+  /// A table divided among all ranks, a vector divided between two, and a matrix of one rank.
   State state() {
     State whole;
     whole.integers["step"] = 7;
@@ -38,7 +38,7 @@ class SharedCheckpoint : public ::testing::Test {
     whole.tensors["phases.inputs 0"] = tensor<std::int32_t>({2, 3}, DType::kI32, 5);
     return whole;
   }
-  /// What rank `rank` of three writes.
+  /// The share that rank `rank` of three writes.
   CheckpointShare share(int rank) {
     const State whole = state();
     CheckpointShare share;
@@ -54,7 +54,7 @@ class SharedCheckpoint : public ::testing::Test {
     if (rank == 2) add("phases.inputs 0", 0, 6);
     return share;
   }
-  /// The message that each rank got, "" where it saved.
+  /// Returns each rank's error message, or "" if it saved.
   std::vector<std::string> save(std::int64_t step = 20, std::int64_t keep = 3) {
     return run_ranks_in_turn(kSavers, [&](const CheckpointRanks& ranks) {
       const SavedCheckpoint saved =
@@ -126,9 +126,9 @@ TEST_F(SharedCheckpoint, GivesWhatIsWantedOfEachTensorAndReadsNoMore) {
     std::size_t wanted = fs::file_size(info.path + "/state.bin");
     for (const auto& [name, digest] : info.files) {
       if (!name.ends_with(".safetensors")) continue;
-      constexpr std::size_t kFront = 64;  // of a file, read before its header
+      constexpr std::size_t kFront = 64;  // bytes of a file that are read before its header
       const SafetensorsFile file(info.path + "/" + name);
-      wanted += 2 * (kFront + file.entries().front().offset);  // a header says what there is
+      wanted += 2 * (kFront + file.entries().front().offset);  // also reads the headers
     }
     const std::size_t before = bytes_read_by_this_thread();
     const State part = load_checkpoint(info, stream_, third);
@@ -144,7 +144,7 @@ TEST_F(SharedCheckpoint, GivesWhatIsWantedOfEachTensorAndReadsNoMore) {
   }
 }
 
-/// Each file is read by one rank, and all come to one answer.
+/// Each rank reads different files, and all reach the same result.
 TEST_F(SharedCheckpoint, IsVerifiedByAllTogether) {
   ASSERT_EQ(save(10), std::vector<std::string>(kSavers));
   const CheckpointInfo info = saved();
@@ -159,7 +159,7 @@ TEST_F(SharedCheckpoint, IsVerifiedByAllTogether) {
     std::size_t sum = 0;
     for (const std::size_t bytes : read) sum += bytes;
     const std::size_t manifests = fs::file_size(info.path + "/manifest.json") * read.size();
-    EXPECT_LT(sum, 2 * info.bytes() + manifests) << ranks;  // headers once more
+    EXPECT_LT(sum, 2 * info.bytes() + manifests) << ranks;  // reads the headers twice
     const std::size_t most = ranks == 1 ? sum : sum * 2 / 3;
     EXPECT_LE(*std::max_element(read.begin(), read.end()), most) << ranks;
   }

@@ -151,7 +151,7 @@ TEST_F(Checkpoint, RotationNeverRemovesTheOneJustWritten) {
 TEST_F(Checkpoint, ACleaningUpThatFailsIsAWarningAndIsTriedAgain) {
   for (const FileCall call : {FileCall::kList, FileCall::kRename, FileCall::kRemove}) {
     int warnings = 0;
-    for (int at = call == FileCall::kRename ? 1 : 0;; ++at) {  // the first one shows the checkpoint
+    for (int at = call == FileCall::kRename ? 1 : 0;; ++at) {  // the first publishes the checkpoint
       fs::remove_all(root_);
       for (std::int64_t step : {5, 10, 20}) save(step, 3);
       SavedCheckpoint saved;
@@ -180,7 +180,7 @@ TEST_F(Checkpoint, IgnoresAndRemovesWhatAKilledSaverLeft) {
   EXPECT_EQ(names(), std::vector<std::string>{"step-0000000010"});
 }
 
-/// In a process of its own: saves step after step and tells each committed one through `out`.
+/// Runs in a child process: saves step after step and writes each committed step to `out`.
 [[noreturn]] void save_until_killed(const std::string& root, std::int64_t step, const State& state,
                                     int out) {
   for (;; ++step) {
@@ -258,8 +258,8 @@ TEST_F(Checkpoint, AllDamagedIsAnError) {
   EXPECT_TRUE(contains(message, "step-0000000020"));
 }
 
-/// Damages each file in turn by `damage(bytes, i)` for i below its size and expects that it is
-/// found.
+/// Damages each file with `damage(bytes, i)` for every i below its size, and expects that the
+/// damage is found.
 template <class Damage>
 void expect_every_damage_found(const std::string& root, const Damage& damage) {
   for (const auto& entry : fs::directory_iterator(root + "/step-0000000020")) {
@@ -283,7 +283,7 @@ TEST_F(Checkpoint, EveryFlippedByteIsFound) {
   });
 }
 
-/// Read in pieces of 8 MiB, of which the last is smaller.
+/// The file is read in pieces of 8 MiB, the last of which is smaller.
 TEST_F(Checkpoint, DamageIsFoundInEachPieceOfALargeFile) {
   save(10);
   State large = state(20);
@@ -337,7 +337,7 @@ TEST_F(Checkpoint, OddThingsInPlaceOfFilesAreFound) {
   EXPECT_EQ(newest_step(), 10);
 }
 
-/// Lowers the largest file this process may write, as a full disk would.
+/// Limits the file size of this process to simulate a full disk.
 class SmallDisk {
  public:
   explicit SmallDisk(rlim_t bytes) {

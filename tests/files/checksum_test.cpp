@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 namespace {
 
 TEST(Checksum, IsXxh3With128Bits) {
-  EXPECT_EQ(checksum_of(""), "99aa06d3014798d86001c324468d497f");  // published for seed 0
+  EXPECT_EQ(checksum_of(""), "99aa06d3014798d86001c324468d497f");  // published value for seed 0
 }
 
 TEST(Checksum, DoesNotDependOnThePieces) {

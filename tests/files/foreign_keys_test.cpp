@@ -52,7 +52,7 @@ TEST(ForeignKeys, EachKindOfFileHasItsOwn) {
             1u);
 }
 
-/// PEFT writes names of experts' weights there, which a dense model does not have.
+/// PEFT lists expert weights there, which a dense model does not have.
 TEST(ForeignKeys, TargetParametersOfAnAdapterAreLeftToItsTensors) {
   const char* config = R"({"target_parameters": ["gate_up_proj", "down_proj"]})";
   EXPECT_TRUE(unread(config, ForeignFile::kAdapterConfig).problems.empty());

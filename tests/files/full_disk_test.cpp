@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kDiskBytes = std::size_t{4} << 20;
 
-/// On a real disk, so small that it is full at once. A system without namespaces skips these.
+/// Tests on a real but very small disk. Skipped on systems without namespaces.
 class FullDisk : public ::testing::Test {
  protected:
   State state(std::int64_t step) {
@@ -33,8 +33,8 @@ class FullDisk : public ::testing::Test {
   void save(std::int64_t step, std::int64_t keep = 3) {
     save_checkpoint(root_, step, {state(step)}, {keep, ""});
   }
-  /// Saves step 20 while another program fills the disk at file call `at`; gives the message, ""
-  /// where it is saved, or none where there is no such call.
+  /// Saves step 20 while another program fills the disk at file call `at`. Returns the error
+  /// message, "" if it saved, or nothing if there is no such call.
   std::optional<std::string> save_while_filling(int at) {
     const FileFault other(
         {.at = at, .error = 0, .only = {}, .action = FileAction::kMeanwhile, .meanwhile = [&] {
@@ -56,7 +56,7 @@ class FullDisk : public ::testing::Test {
     std::sort(found.begin(), found.end());
     return found;
   }
-  /// The newest checkpoint is that of `step`, as it was saved.
+  /// Expects that the newest checkpoint is an unchanged one of `step`.
   void expect_newest(std::int64_t step) {
     const FoundCheckpoint found = find_newest_checkpoint(root_);
     ASSERT_TRUE(found.checkpoint);

@@ -16,7 +16,7 @@ TEST(HtmlText, PartsOfAPageAreNotSearchedAgain) {
 }
 
 TEST(HtmlText, APolicyAllowsOneScript) {
-  // printf 'alert(1)' | openssl dgst -sha256 -binary | base64
+  // Computed by: printf 'alert(1)' | openssl dgst -sha256 -binary | base64
   EXPECT_NE(content_policy("alert(1)")
                 .find("script-src 'sha256-bhHHL3z2vDgxUt0W3dWQOrprscmda2Y5pLsLg4GF+pI=';"),
             std::string::npos)

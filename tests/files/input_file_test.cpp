@@ -30,7 +30,7 @@ TEST(InputFile, ThatAnotherProgramCutsShortIsAnIoError) {
   file.read_at(two, 2, 8);
   EXPECT_EQ(std::string(two, 2), "89");
   std::filesystem::resize_file(folder / "a", 9);
-  errno = EINTR;  // of an earlier call, which says nothing of this one
+  errno = EINTR;  // left by an earlier call, so it must be ignored
   EXPECT_TRUE(
       contains(message_of<IoError>([&] { file.read_at(two, 2, 8); }), "ends at byte 9 and had 10"));
 }

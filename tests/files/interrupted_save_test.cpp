@@ -14,10 +14,10 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kOld = 10, kNew = 20, kNext = 30;
 
-/// By one rank, or by several that work in turn.
+/// Parameter: number of ranks that save, one call at a time.
 class InterruptedSave : public ::testing::TestWithParam<int> {
  protected:
-  /// What a checkpoint holds; `version` tells two of the same step apart.
+  /// A checkpoint's content; `version` distinguishes two states of the same step.
   State state(std::int64_t step, float version = 0) {
     State result;
     result.integers["step"] = step;
@@ -28,7 +28,7 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
     }
     return result;
   }
-  /// Throws what the first rank throws; all throw the same.
+  /// Saves on all ranks, which all throw the same error.
   void save(std::int64_t step, std::int64_t keep, float version = 0) {
     const State whole = state(step, version);
     if (GetParam() == 1) {
@@ -44,7 +44,7 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
     for (const std::string& message : messages) EXPECT_EQ(message, messages.front());
     if (!messages.front().empty()) throw IoError(messages.front());
   }
-  /// The folder as it was before the save that is interrupted.
+  /// Prepares the folder as it was before the interrupted save.
   void start_with(const std::vector<std::int64_t>& steps) {
     fs::remove_all(root_);
     for (const std::int64_t step : steps) save(step, 9);
@@ -58,7 +58,8 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
     }
     return true;
   }
-  /// The newest checkpoint is one of `wanted`, bit for bit; with `or_none` there may be none yet.
+  /// Expects that the newest checkpoint is one of `wanted`, bit for bit. With `or_none`, there may
+  /// be no checkpoint.
   void expect_newest(const std::vector<State>& wanted, bool or_none = false) {
     const FoundCheckpoint found = find_newest_checkpoint(root_);
     EXPECT_TRUE(found.warnings.empty()) << found.warnings.front();
@@ -74,7 +75,7 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
     bool failed = false;
     int calls = 0;
   };
-  /// Saves kNew, version 0.5, with the call `at` failing.
+  /// Saves kNew, version 0.5, while call `at` fails.
   FailedSave save_failing_at(int at, int error, bool can_exchange) {
     FailedSave result;
     const FileFault fault({.at = at, .error = error, .only = {}, .can_exchange = can_exchange});
@@ -88,7 +89,7 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
     result.calls = fault.calls();
     return result;
   }
-  /// The next save works and leaves nothing but itself.
+  /// Expects that the next save succeeds and removes everything else.
   void expect_next_save() {
     save(kNext, 1);
     expect_newest({state(kNext)});
@@ -148,7 +149,7 @@ TEST_P(InterruptedSave, OfAStepThatIsThereLeavesTheOldOneOrTheNewOne) {
 }
 
 TEST_P(InterruptedSave, AfterACompletedOneLosesNothingToAPowerCut) {
-  // The save itself is over when the power is cut: at the creation of a file after it.
+  // The power is cut after the save, when the next file is created.
   fs::create_directory(folder_ / "run");
   int calls = 0;
   {
@@ -167,7 +168,7 @@ TEST_P(InterruptedSave, AfterACompletedOneLosesNothingToAPowerCut) {
 TEST_P(InterruptedSave, AnyCallThatFailsIsAnIoErrorAndLeavesNothingHalfDone) {
   struct Case {
     int error;
-    std::vector<std::int64_t> steps;  // that are there before
+    std::vector<std::int64_t> steps;  // checkpoints that already exist
     bool can_exchange;
   };
   for (const Case& c : {Case{EIO, {5, kOld}, true}, Case{ENOSPC, {5, kOld}, true},
@@ -181,7 +182,7 @@ TEST_P(InterruptedSave, AnyCallThatFailsIsAnIoErrorAndLeavesNothingHalfDone) {
       if (result.failed) {
         wanted.push_back(state(c.steps[1]));
         EXPECT_EQ(checkpoint_damage(read_checkpoint_info(root_ + "/step-0000000005")), "");
-        // Where the last fsync failed, the old one in the trash may be all that a power cut leaves.
+        // If the last fsync failed, a power cut may leave only the old checkpoint in the trash.
         for (const auto& entry : fs::directory_iterator(root_)) {
           const std::string name = entry.path().filename();
           EXPECT_TRUE(name.starts_with("step-") ||

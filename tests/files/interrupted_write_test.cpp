@@ -60,7 +60,7 @@ TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
   EXPECT_EQ(read_text(path_), "new");
 }
 
-/// Its files, and its name in the folder that it is in, are on the disk.
+/// The folder's files and its name in the parent folder are synced.
 TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
   for (const auto existing : {OutputFolder::Existing::kRefuse, OutputFolder::Existing::kReplace}) {
     const std::string made = folder_ / "files/made";
@@ -88,7 +88,7 @@ TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
   }
 }
 
-/// Then it is moved aside, and back where that does not help.
+/// The old folder is then moved aside, and restored if the second rename fails.
 TEST_F(InterruptedWrite, AFolderIsReplacedWhereTheFileSystemCannotExchangeTwo) {
   const fs::path made = folder_ / "files/made";
   const auto make = [&](const char* content) {
@@ -111,7 +111,7 @@ TEST_F(InterruptedWrite, AFolderIsReplacedWhereTheFileSystemCannotExchangeTwo) {
     }
     ASSERT_TRUE(fs::exists(made / "a"));
     EXPECT_EQ(read_text(made / "a"), failed ? "old" : "new");
-    EXPECT_EQ(files(), 2u) << "nothing is left beside it";
+    EXPECT_EQ(files(), 2u) << "a temporary folder is left";
     failures += failed ? 1 : 0;
     if (fault.calls() <= at) break;
   }

@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Of two ranks, whose files are there; each manifest's own checksum is right.
+/// A checkpoint of two ranks whose files exist. Each changed manifest gets a valid checksum.
 class RanksManifest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -88,7 +88,7 @@ TEST_F(RanksManifest, RefusesFilesOutsideItsFolderOrNotOfARank) {
     expect_refused("the manifest has no rank's file");
     info_ = before;
   }
-  tensor().ranges[1].file = rank_file_name(2);  // which it does not list
+  tensor().ranges[1].file = rank_file_name(2);  // not in the manifest's list
   expect_refused("the manifest has no rank's file \"rank-00002.safetensors\"");
 }
 
@@ -133,7 +133,7 @@ TEST_F(RanksManifest, OfAnotherVersionIsRefused) {
                        "its format version is 3, this program reads 1 and 2"));
 }
 
-/// No length of a text or a list takes memory before as many bytes are there.
+/// A declared length allocates no memory before that many bytes were read.
 TEST(StateBytes, LengthsAreMeasuredByTheBytes) {
   State state;
   state.integers = {{"step", 7}};

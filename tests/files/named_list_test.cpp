@@ -7,7 +7,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "src/files/config_fields.h"
 
-// A list whose elements have names is one JSON object.
+// Lists whose elements have names are written as one JSON object.
 namespace hybrid_trainer {
 namespace {
 
@@ -105,7 +105,7 @@ TEST(NamedList, IsSetAsAWholeAndKeyByKey) {
   set_field(whole, "parts", R"({"v": {"share": 1}})");
   EXPECT_EQ(whole.parts, (std::vector<Element>{{.name = "v", .share = 1, .form = {}}}));
   EXPECT_THROW(set_field(whole, "parts.w.share", "2"), ConfigError);
-  EXPECT_EQ(whole.parts.size(), 1u) << "nothing is made of what is refused";
+  EXPECT_EQ(whole.parts.size(), 1u) << "a rejected value adds no element";
   EXPECT_TRUE(holds_text(problem_of_setting("parts", "[]"), "want an object of objects"));
   EXPECT_TRUE(holds_text(problem_of_setting("parts.v.shar", "1"), "did you mean share?"));
   EXPECT_TRUE(holds_text(problem_of_setting("parts.v.share", "2"), "want a number in [0, 1]"));

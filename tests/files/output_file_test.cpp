@@ -28,7 +28,7 @@ TEST(OutputFile, GoesBackToWriteOverItsFirstBytes) {
   EXPECT_EQ(read_file(folder / "a", 100), "HEad body");
 }
 
-/// A disk that is slow to take what was written is no process that is stuck.
+/// A slow disk during fsync must not count as a stuck process.
 TEST(OutputFile, CountsProgressWhileItIsSynced) {
   const TemporaryFolder folder;
   OutputFile file(folder / "a");
@@ -78,13 +78,13 @@ TEST(CreateFile, KeepsWhatHasComeMeanwhile) {
   EXPECT_TRUE(fs::is_symlink(folder / "a"));
   fs::remove(folder / "a");
   EXPECT_TRUE(contains(create([&] { fs::create_directory(folder / "a"); }), "exists already"));
-  EXPECT_EQ(entries(folder), 1) << "nothing temporary is left";
+  EXPECT_EQ(entries(folder), 1) << "no temporary file is left";
   fs::remove(folder / "a");
   create_file(folder / "a", [](OutputFile& file) { file.write("ours"); });
   EXPECT_EQ(read_file(folder / "a", 100), "ours");
 }
 
-/// A link at a name that can be guessed would make us write where it points.
+/// A symbolic link at a predictable temporary name would redirect the write.
 TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
   const TemporaryFolder folder;
   std::set<std::string> names;
@@ -94,7 +94,7 @@ TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
         names.insert(entry.path().filename());
     });
   }
-  EXPECT_EQ(names.size(), 4u) << "the file, and one name for each time";
+  EXPECT_EQ(names.size(), 4u) << "the file and a different temporary name each time";
 }
 
 TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
@@ -107,7 +107,7 @@ TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
   EXPECT_FALSE(fs::exists(folder / "elsewhere"));
 }
 
-/// Their exit code is that of an output that cannot be made, not of a disk that fails.
+/// The exit code is that of an output that cannot be created, not of a failing disk.
 TEST(OutputFile, PlacesWhereNothingCanBeMadeAreNamed) {
   const TemporaryFolder folder;
   write_file(folder / "file", "text");

@@ -64,7 +64,7 @@ TEST_F(OutputFolderTest, GoesWhereALinkPoints) {
   EXPECT_TRUE(fs::is_symlink(path_));
 }
 
-/// The only hidden folder that a process which ends in the middle of it leaves.
+/// The only hidden folder left by a process that ends before it commits.
 fs::path left_over(const TemporaryFolder& folder, const std::string& path) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -85,10 +85,10 @@ TEST_F(OutputFolderTest, RemovesWhatEndedProcessesLeft) {
   const fs::path own = running.create();
   EXPECT_FALSE(fs::exists(left));
   OutputFolder(path_, Existing::kRefuse).create();
-  EXPECT_TRUE(fs::exists(own)) << "its process runs";
+  EXPECT_TRUE(fs::exists(own)) << "its process is still running";
 }
 
-/// A process id means nothing on another host, in another container, or after a restart.
+/// A process id is meaningless on another host, in another container, or after a reboot.
 TEST_F(OutputFolderTest, RemovesOnlyWhatItsOwnHostLeft) {
   const std::string left = left_over(folder_, path_).string(), host = host_name();
   const std::size_t begin = left.rfind(host);
@@ -97,12 +97,12 @@ TEST_F(OutputFolderTest, RemovesOnlyWhatItsOwnHostLeft) {
       left.substr(0, begin) + "elsewhere" + left.substr(begin + host.size());
   fs::rename(left, foreign);
   OutputFolder(path_, Existing::kRefuse).create();
-  EXPECT_TRUE(fs::exists(foreign)) << "its maker may be at work";
+  EXPECT_TRUE(fs::exists(foreign)) << "its process may still be running";
   const std::size_t boot = begin + host.size() + 1;
   const std::string restarted = left.substr(0, boot) + "before" + left.substr(left.find('-', boot));
   fs::rename(foreign, restarted);
   OutputFolder(path_, Existing::kRefuse).create();
-  EXPECT_FALSE(fs::exists(restarted)) << "the system was started anew since";
+  EXPECT_FALSE(fs::exists(restarted)) << "the system has rebooted since";
 }
 
 TEST_F(OutputFolderTest, RemovesAReplacedFolderOnlyWhereItsSuccessorIsInPlace) {
@@ -110,7 +110,7 @@ TEST_F(OutputFolderTest, RemovesAReplacedFolderOnlyWhereItsSuccessorIsInPlace) {
   const std::string old = std::string(left).replace(left.rfind("partial-"), 7, "old");
   fs::rename(left, old);
   OutputFolder(path_, Existing::kReplace).create();
-  EXPECT_TRUE(fs::exists(old)) << "it holds the only data";
+  EXPECT_TRUE(fs::exists(old)) << "it contains the only data";
   fs::create_directory(path_);
   OutputFolder(path_, Existing::kReplace).create();
   EXPECT_FALSE(fs::exists(old));

@@ -8,9 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Ranks of which one works at a time, until it gathers or ends: then the next one does. So what all
-/// do comes in one order. Gives the message of the IoError that each met, "" where none; others are
-/// thrown on.
+/// Runs ranks of which only one works at a time, until it gathers or ends, so their calls have a
+/// fixed order. Returns the message of each rank's IoError, or "". Rethrows other exceptions.
 std::vector<std::string> run_ranks_in_turn(int ranks,
                                            const std::function<void(const CheckpointRanks&)>& rank);
 

@@ -50,7 +50,8 @@ TEST_F(Run, KilledWhileItPreparedIsStartedAgain) {
   for (const char* name : {"base.json", "answers.json", "reference.bin"}) {
     write_text(root_ + "/" + name, "1");
     EXPECT_FALSE(RunPaths{root_}.hold_a_start());
-    EXPECT_THROW(RunDirectory(root_, RunMode::kNew), CannotCreate) << "a user's, without a lock";
+    EXPECT_THROW(RunDirectory(root_, RunMode::kNew), CannotCreate)
+        << "a user's folder, since it has no lock";
     write_text(root_ + "/.lock", "1");
     EXPECT_TRUE(RunPaths{root_}.hold_a_start());
     EXPECT_TRUE(contains(message_of<MissingInput>([&] { existing_run(root_); }), "whole command"));
@@ -63,7 +64,7 @@ TEST_F(Run, KilledWhileItPreparedIsStartedAgain) {
 
 TEST_F(Run, NeverUsesAFolderOfOtherFiles) {
   fs::create_directories(root_);
-  write_text(root_ + "/config.json", "{}");  // of a Hugging Face model, perhaps
+  write_text(root_ + "/config.json", "{}");  // perhaps of a Hugging Face model
   for (RunMode mode : {RunMode::kNew, RunMode::kResume}) {
     EXPECT_TRUE(
         contains(message_of<CannotCreate>([&] { RunDirectory(root_, mode); }), "config.json"));
@@ -101,7 +102,7 @@ TEST_F(Run, IsLockedAgainstAnotherProcess) {
   EXPECT_EQ(status, 0);
   EXPECT_EQ(process_of_lock(root_ + "/.lock"), std::to_string(child));
   EXPECT_TRUE(holder_has_ended(root_ + "/.lock"));
-  EXPECT_NO_THROW(RunDirectory(root_, RunMode::kResume));  // the lock goes with its process
+  EXPECT_NO_THROW(RunDirectory(root_, RunMode::kResume));  // the lock ends with its process
   for (int end : {ready[0], ready[1], done[0], done[1]}) ::close(end);
 }
 
@@ -145,7 +146,7 @@ TEST_F(Run, ALockThatItsHolderRemovedHoldsNobodyOut) {
       const RunDirectory run(root_, RunMode::kNew);
       EXPECT_TRUE(fs::exists(run.paths().lock()));
     } catch (const InUse&) {
-    } catch (const CannotCreate&) {  // the folder went between the two calls
+    } catch (const CannotCreate&) {  // the folder was removed between the two calls
     }
   }
   EXPECT_EQ(status, 0);

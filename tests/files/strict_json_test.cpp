@@ -22,7 +22,7 @@ TEST(StrictJson, KeepsTheLineOfEveryKey) {
   EXPECT_TRUE(keys.duplicates.empty());
 }
 
-/// With whole paths, the lines of the keys below a long one would take gigabytes.
+/// The complete paths of all keys below a long key would take gigabytes.
 TEST(StrictJson, NotesPathsOfKeysThatAreShort) {
   std::string text = "{\"" + std::string(500'000, 'k') + "\": {\"a\": 1, \"a\": 2";
   for (int i = 0; i < 50'000; ++i) text += concat(",\"", i, "\":1");

@@ -20,14 +20,14 @@ TEST(Printable, ReplacesControlCharactersAndNothingElse) {
   EXPECT_EQ(printable("\xC2\x9B"
                       "31m"),
             kMark + "31m")
-      << "U+009B begins a sequence, too";
+      << "U+009B also begins a sequence";
   EXPECT_EQ(printable("caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC"), "caf\xC3\xA9 \xC2\xA0 \xE2\x82\xAC");
   EXPECT_EQ(printable(std::string("\0", 1)), kMark);
   EXPECT_EQ(printable("end\r"), "end" + kMark);
   EXPECT_EQ(printable("a\xFF\xC3"
                       "b\x9B[2J\xE2\x82"),
             "a" + kMark + kMark + "b" + kMark + "[2J" + kMark)
-      << "bytes that are not UTF-8";
+      << "invalid UTF-8";
 }
 
 TEST(Printable, KnowsCharactersThatComeInPieces) {
@@ -61,7 +61,7 @@ TEST(DrawingTerminal, IsOneThatTakesEscapeSequences) {
   for (const int descriptor : {terminal, file}) close(descriptor);
 }
 
-/// A stream that writes to this text.
+/// A stream that writes to `text`.
 struct Written {
   std::stringbuf buffer;
   std::ostream stream{&buffer};

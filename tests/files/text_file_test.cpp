@@ -34,7 +34,7 @@ TEST_F(ReadText, IsWhatTheFileHolds) {
 
 TEST_F(ReadText, HasNoByteOrderMark) {
   EXPECT_EQ(text_of("\xEF\xBB\xBF{\"a\": 1}"), "{\"a\": 1}");
-  EXPECT_EQ(text_of("a\xEF\xBB\xBF"), "a\xEF\xBB\xBF") << "not at the start it is a character";
+  EXPECT_EQ(text_of("a\xEF\xBB\xBF"), "a\xEF\xBB\xBF") << "elsewhere it is a character";
 }
 
 TEST_F(ReadText, DecodesUtf16ByItsMarkAndSaysSo) {
@@ -42,9 +42,9 @@ TEST_F(ReadText, DecodesUtf16ByItsMarkAndSaysSo) {
   send_warnings_to(&said);
   EXPECT_EQ(text_of("\xFF\xFE"s + "h\0\xE9\0\n\0"s), "h\xC3\xA9\n");
   EXPECT_EQ(text_of("\xFE\xFF"s + "\0h\0\xE9"s), "h\xC3\xA9");
-  EXPECT_EQ(text_of("\xFF\xFE\x3D\xD8\x00\xDE"s), "\xF0\x9F\x98\x80") << "two halves";
-  EXPECT_EQ(text_of("\xFF\xFE\x3D\xD8h\0"s), "\xEF\xBF\xBDh") << "half of a character";
-  EXPECT_EQ(text_of("\xFF\xFEh\0x"s), "h\xEF\xBF\xBD") << "half of a unit";
+  EXPECT_EQ(text_of("\xFF\xFE\x3D\xD8\x00\xDE"s), "\xF0\x9F\x98\x80") << "a surrogate pair";
+  EXPECT_EQ(text_of("\xFF\xFE\x3D\xD8h\0"s), "\xEF\xBF\xBDh") << "an unpaired surrogate";
+  EXPECT_EQ(text_of("\xFF\xFEh\0x"s), "h\xEF\xBF\xBD") << "half of a code unit";
   send_warnings_to(&std::cerr);
   EXPECT_NE(said.str().find("file: is UTF-16 text"), std::string::npos) << said.str();
 }

@@ -52,8 +52,8 @@ TEST(Utf8, RunsOfItAndOfOtherBytesAreMeasured) {
   EXPECT_EQ(whole_characters("é漢", 5), 5u);
   EXPECT_EQ(whole_characters("\x80\x80\x80\x80\x80", 3), 3u);
   EXPECT_EQ(whole_characters("\x80\x80\x80\x80\x80\x80", 5), 5u);
-  EXPECT_EQ(whole_characters("漢", 2), 2u) << "a limit below one character is kept to";
-  // What lies behind the text is not looked at.
+  EXPECT_EQ(whole_characters("漢", 2), 2u) << "a limit below one character is still respected";
+  // Bytes after the end of the text are not read.
   EXPECT_EQ(whole_characters("a漢"sv.substr(0, 3), 3), 3u);
   EXPECT_EQ(whole_characters("a漢"sv, 3), 1u);
   EXPECT_EQ(whole_characters("a漢"sv, 0), 0u);

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kWords = 61, kPlaces = 24;
 using TokenText = std::vector<std::int32_t>;
 
-/// Tokens [begin, end) of the text number `seed`.
+/// Tokens [begin, end) of the random text `seed`.
 TokenText some_tokens(std::uint64_t seed, std::int64_t begin, std::int64_t end) {
   TokenText text;
   for (std::int64_t i = begin; i < end; ++i)
@@ -28,7 +28,7 @@ struct Variant {
   const char* family;
   DType dtype = DType::kF32;
   const char* scaling = "default";
-  bool odd = false;  // sizes that fill no vectors
+  bool odd = false;  // sizes that are not multiples of a vector
 };
 
 class BatchDecoderOf : public ::testing::TestWithParam<Variant> {
@@ -54,8 +54,8 @@ class BatchDecoderOf : public ::testing::TestWithParam<Variant> {
   std::unique_ptr<LanguageModel> model_;
 };
 
-/// 20 texts in 20 rows, more than go through a product together, of 1 to 26 tokens, longer than the
-/// context; some rows miss a step or begin another text.
+/// 20 texts in 20 rows, more than one product takes. They have 1 to 26 tokens, which exceeds the
+/// context. Some rows skip a step or begin another text.
 TEST_P(BatchDecoderOf, GivesEachTextTheBitsOfBeingAlone) {
   constexpr std::int64_t kRows = 20;
   BatchDecoder together(*model_, {.texts = kRows, .tokens = 100}, GetParam().dtype, stream_);
@@ -129,14 +129,14 @@ TEST(BatchDecoder, HasAsManyRowsAsThereIsMemoryFor) {
   ModelConfig config = small_gpt2();
   config.width = 64;
   const auto model = make_model(config, 3, stream);
-  const TextRoom room{.texts = 8, .tokens = 16};  // 16 KiB a text
+  const TextRoom room{.texts = 8, .tokens = 16};  // 16 KiB per text
   const auto rows_in = [&](std::size_t kibibytes) {
     const Stream small(MemoryPool::create("small", kibibytes << 10));
     return make_fitting_batch_decoder(*model, room, DType::kF32, small)->rows();
   };
   for (const std::int64_t rows : {1, 2, 3, 5, 7, 8})
     EXPECT_EQ(rows_in(static_cast<std::size_t>(16 * rows + 15)), rows);
-  EXPECT_EQ(rows_in(1000), 8) << "as many as asked for";
+  EXPECT_EQ(rows_in(1000), 8) << "at most the requested number";
   EXPECT_THROW(rows_in(15), OutOfMemory);
 }
 
@@ -176,7 +176,8 @@ TEST(BatchDecoder, RefusesBadRowsAndEmptyTextsBeforeItSeesAToken) {
   CachedDecoder alone(*model, DType::kF32, stream);
   for (const TokenText& text : {TokenText{1}, TokenText{1, 7}}) alone.see(text);
   decoder.add(std::vector<BatchDecoder::Next>{{0, 7}});
-  EXPECT_TRUE(std::ranges::equal(decoder.logits(0), alone.logits())) << "no 5 was seen";
+  EXPECT_TRUE(std::ranges::equal(decoder.logits(0), alone.logits()))
+      << "the rejected tokens must have no effect";
 }
 
 }  // namespace

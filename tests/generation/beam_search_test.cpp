@@ -35,7 +35,7 @@ class BeamSearchTest : public ::testing::Test {
     BeamSearch search(*model_, {.texts = beams, .tokens = settings.longest}, DType::kF32, stream_);
     return search.write(beginning_, settings, no_rule);
   }
-  /// log p of `written` behind the beginning, token by token from full passes.
+  /// Log-likelihood of `written` after the beginning, computed token by token with full passes.
   double log_likelihood(const TokenIds& written) {
     TokenIds text(beginning_);
     double sum = 0;
@@ -57,7 +57,7 @@ class BeamSearchTest : public ::testing::Test {
   const TokenIds beginning_{3, 1};
 };
 
-/// With as many beams as there are texts, the search misses none.
+/// With as many beams as there are prefixes, the search is exhaustive.
 TEST_F(BeamSearchTest, WithEnoughBeamsFindsTheLikeliestText) {
   double best = -std::numeric_limits<double>::infinity();
   TokenIds wanted;
@@ -88,7 +88,7 @@ TEST_F(BeamSearchTest, OneBeamTakesTheLikeliestTokenEachTime) {
   EXPECT_EQ(ended, TokenIds{wanted.front()}) << "the token that ends it is the last one";
 }
 
-/// What a text ends with comes from the length penalty: a high one wants long texts.
+/// The length penalty decides which of the ended texts wins: a high one prefers long texts.
 TEST_F(BeamSearchTest, LengthPenaltyChoosesAmongTextsThatEnd) {
   const auto length = [&](double penalty) {
     return write(4, {.longest = 10,

@@ -31,7 +31,7 @@ TEST(ContextWindow, DropsTheSameTokensWhetherTheTextGrewOrCameAtOnce) {
       std::vector<std::int32_t> grown;
       for (std::int32_t token = 0; token < 200; ++token) {
         grown.push_back(token);
-        grown = window.of(grown);  // which drops some once it is too long
+        grown = window.of(grown);  // drops tokens once the text is too long
         EXPECT_EQ(window.of(counting(token + 1)), grown) << context << " " << pinned;
         EXPECT_LE(std::ssize(grown), context);
       }
@@ -46,7 +46,7 @@ TEST(ContextWindow, APromptLeavesRoomForWhatIsMade) {
   EXPECT_EQ(fitted.left_out, 13);
   EXPECT_EQ(fitted.tokens, (std::vector<std::int32_t>{0, 1, 15, 16, 17, 18, 19}));
   EXPECT_EQ(std::ssize(fit_prompt(counting(20), window, 90, ContextOverflow::kTruncate).tokens), 6)
-      << "what is left when a text has just outgrown the context";
+      << "the length of a text that has just outgrown the context";
 }
 
 TEST(ContextWindow, RefusesWhatIsLongerWhereAsked) {

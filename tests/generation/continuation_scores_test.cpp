@@ -41,7 +41,7 @@ class ContinuationScoresOf : public ::testing::TestWithParam<const char*> {
           random_below({seed}, static_cast<std::uint64_t>(i), std::uint64_t{kVocabulary})));
     return text;
   }
-  /// By one forward pass over the whole text.
+  /// Reference: one forward pass over the entire text.
   double expected(const Tokens& prompt, const Tokens& continuation) {
     Tokens text = prompt;
     text.insert(text.end(), continuation.begin(), continuation.end());

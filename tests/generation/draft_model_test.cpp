@@ -10,13 +10,13 @@ struct Text {
   std::int64_t tokens = 0, drafted = 0;
 };
 
-/// Seconds of a token: 1 without drafts, `each` more for each that is seen beside it, `draft` to
-/// draft one.
+/// Seconds per token: 1 without drafts, `each` more for each draft in the same pass, and `draft` to
+/// make a draft.
 struct Costs {
   double draft = 0.1, each = 0.05;
 };
 
-/// A text of which each draft is taken where `is_right(n)` says so of the n-th drafted token.
+/// Writes a text in which the n-th drafted token is accepted if `is_right(n)`.
 template <class IsRight>
 Text write(std::int64_t tokens, Costs costs, const IsRight& is_right) {
   DraftLength length;

@@ -15,7 +15,7 @@ namespace {
 
 class Evaluation : public ::testing::Test {
  protected:
-  /// A validation split of the tokens 0, 1, 2, … 63, 0, ….
+  /// A validation split with the tokens 0, 1, 2, … 63, 0, ….
   TokenDataset counting_tokens(std::int64_t count) const {
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 64);
@@ -29,7 +29,7 @@ class Evaluation : public ::testing::Test {
   Stream stream_{MemoryPool::create("test")};
 };
 
-/// Loss is the mean target token, so that the sum over a split tells which targets were seen.
+/// The loss is the mean target token, so the sum over a split shows which targets were evaluated.
 class MeanTarget final : public LossModel {
  public:
   Tensor forward(const Batch& batch, float, ActivationTape& tape, const Stream& stream) override {
@@ -44,14 +44,14 @@ class MeanTarget final : public LossModel {
     return loss;
   }
   void backward(const Batch&, ActivationTape&, const Stream&) override {
-    FAIL() << "evaluation goes forward only";
+    FAIL() << "evaluation must not run backward";
   }
   void visit_parameters(const ParameterVisitor&) override {}
   bool goes_in_segments() const override { return true; }
   bool carries_state() const override { return true; }
   double factor = 1;
   std::int64_t most_examples = 100;
-  std::int64_t segment = -1;  // of the last pass
+  std::int64_t segment = -1;  // of the latest pass
 };
 
 TEST_F(Evaluation, GoesThroughLongWindowsInSegments) {
@@ -78,7 +78,7 @@ TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
 }
 
 TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
-  const TokenDataset tokens = counting_tokens(27);  // batches of four windows, two and a short one
+  const TokenDataset tokens = counting_tokens(27);  // 4 and 3 windows, the last one short
   const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
   MeanTarget model;
   for (const std::int64_t most : {2, 1}) {
@@ -91,7 +91,7 @@ TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
   EXPECT_THROW(evaluate(model, windows, DType::kF32, stream_), OutOfMemory);
 }
 
-/// Five batches over three, of which two have two and the last has one.
+/// Five batches on three ranks: two ranks have two, the last one has one.
 TEST_F(Evaluation, SharedOutGivesTheBitsOfOne) {
   const TokenDataset tokens = counting_tokens(41);
   MeanTarget model;

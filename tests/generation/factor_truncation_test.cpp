@@ -49,7 +49,7 @@ class FactorTruncation : public ::testing::Test {
   const Stream stream_ = test_stream();
 };
 
-/// No matrix of a rank is nearer than by the singular values that it leaves out.
+/// Truncation error must equal that of the truncated SVD, the smallest possible for the rank.
 TEST_F(FactorTruncation, IsTheNearestMatrixOfEachRank) {
   for (std::int64_t rank = 1; rank <= kColumns; ++rank) {
     const auto model = drawn();

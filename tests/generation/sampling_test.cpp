@@ -46,7 +46,7 @@ TEST(Sampling, DrawsTokensByTheirProbabilities) {
 }
 
 TEST(Sampling, TemperatureSharpensAndFlattens) {
-  const auto sharp = shares({.temperature = 0.5});  // squares: 1, 16, 4, 9 of 30
+  const auto sharp = shares({.temperature = 0.5});  // squares: 1, 16, 4 and 9 of 30
   EXPECT_NEAR(sharp.at(1), 16.0 / 30, 0.012);
   EXPECT_NEAR(sharp.at(0), 1.0 / 30, 0.006);
   EXPECT_NEAR(shares({.temperature = 1000}).at(0), 0.25, 0.012);
@@ -69,7 +69,7 @@ TEST(Sampling, TopPKeepsTheFewestThatHoldTheShare) {
 }
 
 TEST(Sampling, TopPActsOnWhatTopKLeft) {
-  // Of 1 and 3 the first holds 4/7 = 0.571.
+  // Tokens 1 and 3 remain, and the first has 4/7 = 0.571.
   EXPECT_EQ(shares({.top_k = 2, .top_p = 0.56}).size(), 1u);
   EXPECT_EQ(shares({.top_k = 2, .top_p = 0.58}).size(), 2u);
 }
@@ -81,7 +81,8 @@ TEST(Sampling, MinPKeepsWhatIsNearTheLikeliest) {
   EXPECT_NEAR(two.at(1), 4.0 / 7, 0.012);
   EXPECT_EQ(two.size(), 2u);
   EXPECT_EQ(shares({.min_p = 1}).size(), 1u);
-  EXPECT_EQ(shares({.temperature = 0.5, .min_p = 0.26}).size(), 2u) << "1, 16, 4, 9";
+  EXPECT_EQ(shares({.temperature = 0.5, .min_p = 0.26}).size(), 2u)
+      << "the probabilities are 1, 16, 4 and 9 of 30";
 }
 
 TEST(Sampling, RepetitionIsPenalizedOnceATokenWhateverItsSign) {

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Texts of 1 to 40 bytes, in a context of 32.
+/// Texts of 1 to 40 bytes, with a context of 32.
 class TextBatch : public ::testing::Test {
  protected:
   TextBatch() {
@@ -71,7 +71,7 @@ TEST_F(TextBatch, WritesWhatEachTextIsAloneWhateverIsBesideIt) {
   }
 }
 
-/// Two neighbouring characters of one byte, each a token, that one of the texts has.
+/// Returns two adjacent one-byte tokens that occur in one of the texts.
 std::string neighbours_in(const std::vector<std::string>& texts) {
   const auto plain = [](char c) { return c > 0; };
   for (const std::string& text : texts) {
@@ -92,13 +92,13 @@ TEST_F(TextBatch, StopsWhereTwoTokensTogetherAreAStopString) {
   for (const std::int64_t rows : {2, 8}) EXPECT_EQ(together(rows, settings), wanted) << rows;
 }
 
-/// 12 texts of a token, then 6 of 30, which take more memory to begin than there is beside 8 rows.
+/// 12 texts of one token, then 6 of 30, which need more memory to begin than 8 rows leave free.
 TEST_F(TextBatch, GoesOnInHalfAsManyRowsWhereMemoryRunsOut) {
   texts_.assign(18, std::vector<std::int32_t>(30, 'b'));
   for (std::size_t i = 0; i < 12; ++i) texts_[i].assign(1, static_cast<std::int32_t>('c' + i));
   const GenerationSettings settings{.tokens = 2, .sampling = {.seed = 5}};
   const auto wanted = alone(settings);
-  std::vector<std::pair<std::int64_t, std::size_t>> told;  // rows, texts done before
+  std::vector<std::pair<std::int64_t, std::size_t>> told;  // rows, texts finished before
   const auto written_in = [&](const Stream& stream) {
     std::vector<std::string> written;
     continue_texts({.model = *model_,
@@ -107,7 +107,7 @@ TEST_F(TextBatch, GoesOnInHalfAsManyRowsWhereMemoryRunsOut) {
                     .stream = stream,
                     .fewer = [&](std::int64_t rows) { told.emplace_back(rows, written.size()); }},
                    *bytes_, texts_, settings, [&](std::size_t i, const WrittenText& text) {
-                     EXPECT_EQ(i, written.size()) << "each once, in order";
+                     EXPECT_EQ(i, written.size()) << "each text once, in order";
                      written.push_back(text.text);
                    });
     return written;

@@ -22,8 +22,8 @@ class TextGeneration : public ::testing::Test {
         stream_);
   }
 
-  /// Whatever comes before, `token` is by far the likeliest: the last LayerNorm's output is always
-  /// its embedding.
+  /// Makes `token` by far the most likely after any text: the last LayerNorm always outputs its
+  /// embedding.
   void always_answer(LanguageModel& model, std::int32_t token) {
     const Parameter* table = nullptr;
     model.visit_parameters([&](Parameter& p) {
@@ -115,7 +115,7 @@ TEST_F(TextGeneration, AnotherTextIsSeenFromWhereItDiffers) {
   kept.see(other);
   fresh.see(std::span(other).first(2));
   fresh.see(other);
-  for (std::size_t v = 0; v < 61; ++v)  // of products of other sizes
+  for (std::size_t v = 0; v < 61; ++v)  // from products of different sizes
     EXPECT_NEAR(kept.logits()[v], fresh.logits()[v], 1e-5);
   kept.see(std::vector<std::int32_t>(20, 3));
   EXPECT_LE(kept.window(), kContext);
@@ -199,7 +199,7 @@ TEST_F(TextGeneration, SaysWhatOfALongPromptAndTextIsNotSeen) {
   const auto bytes = make_byte_tokenizer();
   generate(*gpt2, *bytes, std::string(100, 'z'), {.tokens = 2});
   EXPECT_EQ(result_.left_out, 94);
-  EXPECT_EQ(result_.prompt_tokens, 6) << "the context of 8 less the tokens to be made";
+  EXPECT_EQ(result_.prompt_tokens, 6) << "the context of 8 minus the tokens to generate";
   EXPECT_EQ(result_.forgotten, 0);
   generate(*gpt2, *bytes, "abc", {.tokens = 6});
   EXPECT_EQ(result_.forgotten, 0);
@@ -261,7 +261,7 @@ TEST_F(TextGeneration, TakesMemoryForTheTextAndNotForTheContext) {
     ASSERT_TRUE(std::ranges::equal(decoder.logits(), roomy.logits())) << token;
     text.push_back(token);
   }
-  EXPECT_LT(own.pool()->use().peak_total, std::size_t{1} << 20) << "the context has 512 MiB";
+  EXPECT_LT(own.pool()->use().peak_total, std::size_t{1} << 20) << "the full context takes 512 MiB";
   EXPECT_EQ(stream_.pool()->use().live_total, before);
 }
 
@@ -306,7 +306,7 @@ TEST_F(TextGeneration, ThePromptFollowsTheTemplateAndBytesAreText) {
   const auto llama =
       load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/tokenizers/llama2_legacy.json");
   const auto owner = model(llama->vocabulary_size());
-  constexpr std::int32_t kByteA = 3 + 'A';  // "<0x41>", behind <unk>, <s> and </s>
+  constexpr std::int32_t kByteA = 3 + 'A';  // "<0x41>", after <unk>, <s> and </s>
   always_answer(*owner, kByteA);
   EXPECT_EQ(generate(*owner, *llama, "the", {.tokens = 3}), "AAA");
   EXPECT_EQ(result_.prompt_tokens, static_cast<std::int64_t>(llama->encode("the").size()) + 1);

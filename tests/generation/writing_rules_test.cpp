@@ -10,7 +10,7 @@ namespace {
 
 using TokenIds = std::vector<std::int32_t>;
 
-/// The tokens of ten that may follow.
+/// The tokens, of ten, that may follow the text.
 std::set<int> allowed(const WritingRules& rules, const TokenIds& text) {
   std::vector<float> scores(10, 1.5F);
   rules.apply(scores, text);

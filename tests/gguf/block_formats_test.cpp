@@ -10,7 +10,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// What gguf-py makes (tests/golden/make_gguf_golden.py).
+/// Compares with gguf-py's output (tests/golden/make_gguf_golden.py).
 class BlockFormats : public ::testing::TestWithParam<GgufType> {
  protected:
   Tensor load(const std::string& name) const {

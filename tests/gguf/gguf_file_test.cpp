@@ -34,7 +34,7 @@ class GgufFileTest : public ::testing::Test {
       tensor.data<float>()[i] = static_cast<float>(i);
     return tensor;
   }
-  /// Of a file of these bytes.
+  /// The error for a file with these bytes.
   std::string refusal(const std::string& text) {
     write_text(folder_ / "other.gguf", text);
     return message_of<DataError>([&] { GgufFile file(folder_ / "other.gguf"); });
@@ -99,7 +99,7 @@ TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
   std::swap(other[4], other[7]);
   EXPECT_TRUE(contains(refusal(other), "the other byte order"));
   other = text_;
-  other[8] = '\x7f', other[14] = '\x7f';  // tensors
+  other[8] = '\x7f', other[14] = '\x7f';  // number of tensors
   EXPECT_TRUE(contains(refusal(other), "can hold"));
   EXPECT_TRUE(contains(refusal(text_.substr(0, text_.size() - 33)), "copy the file anew"));
   const std::size_t type = text_.find("table") + 5 + 4 + 16;
@@ -120,7 +120,7 @@ TEST_F(GgufFileTest, NamesAndTextsAreUtf8) {
 }
 
 TEST_F(GgufFileTest, EveryLengthThatItIsCutToIsRefused) {
-  const std::size_t padding = 12;  // behind the last tensor
+  const std::size_t padding = 12;  // after the last tensor
   for (std::size_t bytes = 0; bytes + padding < text_.size(); bytes += 3)
     EXPECT_NE(refusal(text_.substr(0, bytes)), "") << bytes;
 }

@@ -1,4 +1,4 @@
-"""The chat templates that make_chat_golden.py renders: our own, each in the manner of a family of models."""
+"""The chat templates that make_chat_golden.py renders. They are our own, in the styles of several model families."""
 
 TEMPLATES = {
     "angle": """\

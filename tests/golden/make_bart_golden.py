@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes small BART folders beside itself, as make_whisper_golden.py does of Whisper: config.json, model.safetensors,
-generation_config.json and expected.safetensors, what transformers computes from it: sources with their lengths, tokens,
-targets, logits, loss, gradients, and greedy tokens; and writings.json, what generate writes of each source by several
-settings. F32 (logits, loss and gradients from F64), eager attention, on the processor. Weights are random, gains, biases and final_logits_bias too."""
+"""Writes small BART folders next to this script, like make_whisper_golden.py does for Whisper: config.json,
+model.safetensors and generation_config.json. expected.safetensors contains transformers' results: sources with their
+lengths, tokens, targets, logits, loss, gradients and greedy tokens. writings.json contains the output of generate
+for each source and several settings. F32 (logits, loss and gradients from F64), eager attention, on the CPU.
+Weights, gains, biases and final_logits_bias are random."""
 
 import json
 import pathlib
@@ -12,7 +13,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-SIZES = {  # what differs, deviation of matrices, bias of the end, lengths of sources, time
+SIZES = {  # differences, deviation of matrices, bias of the end, lengths of sources, time
     "bart_a": (dict(), 0.5, 2.0, (9, 6), 11),
     "bart_b": (
         dict(
@@ -30,7 +31,7 @@ SIZES = {  # what differs, deviation of matrices, bias of the end, lengths of so
     ),
 }
 
-FIRST_SEEDS = {"bart_a": 700, "bart_b": 800}  # the next one is taken that gives varied texts
+FIRST_SEEDS = {"bart_a": 700, "bart_b": 800}  # first seed to try; the first one with varied texts is used
 
 WRITINGS = [
     dict(),
@@ -55,7 +56,7 @@ WRITINGS = [
 
 
 def is_varied(writings):
-    """Whether texts end at several places."""
+    """Returns whether the texts end at different positions."""
     return len({len(writing["ids"]) for writing in writings}) > 5
 
 
@@ -89,7 +90,7 @@ def make_of(seed, name, changes, deviation, end, lengths, time):
     model = transformers.BartForConditionalGeneration(config).float().eval()
     for module in model.modules():
         if isinstance(module, torch.nn.Embedding):
-            module.padding_idx = None  # or the table's row of that token gets no gradient
+            module.padding_idx = None  # otherwise the table's row of that token gets no gradient
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             vector = parameter.dim() == 1
@@ -97,7 +98,7 @@ def make_of(seed, name, changes, deviation, end, lengths, time):
             table = "shared" in key or "embed" in key
             parameter.normal_(1.0 if gain else 0.0, 0.2 if vector else 0.3 if table else deviation)
         model.final_logits_bias.normal_(0.0, 0.5)
-        model.final_logits_bias[0, 2] += end  # texts end
+        model.final_logits_bias[0, 2] += end  # makes texts end
     sources = torch.randint(3, config.vocab_size, (len(lengths), max(lengths)))
     mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
     sources[~mask] = config.pad_token_id

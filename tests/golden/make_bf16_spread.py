@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes bf16_spread.json: for each folder of make_family_golden.py and make_hybrid_golden.py, how far transformers' logits in BF16 are from its own
-in F32, as a share of their norm (eager attention)."""
+"""Writes bf16_spread.json: for each folder of make_family_golden.py and make_hybrid_golden.py, the relative error of
+transformers' logits in BF16 against F32 (eager attention)."""
 
 import json
 import pathlib

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes chat_golden.json beside itself; README.md says what it holds.
+"""Writes chat_golden.json next to this script; README.md describes its content.
 
-jinja2 renders every case with the settings of transformers (utils/chat_template_utils.py); the templates are those of
+jinja2 renders every case with the settings of transformers (utils/chat_template_utils.py). The templates are in
 chat_templates.py.
 """
 
@@ -20,7 +20,7 @@ NOW = 1_700_000_000
 
 
 class Generation(Extension):
-    """The `generation` block: notes which part of the text it made."""
+    """The `generation` block: records which part of the text it generated."""
 
     tags = {"generation"}
 
@@ -63,7 +63,7 @@ ENVIRONMENT.globals.update(
 
 
 def rendered(source, variables):
-    """What jinja2 makes, or that it refuses."""
+    """Renders a template with jinja2, or returns that it is rejected."""
     written, spans = [], []
     try:
         with ENVIRONMENT.noting(written, spans):
@@ -81,7 +81,7 @@ TOOL = {"type": "function", "function": {"name": "weather", "description": "Says
 
 
 def said(*contents, system=None):
-    """A conversation of user and assistant in turn."""
+    """A conversation that alternates between user and assistant."""
     messages = [] if system is None else [{"role": "system", "content": system}]
     for i, content in enumerate(contents):
         messages.append({"role": "assistant" if i % 2 else "user", "content": content})

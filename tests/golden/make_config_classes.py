@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Adds to config_classes.json beside itself what this version of transformers writes of each family's default configuration.
+"""Adds this transformers version's default configuration of each family to config_classes.json next to this script.
 
-Run it once with transformers 4.57 and once with 5.24; README.md says what the file holds.
+Run it once with transformers 4.57 and once with 5.24; README.md describes the file.
 """
 
 import json
@@ -12,7 +12,7 @@ import transformers
 FILE = pathlib.Path(__file__).parent / "config_classes.json"
 CLASSES = ("GPT2", "Llama", "Mistral", "Qwen2", "Qwen3", "Gemma2", "Gemma3Text", "Mamba2", "GraniteMoeHybrid", "Bamba", "Qwen3Next")
 CLASSES += ("Bart", "Whisper", "ViT")
-CLASSES += ("Qwen3_5Text", "Qwen3_5")  # of version 5 alone
+CLASSES += ("Qwen3_5Text", "Qwen3_5")  # only in version 5
 DENSE = {"GraniteMoeHybrid": dict(num_local_experts=0), "Qwen3Next": dict(num_experts=0)}
 
 

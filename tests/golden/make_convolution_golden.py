@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes convolution_golden.txt: PyTorch's results and gradients of twelve convolutions, by which tests/kernels/
-convolution_test.cpp checks its reference. Needs torch. usage: make_convolution_golden.py > convolution_golden.txt
+"""Writes convolution_golden.txt: PyTorch's results and gradients of twelve convolutions.
+tests/kernels/convolution/convolution_test.cpp checks its reference with them. Needs torch.
+usage: make_convolution_golden.py > convolution_golden.txt
 
-A case is a line "case RANK", the sizes of x (B, D1..Dn, C), kernel, stride, padding, dilation, outputs and groups, then y,
-dx, dweight and dbias, all channels last, a weight's taps before its channels."""
+A case is a line "case RANK", the sizes of x (B, D1..Dn, C), kernel, stride, padding, dilation, outputs and groups,
+then y, dx, dweight and dbias. All are channels last, and a weight's taps come before its channels."""
 import torch
 
 CASES = [  # x, kernel, stride, padding, dilation, outputs, groups

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a folder for each small model of MODELS beside itself: models with mixtures of experts as save_pretrained of
-transformers writes them (config.json, model.safetensors), gpt_oss_mxfp4 as OpenAI released its own, and
-expected.safetensors, what transformers computes from them; README.md says more. Weights are random in F32, gains,
-biases and sinks too; what is computed from them is computed in F64 and rounded once. A seed under which a token's
-choice of experts is nearly a tie, or F32 does not suffice, is passed over. Names: only those folders."""
+"""Writes a folder for each small mixture-of-experts model of MODELS next to this script: config.json and
+model.safetensors like transformers' save_pretrained, gpt_oss_mxfp4 in the format of OpenAI's release, and
+expected.safetensors with transformers' results; README.md says more. Weights, gains, biases and sinks are random in
+F32. Results are computed in F64 and rounded once. Skips seeds for which a token's choice of experts is nearly a tie,
+or F32 is not precise enough. With names as arguments, writes only those folders."""
 
 import contextlib
 import itertools
@@ -21,9 +21,9 @@ from safetensors.torch import load_file, save_file
 import make_hybrid_golden as hybrid
 from make_hybrid_golden import ATTENTION, COMMON, FULL, LINEAR, logits_of
 
-GAP = 1e-3  # between the score of a token's last chosen expert and that of the next
-APART = 4e-6  # logits in F32 from those in F64, as a share of the largest
-NO_TOKENS = dict(pad_token_id=None, bos_token_id=None, eos_token_id=None)  # no gradient for the table's row of padding
+GAP = 1e-3  # between the scores of a token's last chosen expert and the next one
+APART = 4e-6  # relative error of F32 logits against F64
+NO_TOKENS = dict(pad_token_id=None, bos_token_id=None, eos_token_id=None)  # otherwise padding's row gets no gradient
 QWEN = dict(ATTENTION, moe_intermediate_size=9)
 MULTIPLIERS = {key: value for key, value in hybrid.GRANITE.items() if "multiplier" in key or key == "logits_scaling"}
 GPT_OSS = dict(
@@ -38,7 +38,7 @@ YARN = dict(
     truncate=False,
     original_max_position_embeddings=64,
 )
-MODELS = {  # class, what differs from COMMON, batch, time, tokens of a row's first document or 0
+MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's first document or 0
     "mixtral_a": (
         "Mixtral",
         dict(
@@ -211,8 +211,8 @@ MODELS = {  # class, what differs from COMMON, batch, time, tokens of a row's fi
         0,
     ),
 }
-AUX = ("mixtral_window", "qwen3_moe_a")  # with the loss of balance of their one layer with experts, too
-OLD_WORDS = (  # folders with the words of version 4 and the Hub
+AUX = ("mixtral_window", "qwen3_moe_a")  # also with the balance loss of their single mixture layer
+OLD_WORDS = (  # folders with the key names of version 4 and the Hub
     "mixtral_window",
     "qwen2_moe_norm",
     "qwen3_moe_plain",
@@ -229,7 +229,7 @@ BLOCK = 32
 
 
 class Routing:
-    """Each layer's choices in the latest pass, and the smallest gap in all of them."""
+    """Each layer's choices in the latest pass, and the smallest gap of all layers."""
 
     def __init__(self, model):
         self.layers, self.gap = {}, float("inf")
@@ -253,8 +253,8 @@ def model_of(family, config):
 
 
 def draw(model):
-    """Gains about 1, but about 0.4 before experts, since routers have weights of sd 1: the best expert is to leave some
-    weight to the others. Experts of gpt_oss are large enough to be clamped."""
+    """Gains of about 1, but 0.4 before experts: router weights have a standard deviation of 1, and the best expert must
+    leave some weight to the others. Experts of gpt_oss are large enough to be clamped."""
     hybrid.draw(model, model.config)
     with torch.no_grad():
         for name, module in routers(model):
@@ -268,7 +268,7 @@ def draw(model):
 
 
 def draw_packed(random, experts, rows, columns, highest):
-    """Codes and scales of blocks along the columns; small scales are more likely, and each up to the highest occurs."""
+    """Codes and scales of blocks along the columns. Small scales are more likely, and each up to the highest occurs."""
     blocks = random.integers(0, 256, (experts, rows, columns // BLOCK, BLOCK // 2), dtype=numpy.uint8)
     scales = 119 + random.geometric(0.5, blocks.shape[:3]).clip(1, highest - 119).astype(numpy.uint8)
     every = numpy.arange(120, highest + 1, dtype=numpy.uint8)
@@ -283,8 +283,8 @@ def unpacked(blocks, scales):
 
 
 def pack(model, seed):
-    """Weights as OpenAI released them: experts in MXFP4, all else in BF16. Returns the file's tensors, and those of
-    experts again in BF16 as transformers has them."""
+    """Packs weights like OpenAI's release: experts in MXFP4, everything else in BF16. Returns the file's tensors, and
+    the experts' tensors in BF16 as transformers stores them."""
     random = numpy.random.default_rng(seed)
     config, tensors, again = model.config, {}, {}
     for key, parameter in model.named_parameters():
@@ -320,7 +320,7 @@ def in_double():
 
 
 def as_saved(model, values):
-    """Values of the model's parameters, under the names and in the shapes of its file."""
+    """Values of the model's parameters, with the names and shapes of its file."""
     with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
         for key, parameter in model.named_parameters():
             parameter.copy_(torch.zeros_like(parameter) if values[key] is None else values[key])
@@ -354,7 +354,7 @@ def expected_of(name, model, routing, tokens, first):
         prompt = inputs[:1, :9]
         expected["prompt"] = prompt.int()
         expected["greedy"] = hybrid.greedy(model, prompt).int()
-        if first > 0:  # the first row as two documents, each computed alone
+        if first > 0:  # the first row as two documents, each computed separately
             parts = [logits_of(model, part) for part in (inputs[:1, :first], inputs[:1, first:])]
             expected["document_logits"] = single(torch.cat(parts, dim=1))
             expected["document_tokens"] = torch.tensor([first, inputs.shape[1] - first], dtype=torch.int32)
@@ -436,8 +436,8 @@ def attempt(name, seed, family, changes, batch, time, first):
 
 
 def check(folder, expected):
-    """What transformers reads again from the folder computes the same."""
-    eager = dict(attn_implementation="eager", experts_implementation="eager")  # grouped_mm takes no odd widths
+    """Checks that transformers computes the same from the folder."""
+    eager = dict(attn_implementation="eager", experts_implementation="eager")  # grouped_mm does not support odd widths
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.get_default_dtype(), **eager)
     with torch.no_grad():
         logits = logits_of(model.float(), expected["tokens"])

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes a folder lora_NAME beside itself for each adapter of experts: for those of EACH, one A and B for each expert,
-as peft writes them over transformers 4, and for those of FUSED, one for all experts of a layer, as peft writes them
-over transformers 5; and expected.safetensors, what they make of the base folder; README.md says more. A and B are
-random in F32; what is computed from them is computed in F64 and rounded once. Names: only those folders."""
+"""Writes a folder lora_NAME next to this script for each adapter of experts. Those of EACH have one A and B per expert,
+as PEFT with transformers 4 writes them; those of FUSED have one for all experts of a layer, as PEFT with
+transformers 5 writes them. expected.safetensors contains their results on the base folder; README.md says more. A
+and B are random in F32. Results are computed in F64 and rounded once. With names as arguments, writes only those
+folders."""
 
 import itertools
 import json
@@ -23,7 +24,7 @@ HERE = pathlib.Path(__file__).parent.resolve()
 os.chdir(HERE)  # the files name the base by its folder
 PREFIX = "base_model.model."
 STEPS = 20
-EACH = {  # base, batch, time, LoraConfig; peft over transformers 5 finds what it has of these
+EACH = {  # base, batch, time, LoraConfig; PEFT with transformers 5 finds its own part of them
     "mixtral": ("mixtral_a", 2, 17, dict(r=3, lora_alpha=5, target_modules=["q_proj", "w1", "w2", "w3"])),
     "qwen3_moe": ("qwen3_moe_a", 2, 17, dict(r=2, lora_alpha=6, target_modules=["down_proj", "gate_proj", "up_proj"])),
 }
@@ -73,7 +74,7 @@ def loss_of(logits, targets):
 
 
 def train(logits_of, trained, inputs, targets):
-    """Logits, gradients and twenty steps of AdamW, of A and B that change meanwhile."""
+    """Logits, gradients and twenty AdamW steps of A and B."""
     logits = logits_of()
     loss_of(logits, targets).backward()
     expected = {"tokens": inputs.int(), "targets": targets.int(), "logits": single(logits)}
@@ -95,7 +96,7 @@ def random(shape):
 
 
 def draw_each(base, settings):
-    """A and B of each product of the base's file that the target modules name."""
+    """A and B of each product in the base's file that the target modules name."""
     adapters = {}
     for key, weight in load_file(pathlib.Path(base) / "model.safetensors").items():
         name = key.removesuffix(".weight")
@@ -106,7 +107,7 @@ def draw_each(base, settings):
 
 
 def merged(model, base, adapters, scale, taken=lambda name: True):
-    """The model's weights with the products of A and B that are taken added, under its own names."""
+    """The model's weights plus the taken products of A and B, under the model's own names."""
     weights = dict(model.named_parameters())
     deltas = {}
     for key, a in adapters.items():
@@ -139,7 +140,7 @@ def sort_config(folder):
     told = json.loads(path.read_text())
     for key in ("target_modules", "target_parameters"):
         if isinstance(told[key], list):
-            told[key] = sorted(told[key])  # a set there
+            told[key] = sorted(told[key])  # a set in PEFT
     path.write_text(json.dumps(told, indent=2, sort_keys=True))
 
 
@@ -169,8 +170,8 @@ def make_each(folder, seed, base, batch, time, settings):
 
 
 def check_each(folder, base, adapters, scale, inputs, expected):
-    """Peft over transformers 5 adapts experts and attention to what merging gives; the products of dense layers it
-    loses where others of their name are experts'."""
+    """Checks that PEFT with transformers 5 adapts experts and attention to the merged weights. It loses products of
+    dense layers that have the same name as those of experts."""
     again = peft.PeftModel.from_pretrained(base_of(base), folder).double()
     taken = lambda name: ".experts." in name or ".self_attn." in name
     model = base_of(base)
@@ -208,7 +209,7 @@ def make_fused(folder, seed, base, batch, time, settings):
 
 
 def check_fused(folder, base, settings, inputs, adapted):
-    """A's rows are the experts' one after the other, B's columns the ranks' one after the other."""
+    """A's rows are the experts' one after another, and B's columns the ranks' one after another."""
     adapters = {key: value.double() for key, value in load_file(folder / "adapter_model.safetensors").items()}
     model = base_of(base)
     weights = dict(model.named_parameters())
@@ -223,7 +224,7 @@ def check_fused(folder, base, settings, inputs, adapted):
         inner = name.endswith(".base_layer")
         name = name.removesuffix(".base_layer") + (".gate_up_proj" if inner else ".down_proj")
         count = weights[name].shape[0]
-        rank = a.shape[0] // count  # twice that of the config where gate and up were named, with twice its alpha
+        rank = a.shape[0] // count  # twice the config's rank if gate and up were named, with twice its alpha
         delta = [a[expert * rank :][:rank] for expert in range(count)]
         delta = scale * torch.stack([b[:, expert::count] @ rows for expert, rows in enumerate(delta)])
         weights[name] = weights[name] + (delta.transpose(1, 2) if "gpt_oss" in base else delta)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes a folder for each small model of SIZES beside itself: what transformers' save_pretrained writes of it (config.json,
-model.safetensors, in shards where it says so), and expected.safetensors, what transformers computes from it; README.md says
-more. F32, eager attention, on the processor. Weights are random, gains and biases too."""
+"""Writes a folder for each small model of SIZES next to this script: config.json and model.safetensors of transformers'
+save_pretrained, in shards if specified, and expected.safetensors with transformers' results; README.md says more.
+F32, eager attention, on the CPU. Weights, gains and biases are random."""
 
 import pathlib
 import shutil
@@ -37,7 +37,7 @@ GEMMA3_ROPES = dict(
     full_attention=dict(rope_type="linear", factor=8.0, rope_theta=1e6),
     sliding_attention=dict(rope_type="default", rope_theta=1e4),
 )
-SIZES = {  # class, what differs from COMMON, batch, time, bytes of a shard
+SIZES = {  # class, differences from COMMON, batch, time, bytes per shard
     "llama_a": ("Llama", dict(head_dim=12, rms_norm_eps=1e-5), 2, 33, None),
     "llama_b": ("Llama", dict(tie_word_embeddings=True, num_key_value_heads=1, rope_theta=500.0), 3, 9, 12_000),
     "llama_biases": ("Llama", dict(SMALL, attention_bias=True, mlp_bias=True, num_hidden_layers=1), 1, 17, None),
@@ -116,7 +116,7 @@ def make(name, family, changes, batch, time, shard):
     shutil.rmtree(folder, ignore_errors=True)
     torch.manual_seed(sum(map(ord, name)))
     config = getattr(transformers, family + "Config")(**{**COMMON, **changes})
-    config.pad_token_id = None  # or the table's row of that token gets no gradient
+    config.pad_token_id = None  # otherwise the table's row of that token gets no gradient
     model = getattr(transformers, family.removesuffix("Text") + "ForCausalLM")(config).float()
     one_plus = 0.0 if family.startswith("Gemma") else 1.0
     with torch.no_grad():

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes four_bit.safetensors beside itself: numbers, what bitsandbytes makes of them in 4 bits (NF4) with its magnitudes quantised
-too, by the reference in PyTorch of its default backend (repeated here for
-the magnitudes, where its processor backend looks codes up in a coarser table), and what it makes of that again; the same in FP4, and a matrix in 8 bits by rows."""
+"""Writes four_bit.safetensors next to this script: numbers, their 4-bit quantization by bitsandbytes (NF4) with
+quantized scales, and the dequantized numbers. Uses the PyTorch reference of bitsandbytes' default backend, repeated
+here for the scales, because its CPU backend looks codes up in a coarser table. Also contains FP4, and a matrix in 8
+bits by rows."""
 
 import pathlib
 
@@ -12,14 +13,14 @@ from safetensors.torch import save_file
 
 
 def of_fp4(values, count, magnitudes, offset, levels, scales):
-    """The same in FP4, and from f32 magnitudes that are not quantised themselves."""
+    """FP4, also with f32 scales that are not quantized."""
     packed, same = torch.ops.bitsandbytes.quantize_4bit.default(values.float(), 64, "fp4", torch.uint8)
     assert torch.equal(magnitudes, same)
     code = functional.get_4bit_type("fp4", device="cpu")
     inner = functional.QuantState(absmax=scales, code=functional.create_dynamic_map(), blocksize=256, dtype=torch.float32)
     nested = functional.dequantize_blockwise(levels, inner) + offset
 
-    def again(sizes):  # the processor's own kernel has other last bits where it uses AVX-512
+    def again(sizes):  # the CPU kernel gives different last bits with AVX-512
         return _dequantize_4bit_compute(packed.reshape(-1), sizes, code, 64, values.shape, torch.float32)
 
     return {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes gguf_blocks.safetensors: what gguf-py 0.19.0 makes of random values and of random blocks.
+"""Makes gguf_blocks.safetensors: gguf-py 0.19.0's output for random values and random blocks.
 
 usage: make_gguf_golden.py OUTPUT     needs numpy, gguf and safetensors from PyPI
 """
@@ -21,7 +21,7 @@ def main():
     values = generator.normal(size=(ROWS, COLUMNS)).astype(numpy.float32)
     values[0, :32] = 0  # a block of zeros
     values[1, 32:64] *= 1e-3
-    values[1, 64] = values[1, 65] = -5  # a tie of the largest
+    values[1, 64] = values[1, 65] = -5  # two equal largest magnitudes
     tensors = {"values": values}
     for name in WRITTEN:
         kind = GGMLQuantizationType[name]
@@ -29,7 +29,7 @@ def main():
         tensors["written." + name.lower()] = numpy.ascontiguousarray(made).view(numpy.uint8).reshape(-1)
     for name, (elements, size) in READ.items():
         blocks = generator.integers(0, 256, size=(ROWS, COLUMNS // elements, size), dtype=numpy.uint8)
-        for at in HALVES.get(name, ()):  # scales that are numbers
+        for at in HALVES.get(name, ()):  # scales that are finite
             halves = generator.normal(size=(ROWS, COLUMNS // elements)).astype(numpy.float16)
             blocks[:, :, at:at + 2] = halves[..., None].view(numpy.uint8)
         if name in ("F16", "BF16"):

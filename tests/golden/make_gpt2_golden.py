@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes gpt2_a.safetensors and gpt2_b.safetensors beside itself; README.md says what they hold.
+"""Writes gpt2_a.safetensors and gpt2_b.safetensors next to this script; README.md describes their content.
 
-The model is written here from the GPT-2 paper's equations and checked against transformers' GPT2LMHeadModel, so the
-goldens have two independent witnesses. All arithmetic is in double; what is stored is rounded to F32 once.
+The model is implemented here from the equations of the GPT-2 paper and compared with transformers' GPT2LMHeadModel,
+so the goldens have two independent sources. All arithmetic is in double; stored values are rounded to F32 once.
 """
 
 import pathlib
@@ -16,12 +16,12 @@ SIZES = {
     "b": dict(layers=3, heads=2, width=24, context=24, vocabulary=101, batch=3, time=24, seed=12),
 }
 ADAMW = dict(lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
-WEIGHT_DECAY = 0.1  # on tensors of two dimensions, the embeddings included
+WEIGHT_DECAY = 0.1  # on two-dimensional tensors, including embeddings
 STEPS = 3
 
 
 def random_weights(size):
-    """Weights by Hugging Face name; matrices in its Conv1D layout [in, out]. Nothing is zero or one by construction."""
+    """Weights by Hugging Face name; matrices in its Conv1D layout [in, out]. No value is zero or one by construction."""
     generator = torch.Generator().manual_seed(size["seed"])
     width = size["width"]
 
@@ -76,7 +76,7 @@ def logits_of(w, tokens, size):
 
 
 def train(weights, tokens, targets, size, dtype):
-    """Loss, logits and gradients at the given weights, then AdamW without clipping."""
+    """Loss, logits and gradients at the given weights, then AdamW steps without clipping."""
     w = {name: value.to(dtype, copy=True).requires_grad_() for name, value in weights.items()}
     optimizer = torch.optim.AdamW(
         [

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a folder for each small model of MODELS beside itself: models with state-space layers as save_pretrained of transformers
-writes them (config.json, model.safetensors), and expected.safetensors, what transformers computes from them; README.md says more.
-Weights are random in F32, gains, biases, decays and steps too; what is computed from them is computed in F64 and rounded once.
-Names: only those folders."""
+"""Writes a folder for each small model of MODELS with state-space layers next to this script: config.json and
+model.safetensors of transformers' save_pretrained, and expected.safetensors with transformers' results; README.md
+says more. Weights, gains, biases, decays and steps are random in F32. Results are computed in F64 and rounded once.
+With names as arguments, writes only those folders."""
 
 import contextlib
 import json
@@ -43,7 +43,7 @@ VISION = dict(
     depth=1, hidden_size=16, intermediate_size=20, num_heads=2, out_hidden_size=24, num_position_embeddings=16, patch_size=2
 )
 LINEAR, FULL = "linear_attention", "full_attention"
-MODELS = {  # class, what differs from COMMON, batch, time, tokens of a row's first document or 0
+MODELS = {  # class, differences from COMMON, batch, time, tokens of a row's first document or 0
     "mamba2_a": ("Mamba2", dict(num_heads=6, head_dim=8, state_size=5, n_groups=2, chunk_size=8), 2, 70, 29),
     "mamba2_tied": (
         "Mamba2",
@@ -114,7 +114,7 @@ MODELS = {  # class, what differs from COMMON, batch, time, tokens of a row's fi
         0,
     ),
 }
-# Folders of version 4 and the Hub: other words, and Python's literal.
+# Folders of version 4 and the Hub have other names, and a Python literal.
 OLD_WORDS = {"granite_hybrid_rope": {LINEAR: "mamba", FULL: "attention"}}
 
 
@@ -130,7 +130,7 @@ def model_of(family, config):
 
 
 def draw(model, config):
-    """Gains about 1 (or 0 where transformers adds 1), steps and decays in their ranges, all the rest about 0."""
+    """Gains of about 1 (or 0 if transformers adds 1), steps and decays in their ranges, everything else about 0."""
     one_plus = "qwen3" in config.model_type
     with torch.no_grad():
         for key, parameter in model.named_parameters():
@@ -153,7 +153,7 @@ def draw(model, config):
 
 @contextlib.contextmanager
 def in_double():
-    """What the models do in F32, they do in F64."""
+    """Makes the models compute in F64 instead of F32."""
     single, to_single = torch.float32, torch.Tensor.float
     torch.float32, torch.Tensor.float = torch.float64, torch.Tensor.double
     try:
@@ -190,7 +190,7 @@ def make(name, family, changes, batch, time, first):
     torch.manual_seed(sum(map(ord, name)))
     config = config_of(family, changes)
     text = config.get_text_config()
-    text.pad_token_id = None  # or the table's row of that token gets no gradient
+    text.pad_token_id = None  # otherwise the table's row of that token gets no gradient
     model = model_of(family, config)
     draw(model, config)
     model.save_pretrained(folder)
@@ -213,7 +213,7 @@ def make(name, family, changes, batch, time, first):
             "prompt": prompt.int(),
             "greedy": greedy(model, prompt).int(),
         }
-        if first > 0:  # the first row as two documents, each computed alone
+        if first > 0:  # the first row as two documents, each computed separately
             parts = [logits_of(model, part) for part in (inputs[:1, :first], inputs[:1, first:])]
             expected["document_logits"] = torch.cat(parts, dim=1).detach().to(torch.get_default_dtype())
             expected["document_tokens"] = torch.tensor([first, time - first], dtype=torch.int32)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes images/: pictures and arrays in files, and what PIL, NumPy and transformers read of them.
+"""Makes images/: files of images and arrays, with the values that PIL, NumPy and transformers read.
 
 usage: make_image_golden.py
 Needs numpy, pillow, safetensors, torch and transformers.
@@ -18,7 +18,7 @@ FOLDER = HERE / "images"
 
 
 def scene(height, width, seed):
-    """A smooth picture with edges and some noise."""
+    """A smooth image with edges and some noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / np.array([height, width]).reshape(2, 1, 1)
     colors = [np.sin(5 * x + c) * np.cos(4 * y - c) + (x + y > 0.9 + 0.1 * c) for c in range(3)]
@@ -27,7 +27,7 @@ def scene(height, width, seed):
 
 
 def write_pictures():
-    """One picture in each way that PNG and JPEG have; expected: PIL's convert("RGB")."""
+    """One image in each PNG and JPEG variant; expected: PIL's convert("RGB")."""
     rgb = Image.fromarray(scene(21, 34, 1))
     alpha = Image.fromarray((np.arange(21 * 34).reshape(21, 34) % 256).astype(np.uint8))
     grey = rgb.convert("L")
@@ -104,7 +104,7 @@ def processed(pictures):
 
 
 def write_arrays():
-    """The same numbers in each kind, order and version of .npy."""
+    """The same numbers in each dtype, order and version of .npy."""
     values = np.array([[0, 1, 2], [100, 127, 3]])
     arrays = FOLDER / "npy"
     arrays.mkdir(exist_ok=True)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes a folder lora_NAME for each adapter of CASES, and peft_NAME for each of LOGITS_ALONE, beside itself: what peft's save_pretrained writes of it, and
-expected.safetensors, what peft computes with it over the base folder; README.md says more. F32, on the processor. A and B are
-random. gpt2_c, the one base that is of neither make_family_golden.py nor make_hybrid_golden.py, is made here."""
+"""Writes a folder lora_NAME for each adapter of CASES, and peft_NAME for each of LOGITS_ALONE, next to this script: the
+output of PEFT's save_pretrained, and expected.safetensors with PEFT's results on the base folder; README.md says
+more. F32, on the CPU. A and B are random. Also makes gpt2_c, the only base that make_family_golden.py and
+make_hybrid_golden.py do not make."""
 
 import json
 import os
@@ -29,7 +30,7 @@ CASES = {  # base, batch, time, LoraConfig
 }
 
 NAMES = ["q_proj", "k_proj", "v_proj", "up_proj"]
-LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: what has several ranks, patterns, or more than adapters of products
+LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: several ranks, patterns, or more than adapters of products
     "patterns": ("llama_a", dict(r=4, lora_alpha=6, target_modules=r"model\.layers\.\d+\.(?P<part>self_attn|mlp)\.(q|k|v|gate)_proj",
                                  exclude_modules=r".*\.0\.self_attn\.k_proj", rank_pattern={"q_proj": 2, r"layers\.1\.self_attn\.v_proj": 7},
                                  alpha_pattern={"gate_proj": 3, ".*v_proj": 5}), "auto"),
@@ -59,7 +60,7 @@ LOGITS_ALONE = {  # base, LoraConfig, save_embedding_layers: what has several ra
     "grown_tied": ("llama_b", dict(r=2, lora_alpha=6, target_modules=NAMES), True),
     "shrunk": ("llama_a", dict(r=2, lora_alpha=6, target_modules=NAMES, modules_to_save=["lm_head", "embed_tokens"]), "auto"),
 }
-MORE_TOKENS = {"grown": 3, "grown_tied": 2, "shrunk": -4}  # than the base has
+MORE_TOKENS = {"grown": 3, "grown_tied": 2, "shrunk": -4}  # relative to the base
 
 
 def make_gpt2():
@@ -138,7 +139,7 @@ def write_adapter(model, folder, **settings):
     told = json.loads((folder / "adapter_config.json").read_text())
     for key in ("target_modules", "exclude_modules"):
         if isinstance(told[key], list):
-            told[key] = sorted(told[key])  # a set there
+            told[key] = sorted(told[key])  # a set in PEFT
     (folder / "adapter_config.json").write_text(json.dumps(told, indent=2, sort_keys=True))
 
 
@@ -169,7 +170,7 @@ def make_logits(name, base, settings, embedding_layers):
     save_file({"tokens": tokens.int(), "logits": again(input_ids=tokens).logits.detach().contiguous()}, folder / "expected.safetensors")
 
 
-only = sys.argv[1:]  # names of cases; none: all
+only = sys.argv[1:]  # names of cases; default: all
 if not only:
     make_gpt2()
 for name, arguments in CASES.items():

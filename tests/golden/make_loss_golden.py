@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes loss_golden.txt: PyTorch's losses, and the gradients of a quarter of their sums, by which
-tests/kernels/losses/loss_golden_test.cpp checks the kernels. Needs torch. usage: make_loss_golden.py > loss_golden.txt
+"""Writes loss_golden.txt: PyTorch's losses, and the gradients of a quarter of their sums.
+tests/kernels/losses/loss_golden_test.cpp checks the kernels with them. Needs torch.
+usage: make_loss_golden.py > loss_golden.txt
 
-A case is a line "KIND ROWS COLUMNS NUMBERS...", then each row's loss (of regressions each number's) and the gradient."""
+A case is a line "KIND ROWS COLUMNS NUMBERS...", then each row's loss (each number's for regressions) and the
+gradient."""
 import torch
 from torch.nn import functional
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes network_golden.txt: the loss and gradients that PyTorch computes for a network of unlike parts, by which
-tests/nn/graph/network_golden_test.cpp checks a ModuleGraph. Needs torch. usage: make_network_golden.py > network_golden.txt
+"""Writes network_golden.txt: PyTorch's loss and gradients of a network of different parts.
+tests/nn/graph/network_golden_test.cpp checks a ModuleGraph with them. Needs torch.
+usage: make_network_golden.py > network_golden.txt
 
-The first line is the loss; then come, for each parameter, its name and number of values, and its gradient."""
+The first line is the loss. Then each parameter follows: its name, number of values and gradient."""
 import torch
 from torch.nn import functional
 
@@ -66,7 +67,7 @@ blocks = transformer(linear(series, "embed", WIDTH), "blocks", False)
 table = parameter("words_in.weight", VOCABULARY, WIDTH)
 text = transformer(table[words], "text", True, torch.cat((tokens, blocks), 1))
 logits = linear(text, "text_out", VOCABULARY)
-# The mean is over all words, also those that are not learnt.
+# The mean is over all words, including ignored targets.
 of_text = functional.cross_entropy(
     logits.flatten(0, 1), next_words.flatten(), ignore_index=-1, label_smoothing=0.1, reduction="sum") / 6  # fmt: skip
 of_speed = functional.huber_loss(linear(blocks.mean(1), "speed_out", 2), speeds, delta=0.75)

@@ -1,5 +1,5 @@
-"""Writes parquet/: one table in several ways that pyarrow knows, and table.json with its rows; and examples/: 200 examples in three
-shapes, each in parquet in two ways, and alpaca.jsonl with the same.
+"""Writes parquet/, one table in several encodings of pyarrow, and table.json with its rows. Writes examples/, 200
+examples in three formats, each in two parquet variants, and alpaca.jsonl with the same examples.
 
 usage: python make_parquet_golden.py          (pyarrow 26.0.1)
 """

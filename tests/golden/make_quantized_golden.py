@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes llama_nf4/, llama_fp4/ and llama_int8/: the model of llama_a as transformers saves it with products quantised by
-bitsandbytes, and beside each expected.safetensors, the logits of what the codes stand for."""
+"""Writes llama_nf4/, llama_fp4/ and llama_int8/: the model of llama_a as saved by transformers with products quantized
+by bitsandbytes. Each expected.safetensors contains the logits of the dequantized codes."""
 
 import pathlib
 
@@ -26,7 +26,7 @@ def values_of(folder, name, shape):
     sizes = state.absmax
     if state.nested:
         sizes = functional.dequantize_blockwise(state.absmax, state.state2) + state.offset
-    # the reference: the processor's own kernel takes wrong magnitudes where rows are no whole blocks
+    # the reference, because the CPU kernel uses wrong scales if rows are not complete blocks
     return _dequantize_4bit_compute(file[name].reshape(-1), sizes, state.code, 64, state.shape, torch.float32)
 
 

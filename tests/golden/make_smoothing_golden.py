@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Adds smoothed.safetensors to bart_a and whisper_a, which make_bart_golden.py and make_whisper_golden.py have written: the
-targets of expected.safetensors, of which some are not learnt (-1), and the loss and all gradients that transformers and
-PyTorch's cross_entropy(label_smoothing=0.15) compute for them. From F64, eager attention, on the processor."""
+"""Adds smoothed.safetensors to bart_a and whisper_a of make_bart_golden.py and make_whisper_golden.py: the targets of
+expected.safetensors, some of them ignored (-1), with the loss and all gradients of transformers and PyTorch's
+cross_entropy(label_smoothing=0.15). From F64, eager attention, on the CPU."""
 
 import pathlib
 
@@ -17,7 +17,7 @@ def make(name, model, reads_of):
     model = model.from_pretrained(folder, attn_implementation="eager").double().eval()
     for module in model.modules():
         if isinstance(module, torch.nn.Embedding):
-            module.padding_idx = None  # or the table's row of that token gets no gradient
+            module.padding_idx = None  # otherwise the table's row of that token gets no gradient
     expected = load_file(folder / "expected.safetensors")
     targets = expected["targets"].long()
     targets[0, :3] = targets[-1, -2:] = -1

@@ -28,7 +28,7 @@ RATE = 16000
 
 
 def write_wavs(speech):
-    """The same 50 frames of two channels in each kind of samples, as libsndfile and ffmpeg write them."""
+    """The same 50 frames of two channels in each sample format, as written by libsndfile and ffmpeg."""
     folder = HERE / "wav"
     folder.mkdir(exist_ok=True)
     stereo = np.stack([speech[4000:4050], -0.5 * speech[4100:4150]], axis=1).astype(np.float64)
@@ -58,12 +58,12 @@ def write_wavs(speech):
     for name in ("flac", "mp3", "ogg"):
         path = folder / f"sound.{name}"
         soundfile.write(path, stereo, 22050)
-        path.write_bytes(path.read_bytes()[:14])  # an Ogg file has a random number then
+        path.write_bytes(path.read_bytes()[:14])  # an Ogg file contains a random number there
     (folder / "expected.json").write_text(json.dumps(expected) + "\n")
 
 
 def noise(count):
-    """Numbers of a linear congruential generator, which C++ repeats to the bit."""
+    """Numbers of a linear congruential generator, which C++ reproduces exactly."""
     state, values = 1, np.empty(count, np.float32)
     for i in range(count):
         state = (state * 1664525 + 1013904223) % 2**32
@@ -72,7 +72,7 @@ def noise(count):
 
 
 def exact_features(extractor, samples, length):
-    """What the extractor computes, in F64: by itself it computes in F32, which is 2.4e-5 off where a band is weak."""
+    """The extractor's results in F64. Its own F32 results are 2.4e-5 off for weak bands."""
     padded = np.zeros(length)
     padded[:min(length, len(samples))] = samples[:length]
     spectrum = torch.stft(torch.from_numpy(padded), 400, 160, window=torch.hann_window(400, dtype=torch.float64),
@@ -143,7 +143,7 @@ def write_word_errors():
     errors = []
     for said, heard in pairs:
         if not said.strip():
-            found = [0, 0, len(heard.split())]  # jiwer refuses texts without words
+            found = [0, 0, len(heard.split())]  # jiwer rejects texts without words
         else:
             result = jiwer.process_words(said, heard)
             found = [result.substitutions, result.deletions, result.insertions]
@@ -153,7 +153,7 @@ def write_word_errors():
 
 
 def write_clips():
-    """A clip as data sets of Hugging Face have it, by its path and with the sound itself, and two pictures likewise."""
+    """A clip as in Hugging Face data sets, by path and embedded, and two images likewise."""
     kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
     samples = np.round(3000 * np.sin(np.arange(800) / 5)).astype("<i2").tobytes()
     header = struct.pack("<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(samples), b"WAVE", b"fmt ", 16, 1, 1, RATE, 2 * RATE, 2, 16,

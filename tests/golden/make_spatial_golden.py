@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes spatial_golden.txt: PyTorch's results and gradients of poolings, upsamplings, group norms and activations, by which
-tests/kernels/convolution/spatial_golden_test.cpp checks the kernels. Needs torch. usage: make_spatial_golden.py > spatial_golden.txt
+"""Writes spatial_golden.txt: PyTorch's results and gradients of poolings, upsamplings, group norms and activations.
+tests/kernels/convolution/spatial_golden_test.cpp checks the kernels with them. Needs torch.
+usage: make_spatial_golden.py > spatial_golden.txt
 
-A case is a line "KIND RANK", the sizes of x (B, D1..Dn, C) and numbers for each dimension or of the kind, then y and the
-gradients, all channels last."""
+A case is a line "KIND RANK", the sizes of x (B, D1..Dn, C) and numbers for each dimension or of the kind, then y and
+the gradients, all channels last."""
 import torch
 from torch.nn import functional
 

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes t5_golden.txt: what transformers' T5 makes of numbers by its encoder and by its decoder alone, whose attention has a
-bias of distances, by which tests/nn/graph/relative_bias_golden_test.cpp checks stacks of blocks. In F64, eager attention.
+"""Writes t5_golden.txt: results of transformers' T5 encoder and decoder, each alone, whose attention has a relative
+position bias. tests/nn/graph/relative_bias_golden_test.cpp checks stacks of blocks with them. In F64, eager
+attention.
 usage: make_t5_golden.py > t5_golden.txt
 
-Of each of the two: the loss, then each parameter's name here and number of values, and its gradient."""
+For each of the two: the loss, then each parameter's name in this project, number of values and gradient."""
 
 import torch
 import transformers
@@ -18,7 +19,7 @@ def counted(shape, factor, size):
 
 
 def parameters_of(stack, layers):
-    """By their names here, in our order: modules whose rows lie behind one another here."""
+    """Parameters by their names in this project and in its order; concatenates modules that are one parameter there."""
     table = stack.block[0].layer[0].SelfAttention.relative_attention_bias.weight
     named = {"blocks.relative.weight": [table]}
     for i in range(layers):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes timestamp_golden.json beside itself: which of 24 tokens transformers' rules for Whisper's timestamps leave, for random
-scores and random beginnings. <|endoftext|> is 10, <|notimestamps|> 13, 0.00 s is 14."""
+"""Writes timestamp_golden.json next to this script: which of 24 tokens transformers' Whisper timestamp rules allow, for
+random scores and random beginnings. <|endoftext|> is 10, <|notimestamps|> 13, 0.00 s is 14."""
 import json
 import pathlib
 import types

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Writes bpe_small/ and tokenizer_golden.json beside itself; README.md says what they hold.
+"""Writes bpe_small/ and tokenizer_golden.json next to this script; README.md describes their content.
 
-Every case is valid UTF-8 and uses only code points that Unicode 14 assigns, because later versions class more letters.
+Every case is valid UTF-8 and uses only code points assigned in Unicode 14, because later versions class more code
+points as letters.
 """
 
 import json
@@ -81,7 +82,7 @@ def train():
 
 
 def code_point_cases():
-    """Every character class with neighbours that a wrong class would split otherwise: a letter, a digit, a space."""
+    """Every character class with neighbors that a wrong class would split differently: a letter, a digit, a space."""
     picked = []
     for category in sorted({unicodedata.category(chr(c)) for c in range(sys.maxunicode + 1)} - {"Cs", "Cn"}):
         members = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) == category]
@@ -127,14 +128,15 @@ def main():
     folder = HERE / "bpe_small"
     folder.mkdir(exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    # vocab.json of a GPT-2 folder carries the special token too, so its id is known without tokenizer.json.
+    # vocab.json of a GPT-2 folder also contains the special token, so its id is known without tokenizer.json.
     tokenizer.model.save(str(folder))
     vocabulary = sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
     (folder / "vocab.json").write_text(json.dumps(dict(vocabulary), ensure_ascii=False), encoding="utf-8")
 
     written = []
     for text in dict.fromkeys(cases()):
-        # Special tokens in text are the caller's choice: these are the ids with them recognised and as plain text.
+        # The caller chooses how special tokens in text are treated: these are the ids with them recognized and as plain
+        # text.
         case = {"hex": text.encode().hex(), "ids": plain_ids(tokenizer, text)}
         assert tokenizer.decode(case["ids"], skip_special_tokens=False) == text
         if "<|endoftext|>" in text:
@@ -147,7 +149,7 @@ def main():
 
 
 def plain_ids(tokenizer, text):
-    """Ids with `<|endoftext|>` taken as ordinary characters."""
+    """Ids with `<|endoftext|>` as ordinary characters."""
     if not hasattr(plain_ids, "tokenizer"):
         spec = json.loads(tokenizer.to_str())
         spec["added_tokens"] = []

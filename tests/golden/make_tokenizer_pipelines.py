@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tokenizers/ and tokenizer_pipelines.json beside itself; README.md says what they hold.
+"""Writes tokenizers/ and tokenizer_pipelines.json next to this script; README.md describes their content.
 
-Each tokenizer.json is a tiny BPE with the pipeline of a model that is about. The ids and texts are those of
-tokenizers.Tokenizer.from_file. `fuzz PROGRAM COUNT` compares a program with the library on random texts instead: given a
-file of these it answers each line "text in hex|ids" by "ids|ids with control tokens|their text in hex|the given ids' text".
+Each tokenizer.json is a tiny BPE with the pipeline of a common model. The ids and texts come from
+tokenizers.Tokenizer.from_file. `fuzz PROGRAM COUNT` instead compares a program with the library on random texts:
+given a file of these, it answers each line "text in hex|ids" with "ids|ids with control tokens|their text in hex|the
+given ids' text".
 """
 
 import json
@@ -35,7 +36,7 @@ def cased(behind):
 TEKKEN = cased("") + r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACE
 GPT4O = cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?") + r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + SPACE
 BLANK = "\u2581"
-MISSING = (4, 6, 19, 20, 22, 29, 192, 193, 245, 0xA9, 0xE4)  # SmolLM2's and StarCoder's, and two that are in texts
+MISSING = (4, 6, 19, 20, 22, 29, 192, 193, 245, 0xA9, 0xE4)  # those of SmolLM2 and StarCoder, and two that occur in texts
 NUMBERS = "1234 5678 1999 2024 11111 0.5 "
 
 
@@ -63,7 +64,7 @@ def added(token, content, **flags):
 
 
 def spec(model, pre_tokenizer, decoder, normalizer=None, post_processor=None, tokens=()):
-    """`tokens` are names, or names with flags; ids follow the vocabulary's."""
+    """`tokens` are names, or names with flags. Their ids follow those of the vocabulary."""
     next_id, entries = len(model["vocab"]), []
     for token in tokens:
         content, flags = (token, {}) if isinstance(token, str) else token
@@ -117,7 +118,7 @@ def of_pattern(pattern):
 
 
 def without_bytes(model, renumber=True):
-    """A model that has no tokens with some of the bytes; with `renumber` its ids have no holes."""
+    """A model without tokens for some bytes. With `renumber`, its ids have no gaps."""
     symbols = {bytes_to_unicode()[byte] for byte in MISSING}
     kept = {token: place for token, place in model["vocab"].items() if not symbols & set(token)}
     merges = [merge for merge in model["merges"] if not symbols & set("".join(merge))]
@@ -132,7 +133,7 @@ def tokenizers():
     llama3 = trained(
         pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)])
     )
-    # A vocabulary entry that no merge makes: only ignore_merges finds it.
+    # A vocabulary entry that no merge produces: only ignore_merges finds it.
     llama3_model = {**llama3, "ignore_merges": True, "vocab": {**llama3["vocab"], "\u0120qqq": len(llama3["vocab"])}}
     pieces = trained(
         pre_tokenizers.Metaspace(BLANK, "always"), normalizers.Replace("\n", "\n"), 640, byte_tokens=True, alphabet=False
@@ -218,7 +219,8 @@ def tokenizers():
 
 
 def holes(words):
-    """Ids that no token has, pairs that two merges join, a token that no bytes spell, ids in the file that are not the library's."""
+    """Ids without tokens, pairs that two merges join, a token that no bytes produce, and ids in the file that differ
+    from the library's."""
     model = without_bytes(words, renumber=False)
     model["vocab"] |= {"<unk>": 900, "\u4e2d a": 901, "": 905}
     model["merges"] += model["merges"][3:40:3]
@@ -264,7 +266,7 @@ def random_text(picker, pool=POOL):
 
 
 def answers(tokenizer, text):
-    """Ids as text, ids with special tokens, the former with what the template adds."""
+    """Ids as text, ids with special tokens, and the former with the template's tokens."""
     tokenizer.encode_special_tokens = True
     plain = tokenizer.encode(text, add_special_tokens=False).ids
     whole = tokenizer.encode(text, add_special_tokens=True).ids
@@ -286,7 +288,7 @@ def write():
     golden = {"texts": [text.encode().hex() for text in texts], "tokenizers": {}}
     for name, content in tokenizers().items():
         path = FOLDER / f"{name}.json"
-        if not path.exists():  # training chooses anew among letters that are equally frequent
+        if not path.exists():  # training breaks ties among equally frequent letters randomly
             path.write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n", encoding="utf-8")
         tokenizer = Tokenizer.from_file(str(path))
         found = [answers(tokenizer, text) for text in texts]

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes small ViT folders beside itself: config.json, preprocessor_config.json, model.safetensors, and
-expected.safetensors, what transformers computes from it: pixel values, labels, logits, loss and gradients. F32, eager
-attention, on the processor. Weights are random, gains and biases too."""
+"""Writes small ViT folders next to this script: config.json, preprocessor_config.json, model.safetensors, and
+expected.safetensors with transformers' pixel values, labels, logits, loss and gradients. F32, eager attention, on
+the CPU. Weights, gains and biases are random."""
 
 import pathlib
 import shutil
@@ -11,7 +11,7 @@ import transformers
 from safetensors.torch import save_file
 from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-FOLDERS = {  # what differs, batch
+FOLDERS = {  # differences, batch
     "vit_a": (dict(), 3),
     "vit_b": (
         dict(num_hidden_layers=1, num_attention_heads=2, intermediate_size=20, image_size=9, patch_size=3,

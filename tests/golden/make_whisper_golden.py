@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes small Whisper folders beside itself, as make_family_golden.py does of decoders: config.json, model.safetensors, and
-expected.safetensors, what transformers computes from it: features, tokens, targets, logits, loss, gradients, and greedy
-tokens. F32, eager attention, on the processor. Weights are random, gains and biases too."""
+"""Writes small Whisper folders next to this script, like make_family_golden.py does for decoders: config.json,
+model.safetensors, and expected.safetensors with transformers' features, tokens, targets, logits, loss, gradients and
+greedy tokens. F32, eager attention, on the CPU. Weights, gains and biases are random."""
 
 import pathlib
 import shutil
@@ -10,7 +10,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-SIZES = {  # what differs, batch, time
+SIZES = {  # differences, batch, time
     "whisper_a": (dict(), 2, 11),
     "whisper_b": (
         dict(encoder_layers=1, decoder_layers=3, encoder_attention_heads=2, encoder_ffn_dim=24, decoder_ffn_dim=40),
@@ -50,7 +50,7 @@ def make(name, changes, batch, time):
         }
     )
     model = transformers.WhisperForConditionalGeneration(config).float().eval()
-    model.model.decoder.embed_tokens.padding_idx = None  # or the table's row of that token gets no gradient
+    model.model.decoder.embed_tokens.padding_idx = None  # otherwise the table's row of that token gets no gradient
     with torch.no_grad():
         for key, parameter in model.named_parameters():
             if "encoder.embed_positions" in key:

@@ -41,7 +41,7 @@ inline Values values_of(const Tensor& tensor) {
   return values;
 }
 
-/// Standard normal numbers times `size`, rounded to the dtype.
+/// Normally distributed numbers times `size`, rounded to the dtype.
 inline Tensor random_tensor(const Shape& shape, DType dtype, std::uint64_t seed,
                             const Stream& stream, double size = 1) {
   Values values(static_cast<std::size_t>(shape.elements()));
@@ -51,7 +51,7 @@ inline Tensor random_tensor(const Shape& shape, DType dtype, std::uint64_t seed,
   return tensor_of(values, shape, dtype, stream);
 }
 
-/// Squares of standard normal numbers, f32.
+/// Squares of normally distributed f32 numbers.
 inline Tensor random_squares(const Shape& shape, std::uint64_t seed, const Stream& stream) {
   const Tensor x = random_tensor(shape, DType::kF32, seed, stream);
   for (std::int64_t i = 0; i < x.elements(); ++i) x.data<float>()[i] *= x.data<float>()[i];
@@ -75,7 +75,7 @@ inline Tensor clone(const Tensor& tensor, const Stream& stream) {
   return result;
 }
 
-/// Expects |value − wanted| <= tolerance · (1 + |wanted|) for all; shows the worst one.
+/// Expects |value − wanted| <= tolerance · (1 + |wanted|) for all elements; reports the worst one.
 inline void expect_close(const Tensor& tensor, const Values& wanted, double tolerance,
                          const std::string& what = "") {
   const Values values = values_of(tensor);
@@ -100,8 +100,8 @@ inline void expect_same_bits(const Tensor& x, const Tensor& y) {
   EXPECT_EQ(std::memcmp(x.raw(), y.raw(), x.bytes()), 0);
 }
 
-/// Derivative of sum(weights · f(x)) with respect to each element of x by central differences, f on
-/// f32 tensors.
+/// Derivative of sum(weights · f(x)) with respect to each element of x, by central differences. f
+/// reads f32 tensors.
 inline Values finite_differences(const Tensor& x, const Values& weights, double step,
                                  const std::function<Values()>& f) {
   Values result(static_cast<std::size_t>(x.elements()));
@@ -125,7 +125,7 @@ inline Values finite_differences(const Tensor& x, const Values& weights, double 
   return result;
 }
 
-/// A tolerance for each dtype: sums in f32; a bf16 result is rounded once more, to 8 bits.
+/// Tolerance for sums in f32; a bf16 result is also rounded to 8 bits.
 inline double tolerance_of(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 1e-2; }
 inline constexpr DType kRealTypes[] = {DType::kF32, DType::kBF16};
 

@@ -32,13 +32,13 @@ TEST_P(AwayWeightTest, IsHeldOnTheDeviceAndGoesHomeWithWhatChanged) {
     EXPECT_EQ(outer.tensor().pool(), stream_.pool());
     EXPECT_EQ(outer.tensor().data<float>()[2], 0);
     add_one();
-    EXPECT_EQ(outer.tensor().data<float>()[2], 1) << "all who hold it see one copy";
+    EXPECT_EQ(outer.tensor().data<float>()[2], 1) << "all holders share one copy";
   }
   EXPECT_EQ(weight_.home_master().data<float>()[2], 1);
   EXPECT_EQ(stream_.pool()->use().live_total, 0u);
 }
 
-/// The update is lost, so that nobody may train on or save what is there.
+/// The update is lost, so the stale value must not be trained on or saved.
 TEST_P(AwayWeightTest, TellsWhoeverComesNextThatWhatChangedCouldNotBeWritten) {
   fails_ = true;
   add_one();
@@ -48,7 +48,7 @@ TEST_P(AwayWeightTest, TellsWhoeverComesNextThatWhatChangedCouldNotBeWritten) {
   EXPECT_THROW(weight_.home_master(), IoError);
 }
 
-/// Masters beside a copy count as such, and alone as the parameters that they are.
+/// A master with a bf16 copy counts as a master weight, without a copy as a parameter.
 TEST_P(AwayWeightTest, HasACopyInBFloat16WhereThatIsComputedIn) {
   const auto at_home = [&](MemoryKind kind) {
     return home_.pool()->use().live[static_cast<std::size_t>(kind)];

@@ -29,7 +29,7 @@ class CompressedStoreTest : public ::testing::Test {
             {"v", &tensors_[1], SlotRounding::kNonNegative},
             {"codes", &tensors_[2]}};
   }
-  /// What comes back of the tensors.
+  /// Stores the tensors and returns the restored ones.
   std::vector<Tensor> there_and_back() {
     CompressedStore store;
     store.keep(slots(), stream_);
@@ -66,8 +66,8 @@ TEST_F(CompressedStoreTest, RoundsWithinItsBoundAndKeepsMeanSquaresPositive) {
   EXPECT_TRUE(testing::same_bits(back[2], tensors_[2]));
 }
 
-/// Scales of an 8-bit state span many decades: rounded beside the largest, the small ones would be
-/// off by a factor, and with them every code of their blocks.
+/// The scales of an 8-bit state span many decades. Rounding them relative to the largest would
+/// change small scales, and all codes of their blocks, by a factor.
 TEST_F(CompressedStoreTest, KeepsTheBitsOfWhatIsNotToBeRounded) {
   Tensor scales = Tensor::empty({256}, DType::kF32, MemoryKind::kOptimizerState, stream_);
   for (int i = 0; i < 256; ++i)

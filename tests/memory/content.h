@@ -13,7 +13,7 @@ inline std::size_t live(const Stream& stream, MemoryKind kind) {
   return stream.pool()->use().live[static_cast<std::size_t>(kind)];
 }
 
-/// A few tensors with random bytes, as an optimizer would keep them.
+/// A few tensors of random bytes, like an optimizer state.
 class Content {
  public:
   explicit Content(const Stream& stream) {

@@ -8,7 +8,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// Against what bitsandbytes made (tests/golden/README.md).
+/// Compares with bitsandbytes (tests/golden/README.md).
 TEST(EightBit, HasTheBytesOfBitsandbytes) {
   const Stream stream = test_stream();
   const SafetensorsFile golden(concat(HT_TEST_DATA_DIR, "/four_bit.safetensors"));

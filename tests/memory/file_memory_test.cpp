@@ -18,7 +18,7 @@ namespace {
 
 using testing::Content;
 
-/// While it lives, no file of this process grows beyond `bytes`: writing fails as on a full disk.
+/// While alive, limits the files of this process to `bytes`: writes fail as on a full disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -66,7 +66,7 @@ TEST_F(FileMemoryInAFolder, KeepsEverythingInPlaceOnAFullDiskAndWorksAgainLater)
   }
   EXPECT_EQ(offload.move_out(content_.slots(), device_).problem, "");
   offload.begin_restore();
-  EXPECT_EQ(device_.pool()->use().live_total, 0u) << "nothing comes to the device yet";
+  EXPECT_EQ(device_.pool()->use().live_total, 0u) << "nothing is copied to the device yet";
   offload.begin_return();
   offload.wait_until_restored();
   EXPECT_TRUE(content_.has_its_bits());
@@ -140,7 +140,7 @@ TEST_F(FileMemoryInAFolder, ComesStraightFromTheFileWhereTheHostHasNoRoom) {
   EXPECT_TRUE(content_.has_its_bits());
 }
 
-/// The length of the one file that this process has open in the folder, which has no name.
+/// Size of the unnamed file that this process has open in the folder.
 std::uintmax_t scratch_bytes(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code error;
@@ -150,8 +150,8 @@ std::uintmax_t scratch_bytes(const std::filesystem::path& folder) {
   return 0;
 }
 
-/// Blocks of other sizes in each step, of which some outlive it: offsets that were never used again
-/// would make the file longer with every step.
+/// Each step allocates blocks of different sizes, some of which outlive it. If file offsets were
+/// never reused, the file would grow with every step.
 TEST_F(FileMemoryInAFolder, TheFileIsNoLongerAfterManySteps) {
   const Stream file(pool());
   std::vector<Tensor> kept;
@@ -181,7 +181,7 @@ TEST_F(FileMemoryInAFolder, TheFileIsNoLongerAfterManySteps) {
   EXPECT_EQ(scratch_bytes(folder_), 0u);
 }
 
-/// What did not fit leaves no trace, so that what does fit still does.
+/// A failed allocation leaves no trace, so allocations that fit still succeed.
 TEST_F(FileMemoryInAFolder, AFullDiskTakesNothingFromWhatFits) {
   const Stream file(pool());
   const Tensor before = counted(50000, 1, file);

@@ -11,7 +11,7 @@ namespace {
 
 using kernels::FourBitType;
 
-/// Against what bitsandbytes made (tests/golden/README.md).
+/// Compares with bitsandbytes (tests/golden/README.md).
 TEST(FourBit, HasTheBytesOfBitsandbytes) {
   const Stream stream = test_stream();
   const SafetensorsFile golden(concat(HT_TEST_DATA_DIR, "/four_bit.safetensors"));
@@ -25,7 +25,7 @@ TEST(FourBit, HasTheBytesOfBitsandbytes) {
     EXPECT_TRUE(same_bits(ours.codes, load("codes"))) << count;
     EXPECT_TRUE(same_bits(ours.levels, load("levels"))) << count;
     const float offset = load("offset").data<float>()[0];
-    EXPECT_NEAR(ours.offset, offset, 1e-7f * offset) << count << ": another order of its sum";
+    EXPECT_NEAR(ours.offset, offset, 1e-7f * offset) << count << ": its sum has a different order";
     EXPECT_LT(relative_error(values_of(ours.scales), values_of(load("scales"))), 1e-6) << count;
     const Tensor again = Tensor::empty({count}, DType::kF32, MemoryKind::kData, stream);
     kernels::dequantize_four_bit(again, {load("codes"), load("levels"), load("scales"), offset},
@@ -45,7 +45,7 @@ TEST(FourBit, HasTheBytesOfBitsandbytesInFloats) {
     golden.read(concat(count, ".values"), values);
     const auto ours = quantize_four_bit(values, FourBitType::kFloat, stream);
     EXPECT_TRUE(same_bits(ours.codes, load("fp4.codes"))) << count;
-    EXPECT_TRUE(same_bits(ours.levels, load("levels"))) << count << ": magnitudes are as in NF4";
+    EXPECT_TRUE(same_bits(ours.levels, load("levels"))) << count << ": the scales are as in NF4";
     const Tensor again = Tensor::empty({count}, DType::kF32, MemoryKind::kData, stream);
     const float offset = load("offset").data<float>()[0];
     kernels::dequantize_four_bit(
@@ -57,7 +57,8 @@ TEST(FourBit, HasTheBytesOfBitsandbytesInFloats) {
   }
 }
 
-/// A plan of memory takes what each holds, where nothing can be read or written.
+/// The memory planner allocates the same sizes on simulated memory, which cannot be read or
+/// written.
 TEST(FourBit, MakesOnlyTheTensorsWhereEitherPlaceIsSimulated) {
   const Stream real = test_stream(), nowhere(MemoryPool::create("plan", {}, simulated_memory({})));
   for (const auto& [from, home] : {std::pair(&real, &nowhere), std::pair(&nowhere, &real)}) {

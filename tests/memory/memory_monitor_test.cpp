@@ -61,7 +61,7 @@ TEST(MemoryMonitor, RecommendsWhatTheTightestPhaseHasRoomFor) {
     return use;
   };
   MemoryMonitor monitor(10000);
-  // 100 an example beside 1000: (9000 - 1000) / 100 of them.
+  // 100 bytes per example and 1000 fixed: (9000 - 1000) / 100 examples.
   EXPECT_EQ(monitor.observe(Phase::kFull, use(400, 1000), 4).recommended_micro_batch, 80);
   EXPECT_EQ(monitor.observe(Phase::kCorrect, use(800, 2990), 4).recommended_micro_batch, 30);
   EXPECT_EQ(monitor.observe(Phase::kFull, use(400, 1000), 4).recommended_micro_batch, 30);

@@ -1,4 +1,4 @@
-// The contract of OffloadStrategy, run over every implementation.
+// Contract tests of OffloadStrategy, run for every implementation.
 #include "hybrid_trainer/memory/offload_strategy.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +39,7 @@ std::vector<Case> cases() {
 
 class OffloadContract : public ::testing::TestWithParam<Case> {
  protected:
-  /// Whether as much stays on the device as should.
+  /// Whether the device keeps as much as it should.
   bool holds_its_share(std::size_t bytes_before) const {
     if (!moves()) return state_bytes() == bytes_before;
     const bool rounded = strategy_->restored() == Restored::kRounded;
@@ -126,18 +126,18 @@ std::string lines_of_status(const std::string& key) {
   return "";
 }
 
-/// Sanitizers answer mlock without locking anything.
+/// Sanitizers replace mlock by a function that locks nothing.
 bool locked_pages_are_counted() {
   std::vector<char> page(65536);
   const std::string before = lines_of_status("VmLck:");
-  if (mlock(page.data(), page.size()) != 0) return true;  // refused: the strategy has to say so
+  if (mlock(page.data(), page.size()) != 0) return true;  // mlock failed, which must be reported
   const bool counted = lines_of_status("VmLck:") != before;
   munlock(page.data(), page.size());
   return counted;
 }
 
 TEST(PinnedOffload, LocksThePagesWhileTheyAreOutOrSaysWhatForbidsIt) {
-  if (!locked_pages_are_counted()) GTEST_SKIP() << "mlock does nothing in this process";
+  if (!locked_pages_are_counted()) GTEST_SKIP() << "mlock has no effect in this process";
   const Stream device(MemoryPool::create("device"));
   Content content(device);
   const auto strategy =

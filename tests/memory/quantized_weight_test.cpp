@@ -45,14 +45,14 @@ TEST(QuantizedWeight, PartsAreQuantizedEachByItselfAndHeldWhileTheyAreRead) {
       EXPECT_LT(relative_error(values_of(held.tensor()), values_of(values)), error) << form;
       EXPECT_EQ(same_bits(held.tensor(), whole->acquire(DType::kF32, stream)),
                 std::string(form) == "int8")
-          << form << ": rows are alone in int8 anyhow";
+          << form << ": int8 quantizes each row separately";
       whole->release(DType::kF32, Use::kRead, stream);
     }
     EXPECT_EQ(stream.pool()->use().live_total, before);
   }
 }
 
-/// Rows of Q8_0 blocks with scale 1, whose codes follow from their place.
+/// Rows of Q8_0 blocks with scale 1 and codes derived from their index.
 QuantizedRows rows_of_blocks(std::int64_t rows, std::int64_t columns, const Stream& home) {
   const auto blocks =
       kernels::BlockTensors::empty(rows, columns, kernels::BlockFormat::kQ8_0, home);
@@ -90,7 +90,8 @@ TEST_F(WeightInBlocks, MultipliesAnyNumberOfRowsWithoutItsValues) {
                  y = empty({count, 8});
     for (std::int64_t n = 0; n < count; ++n) x.data<float>()[n * 64 + n] = 127;
     held->round_inputs(false);
-    ASSERT_FALSE(held->multiply(y, x, Tensor{}, Tensor{}, stream_)) << "exact, unless asked";
+    ASSERT_FALSE(held->multiply(y, x, Tensor{}, Tensor{}, stream_))
+        << "inputs are rounded only on request";
     held->round_inputs(true);
     ASSERT_TRUE(held->multiply(y, x, Tensor{}, Tensor{}, stream_));
     for (std::int64_t n = 0; n < count; ++n)

@@ -12,7 +12,7 @@ namespace {
 
 using testing::Content;
 
-/// Gives content back only once the test lets it; then fails as often as it is told to.
+/// A store that returns content only after `release`, and fails the first `failures` times.
 class SlowStore final : public ContentStore {
  public:
   SlowStore(std::latch& release, int failures)
@@ -40,11 +40,11 @@ TEST(StoredOffload, BeginRestoreReturnsBeforeTheContentIsThere) {
   StoredOffload offload(std::make_unique<SlowStore>(release, 0), true);
   offload.move_out(content.slots(), device);
   offload.begin_return();
-  EXPECT_FALSE(content.in_place());  // the store waits for the line below, and this thread got here
+  EXPECT_FALSE(content.in_place());  // the store waits for the next line
   release.count_down();
   offload.wait_until_restored();
   EXPECT_TRUE(content.has_its_bits());
-  EXPECT_GT(offload.use().restore_seconds, 0) << "what the thread took counts";
+  EXPECT_GT(offload.use().restore_seconds, 0) << "the thread's time counts";
 }
 
 TEST(StoredOffload, SurfacesAnErrorOfTheThreadAndLosesNothing) {

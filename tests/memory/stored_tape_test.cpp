@@ -29,7 +29,7 @@ class StoredTapeTest : public ::testing::TestWithParam<const char*> {
     StepGradients step(visit_all, stream_);
     Result result;
     step.begin(2);
-    for (std::uint64_t part = 0; part < 2; ++part) {  // the second reuses the file
+    for (std::uint64_t part = 0; part < 2; ++part) {  // the second one reuses the file
       const auto tape = make_tape(pass, {home, bits, where == "file"}, stream_);
       const std::size_t before = stream_.pool()->use().live_total;
       Tensor x = as(dtype, normal_tensor({2, kTime, kWidth}, 5 + part, stream_));
@@ -50,7 +50,7 @@ class StoredTapeTest : public ::testing::TestWithParam<const char*> {
     kernels::cast(rounded, x, stream_);
     return rounded;
   }
-  /// The largest difference of the parameters' gradients, over the largest of them.
+  /// Largest difference of the parameters' gradients, relative to the largest gradient.
   static double difference(const Result& a, const Result& b) {
     double most = 0;
     for (std::size_t i = 2; i < a.gradients.size(); ++i) {
@@ -72,7 +72,7 @@ TEST_P(StoredTapeTest, ChangesNoBitAndLeavesTheDeviceFree) {
   for (std::size_t i = 0; i < device.gradients.size(); ++i)
     EXPECT_TRUE(same_bits(away.gradients[i], device.gradients[i])) << i;
   EXPECT_GT(device.device_bytes, 10000u);
-  // The last one may be on its way.
+  // The last activation may still be in flight.
   EXPECT_LE(away.device_bytes, GetParam() == std::string("file") ? device.device_bytes / 4 : 0u);
   EXPECT_EQ(device.home_bytes, 0u);
   EXPECT_GE(away.home_bytes, device.device_bytes);

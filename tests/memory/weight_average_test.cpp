@@ -12,7 +12,7 @@ class WeightAverageTest : public ::testing::Test {
   void set(float value) { master().data<float>()[1] = value; }
   Tensor master() { return weight_.home_master(); }
   float value() { return master().data<float>()[1]; }
-  /// What the mean holds, by exchanging it twice.
+  /// Reads the mean by exchanging it with the weight twice.
   float mean(WeightAverage& average) {
     average.exchange(all_, stream_);
     const float held = value();
@@ -33,7 +33,7 @@ TEST_F(WeightAverageTest, IsTheWeightedMeanOfWhatItSaw) {
     sum = sum * std::sqrt(0.5) + i * i;
     factors = factors * std::sqrt(0.5) + 1;
     EXPECT_NEAR(mean(average), sum / factors, 1e-5) << i;
-    EXPECT_EQ(value(), static_cast<float>(i * i)) << "exchanged twice";
+    EXPECT_EQ(value(), static_cast<float>(i * i)) << "exchanging twice restores the weight";
   }
 }
 

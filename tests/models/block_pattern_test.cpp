@@ -1,4 +1,4 @@
-// Models whose attention keeps to a pattern of blocks.
+// Models with block-sparse attention.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -36,7 +36,7 @@ class BlockPatternOf : public ::testing::TestWithParam<const char*> {
   ModelConfig config_;
 };
 
-/// One by one, many at once, and after going back.
+/// Token by token, many tokens together, and after going back.
 TEST_P(BlockPatternOf, WritesWhatOnePassOverTheTextGives) {
   const auto model = make_with_pattern();
   const Tensor tokens = random_tokens({1, kMostTokens}, kTokenKinds, 5, stream_);
@@ -99,7 +99,7 @@ TEST(BlockPatternConfig, IsRefusedInOneLineWhereItDoesNotFit) {
                               "want one of them, local blocks are a window of blocks"});
   config.window = 0;
   config.family = "mamba2";
-  EXPECT_EQ(of(config).size(), 3u);  // no such keys: those of the pattern, and heads
+  EXPECT_EQ(of(config).size(), 3u);  // it has neither pattern keys nor heads
   config.family = "semiseparable";
   config.mixers = "a";
   EXPECT_EQ(of(config), Lines{});

@@ -3,20 +3,20 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// The sums so far, (texts, inner width).
+/// Sums so far, (texts, inner width).
 struct Sums final : BranchState {
   Tensor values;
   void grow(std::int64_t, const Stream&) override {}
   bool can_rewind() const override { return false; }
 };
 
-/// s = decay·before + u, one row of each.
+/// s = decay·before + u for one row.
 void add_row(float* s, const float* decay, const float* before, const float* u,
              std::int64_t width) {
   for (std::int64_t i = 0; i < width; ++i) s[i] = decay[i] * before[i] + u[i];
 }
 
-/// Whether a row of a batch, whose sequences have `time` rows each, begins a document.
+/// Whether a row begins a document, in a batch of sequences of `time` rows.
 bool begins(const Pass& pass, std::int64_t row, std::int64_t time) {
   return row % time == 0 || (pass.positions && pass.positions.data<std::int32_t>()[row] == 0);
 }
@@ -53,9 +53,9 @@ Tensor DecayingSum::forward(const Tensor& x, const Tensor& residual, ActivationT
 }
 
 Tensor DecayingSum::backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) {
-  const Tensor du = projection_.backward(dy, tape, stream);  // at first ds
+  const Tensor du = projection_.backward(dy, tape, stream);  // ds at first
   const Tensor s = tape.take(stream);
-  tape.take(stream);  // u, which the sums are rebuilt from
+  tape.take(stream);  // u, from which the sums are rebuilt
   const std::int64_t width = s.size(2), rows = s.elements() / width;
   GradientContribution contribution(decay_, stream);
   const Tensor ddecay = contribution.gradient_or_scratch();
@@ -76,7 +76,7 @@ Tensor DecayingSum::decode(const Tensor& x, const Tensor& residual, const Decode
                            BranchState* state, const Pass& pass, const Stream& stream) {
   ForwardOnlyTape tape(pass);
   const Tensor sums = dynamic_cast<Sums&>(*state).values;
-  const Tensor s = first_.forward(x, tape, stream);  // at first u
+  const Tensor s = first_.forward(x, tape, stream);  // u at first
   const std::int64_t width = s.size(2), rows = s.elements() / width;
   const Weight decay = decay_.acquire_master(stream);
   if (!texts.each) fill_zero(sums.rows(texts.begun, texts.begun + 1), stream);

@@ -4,13 +4,13 @@
 
 namespace hybrid_trainer::testing {
 
-/// What it takes to add a residual branch: this pair of files, and a row in the layer of a family. Of
-/// u = in_proj(x), s(t) = decay·s(t−1) + u(t) from the start of a document, y = residual +
-/// out_proj(s). It sums up what it has seen, as state-space mixers do. On processors, f32 alone.
+/// An example of a new residual branch: it needs only this pair of files and a row in the layer of
+/// a family. u = in_proj(x), s(t) = decay·s(t−1) + u(t) from the start of a document, y = residual
+/// + out_proj(s). The branch is recurrent, like state-space mixers. CPU and f32 only.
 class DecayingSum final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
-    std::int64_t width = 0;  // C of the residual stream
+    std::int64_t width = 0;  // C, the width of the residual stream
     std::int64_t inner_width = 0;
   };
 
@@ -18,7 +18,7 @@ class DecayingSum final : public TwoProductBranch, public Rebuilder {
   Tensor forward(const Tensor& x, const Tensor& residual, ActivationTape& tape,
                  const Stream& stream) override;
   Tensor backward(const Tensor& dy, ActivationTape& tape, const Stream& stream) override;
-  /// s from u.
+  /// Computes s from u.
   Tensor rebuild(const Tensor& source, const Pass& pass, const Stream& stream) override;
   Tensor decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                 BranchState* state, const Pass& pass, const Stream& stream) override;

@@ -1,4 +1,4 @@
-// What tells one family from another: its weights, and what a key means that a file leaves out.
+// Differences between families: their weights, and the meaning of keys that a file omits.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -29,7 +29,7 @@ ModelConfig small(const std::string& family) {
   return config;
 }
 
-/// Names and shapes in a folder of transformers, of the layer without "layers.0.".
+/// Names and shapes in a transformers folder; those of the layer without "layers.0.".
 Names tensors_of(const ModelConfig& config) {
   const Stream stream = test_stream();
   const ModelFamily& family = find_family(config.family);
@@ -98,7 +98,7 @@ TEST(Families, HaveBiasesWhereTheConfigSaysSo) {
   EXPECT_EQ(tensors_of(config).count("lm_head.weight (40, 32)"), 0u);
 }
 
-/// "KEY=NUMBER" for each key that a file may leave out.
+/// Default of each key that a file may omit.
 std::map<std::string, double> missing_of(const std::string& family) {
   const HuggingFaceLayout& layout = find_family(family).hugging_face;
   const boost::json::object none;
@@ -119,7 +119,7 @@ std::map<std::string, double> missing_of(const std::string& family) {
   return missing;
 }
 
-/// As in the configuration classes of transformers.
+/// The defaults equal those of transformers' configuration classes.
 TEST(Families, TakeForAMissingKeyWhatTransformersTakes) {
   std::map<std::string, double> wanted{{"max_position_embeddings", 2048},
                                        {"num_key_value_heads", 0},  // as many as heads
@@ -202,7 +202,8 @@ TEST(Families, CountTheOperationsOfAStepByTheKeysThatAQuerySees) {
   EXPECT_DOUBLE_EQ(flops("llama", 1, 0), 32 * (weights + all));
   EXPECT_DOUBLE_EQ(flops("mistral", 1, 0), 32 * (weights + all));
   EXPECT_DOUBLE_EQ(flops("mistral", 1, 16), 32 * (weights + all));
-  EXPECT_DOUBLE_EQ(flops("mistral", 1, 4), 32 * (weights + few)) << "4 keys, of the first 4 fewer";
+  EXPECT_DOUBLE_EQ(flops("mistral", 1, 4), 32 * (weights + few))
+      << "4 keys, fewer for the first tokens";
   EXPECT_DOUBLE_EQ(flops("gemma2", 2, 4), 32 * (weights + 6 * 7680 + few + all));
 }
 
@@ -270,10 +271,10 @@ TEST(Families, PresetsHaveTheSizesOfTheModelsThatTheyAreNamedAfter) {
   for (const auto& [name, size] : wanted) EXPECT_EQ(sizes[name], size) << name;
 }
 
-/// transformers' Conv1D and the experts of gpt_oss hold the inputs first.
+/// transformers' Conv1D and gpt_oss's experts store the inputs first.
 TEST(Families, OnlyConv1DsAndTheExpertsOfGptOssLieTransposedInFiles) {
   for (const ModelFamily& family : model_families()) {
-    if (!family.is_of_language && family.hugging_face.model_type.empty()) continue;  // in no files
+    if (!family.is_of_language && family.hugging_face.model_type.empty()) continue;  // has no files
     ModelConfig config = small(family.name);
     if (family.name == "gpt2") config.key_heads = config.head_size = config.inner_width = 0;
     if (family.resolved) config = family.resolved(config);

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// One file of tests/golden: a GPT-2 with random weights and what PyTorch computed from it.
+/// A golden file: a GPT-2 with random weights and PyTorch's results.
 class GoldenGpt2 {
  public:
   explicit GoldenGpt2(const std::string& name, const Stream& stream)
@@ -30,7 +30,7 @@ class GoldenGpt2 {
     return file_.load(name, MemoryKind::kData, stream_);
   }
 
-  /// The model with the file's weights.
+  /// Makes the model with the file's weights.
   std::unique_ptr<LanguageModel> make_model() const {
     auto model = hybrid_trainer::make_model(config_, 1, stream_);
     model->visit_parameters([&](Parameter& parameter) {
@@ -41,8 +41,8 @@ class GoldenGpt2 {
     return model;
   }
 
-  /// The file's tensor `prefix` + the parameter's name, in the parameter's layout: matrices
-  /// transposed from Hugging Face's (in, out), the token table padded with zero rows.
+  /// Loads the file's tensor `prefix` + parameter name in the parameter's layout: transposes
+  /// Hugging Face's (in, out) matrices and pads the token table with zero rows.
   std::vector<double> matching(const Parameter& parameter, const std::string& prefix) const {
     const Tensor tensor = load(prefix + parameter.name());
     std::vector<double> values = values_of(tensor);

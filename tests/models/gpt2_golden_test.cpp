@@ -5,7 +5,7 @@
 #include "src/optim/make_optimizer.h"
 #include "tests/models/golden_gpt2.h"
 
-// GPT-2 against what PyTorch computed (tests/golden/README.md).
+// Compares GPT-2 with PyTorch's results (tests/golden/README.md).
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -60,8 +60,8 @@ TEST_P(Gpt2Golden, EveryGradientMatches) {
   EXPECT_EQ(tensors, 4 + 12 * golden_.config().layers);
 }
 
-/// First and last third: the loss does not depend on the keys' bias, whose gradient is rounding
-/// that AdamW scales up.
+/// Removes the middle third. The loss does not depend on the keys' bias, so its gradient is
+/// rounding error that AdamW scales up.
 std::vector<double> without_keys_bias(std::vector<double> values, const Parameter& parameter) {
   if (!parameter.name().ends_with("attn.c_attn.bias")) return values;
   const auto third = static_cast<std::ptrdiff_t>(values.size() / 3);

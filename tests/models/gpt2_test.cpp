@@ -124,7 +124,7 @@ TEST_F(Gpt2Test, PaddingRowsStayZero) {
   });
 }
 
-/// Somewhere else between two uses: what is not held is overwritten by NaN.
+/// A weight that is loaded only while held; afterwards it is overwritten with NaN.
 class VisitingWeight final : public WeightStorage {
  public:
   explicit VisitingWeight(const Tensor& master, const Stream& stream)
@@ -224,7 +224,7 @@ TEST(ModelProblems, NamesHeadsThatDoNotDivideTheWidth) {
   EXPECT_EQ(problems[0], "model.heads: got 5, which does not divide model.width 32");
 }
 
-/// Files from before hold them.
+/// Files of earlier versions contain them.
 TEST(ModelProblems, AreNotKeysOfRotaryScalingThatIsOff) {
   ModelConfig config = small_config();
   config.rope_scaling.beta_slow = 2;

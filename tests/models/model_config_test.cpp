@@ -45,7 +45,7 @@ TEST(ModelConfig, WarnsOfRoutersWhoseWeightsAreAlwaysOne) {
 }
 
 TEST(ModelConfig, OfAnotherFamilySaysNothingByItsZeros) {
-  ModelConfig asked;  // gpt2, which has no experts
+  ModelConfig asked;  // gpt2, without experts
   EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.01);
   asked.experts.balance_loss = 0.3;
   EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.3);

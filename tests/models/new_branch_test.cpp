@@ -1,5 +1,5 @@
-// What it takes to add a family with a branch of its own: the first half of this file, the branch
-// (decaying_sum.h), and one entry of a registry.
+// Shows how to add a family with a new branch: the first half of this file, the branch
+// (decaying_sum.h), and one registry entry.
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/batch.h"
@@ -18,7 +18,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// Sums in place of attention ('s'), but for the layers 'a'; no table of positions.
+/// A model with sums ('s') or attention ('a') in each layer, and no table of positions.
 std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
                                     const Stream& stream) {
   LayerSpec attention = plain_layer(config.width, 2, 3 * config.width), sums = attention;
@@ -100,7 +100,7 @@ class NewBranch : public ::testing::Test {
       token_batch(random_tokens({4, 12}, 50, 1, stream_), random_tokens({4, 12}, 50, 2, stream_));
 };
 
-/// Of two sequences, the first of two documents.
+/// Two sequences, the first of which has two documents.
 TEST_F(NewBranch, HasTheGradientOfItsFunction) {
   ResidualBlock block("h.0", {.width = 12},
                       {{.name = "sum",
@@ -160,7 +160,7 @@ TEST_F(NewBranch, KeepsAsManyNumbersAsItSays) {
               stream_);
 }
 
-/// What its family's layers say of their work.
+/// The family's layers declare their work.
 TEST_F(NewBranch, IsCountedInTheWorkOfAStep) {
   const auto model = make_summing();
   const double two = 2 * 16 * 24, attention = 4 * 16 * 16, feed_forward = 2 * 3 * 16 * 16;
@@ -239,7 +239,7 @@ TEST_F(NewBranch, APatternThatDoesNotFitIsRefusedInOneLine) {
     return problems;
   };
   EXPECT_TRUE(problems_of("sas").empty());
-  EXPECT_TRUE(problems_of("sa").empty()) << "repeated in part";
+  EXPECT_TRUE(problems_of("sa").empty()) << "partially repeated";
   EXPECT_EQ(problems_of("sasa"),
             std::vector<std::string>{"model.window_layers: got sasa, 4 letters for 3 layers; want "
                                      "at most one for each layer, fewer are repeated"});

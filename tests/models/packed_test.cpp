@@ -7,13 +7,13 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "tests/support/gradient_check.h"
 
-// A row that packs several documents is to give what the documents give one by one.
+// A row of packed documents must give the same results as the documents one by one.
 namespace hybrid_trainer::testing {
 namespace {
 
 constexpr std::int64_t kVocabulary = 61;
 
-/// One layer for each letter of the family semiseparable.
+/// One layer for each letter of the semiseparable family.
 ModelConfig layers_of_each_kind(bool two_way) {
   ModelConfig config{.family = "semiseparable",
                      .heads = 4,
@@ -45,7 +45,7 @@ class PackedDocuments : public ::testing::TestWithParam<const char*> {
   PackedDocuments() {
     randomize([this](const ParameterVisitor& visit) { model_->visit_parameters(visit); }, stream_);
   }
-  /// One row with the documents of the given lengths one after the other.
+  /// One row with documents of these lengths, one after another.
   Batch packed(const std::vector<std::int64_t>& lengths) const {
     std::int64_t total = 0;
     for (const std::int64_t length : lengths) total += length;
@@ -58,7 +58,7 @@ class PackedDocuments : public ::testing::TestWithParam<const char*> {
     }
     return batch;
   }
-  /// Document [begin, end) of the row alone, without positions.
+  /// Document [begin, end) of the row, without the others and without positions.
   Batch alone(const Batch& row, std::int64_t begin, std::int64_t end) const {
     const std::int64_t length = row.at("tokens").elements();
     const auto cut = [&](const Tensor& x) {
@@ -66,7 +66,7 @@ class PackedDocuments : public ::testing::TestWithParam<const char*> {
     };
     return token_batch(cut(row.at("tokens")), cut(row.at("targets")));
   }
-  /// Loss and gradients, each as the sum over the batch's tokens.
+  /// Loss and gradients, summed over the batch's tokens.
   struct Sums {
     double loss = 0;
     std::map<std::string, std::vector<double>> gradients;
@@ -113,7 +113,7 @@ TEST_P(PackedDocuments, GiveTheLossAndGradientsOfTheDocumentsApart) {
     for (const auto& [name, gradient] : apart.gradients)
       EXPECT_LT(relative_error(together.gradients[name], gradient), 1e-5) << name;
   }
-  Sums seen_as_one;  // or the test would not see what it is about
+  Sums seen_as_one;  // shows that packing matters
   add(seen_as_one, token_batch(row.at("tokens"), row.at("targets")), 0);
   EXPECT_GT(std::abs(seen_as_one.loss - apart.loss), 1e-3 * apart.loss);
 }

@@ -44,12 +44,12 @@ TEST_P(PreferenceLossOfModel, IsTheMeanOverEqualParts) {
   EXPECT_NEAR(sum, whole, 1e-6);
 }
 
-/// An answer's log-likelihood does not depend on what else stands in its sequence.
+/// An answer's log-likelihood does not depend on the rest of its sequence.
 TEST_P(PreferenceLossOfModel, SeesEachAnswerAlone) {
   const Batch batch = pairs_batch(61, stream_);
   loss_of(batch);
   const Tensor sums = model_->preference()->sums();
-  const double rejected = sums.data<double>()[3];  // of the second pair: places 33 to 50
+  const double rejected = sums.data<double>()[3];  // of the second pair: positions 33 to 50
   const auto alone = [&](const char* name) {
     const Tensor part = Tensor::empty({1, 17}, DType::kI32, MemoryKind::kData, stream_);
     std::copy_n(batch.at(name).data<std::int32_t>() + 33, 17, part.data<std::int32_t>());

@@ -1,4 +1,4 @@
-// A long sequence that trains in segments is to have the loss and gradients of the whole.
+// Training a long sequence in segments must give the loss and gradients of the entire sequence.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -43,7 +43,7 @@ ModelConfig granite() {
   return config;
 }
 
-/// Attention with a window, without angles.
+/// Attention with a window, without rotary positions.
 ModelConfig granite_windows() {
   ModelConfig config = granite();
   config.mixers = "ma";
@@ -52,7 +52,7 @@ ModelConfig granite_windows() {
   config.window = 40;
   return config;
 }
-/// Norms, angles and gates, and a window that reaches back over several segments.
+/// Norms, rotary positions and gates, and a window that spans several segments.
 ModelConfig gated_windows() {
   ModelConfig config = delta_rule();
   config.mixers = "da";
@@ -106,7 +106,7 @@ class Segments : public ::testing::TestWithParam<SegmentsCase> {
     for (Parameter* parameter : parameters) parameter->leave(gradients);
     return outcome;
   }
-  /// Sum of each weight's gradient times its direction, cos(i).
+  /// Directional derivative: the sum of each gradient times its direction, cos(i).
   static double slope_by(const Outcome& of) {
     double sum = 0;
     for (const auto& [name, gradient] : of.gradients)
@@ -132,7 +132,7 @@ class Segments : public ::testing::TestWithParam<SegmentsCase> {
     for (const auto& [name, gradient] : wanted.gradients)
       EXPECT_LT(relative_error(got.gradients.at(name), gradient), 2e-5) << name;
   }
-  /// Three batches, one after the other, are one text.
+  /// Expects three consecutive batches to be equivalent to one text.
   void expect_goes_on(std::int64_t time) {
     const Batch text = batch(2, 3 * time);
     const auto part = [&](std::int64_t i) {
@@ -176,7 +176,7 @@ TEST_P(Segments, HaveTheLossAndGradientsOfTheWhole) {
       SCOPED_TRACE(concat(sequences, " sequences in segments of ", segment));
       expect_alike(outcome(whole, segment), wanted);
     }
-    EXPECT_EQ(outcome(whole, 200).gradients, wanted.gradients);  // one segment is the whole
+    EXPECT_EQ(outcome(whole, 200).gradients, wanted.gradients);  // one segment
   }
 }
 
@@ -203,9 +203,9 @@ TEST_P(Segments, HaveTheSameBitsWhateverIsKeptFromForward) {
   }
 }
 
-/// The loss of a text in three batches is that of the text, and each batch's gradient that of its own
-/// loss while what it begins with stays: against differences along one direction.
-/// Also where the last segment, or the batch, has fewer tokens than a convolution looks back.
+/// The loss of a text in three batches equals the text's. Each batch's gradient is that of its own
+/// loss with fixed initial states, compared with finite differences along one direction. Includes a
+/// last segment or a batch with fewer tokens than a convolution looks back.
 TEST_P(Segments, GoOnWithTheStatesOfTheBatchBefore) {
   for (const std::int64_t time : {70, 65, 66, 2}) {
     SCOPED_TRACE(time);
@@ -217,7 +217,7 @@ TEST_P(Segments, KeepDocumentsApart) {
   const Batch tokens = batch(1, 150);
   std::vector<NamedTensor> tensors = tokens.tensors();
   const Tensor positions = Tensor::empty({1, 150}, DType::kI32, MemoryKind::kData, stream_);
-  for (std::int32_t t = 0; t < 150; ++t)  // documents end before, at and behind borders of segments
+  for (std::int32_t t = 0; t < 150; ++t)  // document ends around segment boundaries
     positions.data<std::int32_t>()[t] = t < 62 ? t : t < 128 ? t - 62 : t - 128;
   tensors.push_back({"positions", positions});
   const Batch packed(tensors, 150);

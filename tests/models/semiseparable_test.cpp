@@ -1,4 +1,4 @@
-// The family whose layers are told by letters, as a decoder and as an encoder.
+// The family whose layers are specified by letters, as a decoder and as an encoder.
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/core/batch.h"
@@ -55,7 +55,7 @@ class SemiseparableFamily : public ::testing::TestWithParam<LettersCase> {
       drawn(model_of(GetParam().letters, GetParam().two_way), stream_);
 };
 
-/// Of two sequences, the first of two documents.
+/// Two sequences, the first of which has two documents.
 TEST_P(SemiseparableFamily, HasTheGradientOfItsLoss) {
   const Tensor positions = Tensor::empty({2, 6}, DType::kI32, MemoryKind::kData, stream_);
   for (std::int32_t i = 0; i < 12; ++i)
@@ -99,7 +99,7 @@ class SemiseparableDecoder : public ::testing::Test {
   std::unique_ptr<LanguageModel> model_ = drawn(model_of("acmdtp", false), stream_);
 };
 
-/// One by one, many at once, behind drafts, and after going back.
+/// Token by token, many tokens together, after drafts, and after going back.
 TEST_F(SemiseparableDecoder, WritesWhatOnePassOverTheTextGives) {
   const Tensor tokens = random_tokens({1, kLongest}, kLetters, 5, stream_);
   const Tensor wanted = model_->logits(tokens, {.training = false}, stream_);
@@ -216,7 +216,7 @@ TEST(SemiseparableConfig, ASizeThatDoesNotFitIsRefusedInOneLine) {
       "model.semiseparable.rank: got 41, and a matrix of model.context 40 tokens has at most that "
       "rank"};
   EXPECT_EQ(problems_in(config), rank);
-  config.mixers = "m";  // has no such matrix
+  config.mixers = "m";  // without such a matrix
   EXPECT_TRUE(problems_in(config).empty());
   config = model_of("p", false);
   config.context = 1 << 20;

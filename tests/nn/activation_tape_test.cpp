@@ -20,7 +20,7 @@ TEST(PlainTape, GivesBackLastInFirstOut) {
   EXPECT_THROW(tape.take(stream), Error);
 }
 
-/// Notes what it is told to fetch.
+/// Records the tensors that it is asked to prefetch.
 class NotingTape final : public PlainTape {
  public:
   using PlainTape::PlainTape;
@@ -52,7 +52,7 @@ TEST(PlainTape, TellsWhatIsUnpackedNextAlsoForWhatIsRebuilt) {
   EXPECT_TRUE(same_bits(tape.take(stream), rebuilt));
   EXPECT_EQ(tape.told.back(), between.raw());
   EXPECT_EQ(tape.take(stream).raw(), between.raw());
-  EXPECT_EQ(tape.told.size(), 2u) << "the source is there by now";
+  EXPECT_EQ(tape.told.size(), 2u) << "the source is already loaded";
   EXPECT_EQ(tape.take(stream).raw(), source.raw());
 }
 

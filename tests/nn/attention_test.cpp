@@ -22,7 +22,7 @@ class AttentionTest : public ::testing::TestWithParam<int> {
     ForwardOnlyTape tape(pass_);
     return layer_.forward(x, Tensor{}, tape, stream_);
   }
-  /// A layer's results for x, of which the first `prompt` tokens come together.
+  /// A layer's results for x with a cache; the first `prompt` tokens are passed together.
   std::vector<double> cached(Attention& layer, const Tensor& x, std::int64_t prompt);
   const Stream stream_ = test_stream();
   const Pass pass_{.training = false};
@@ -89,7 +89,7 @@ TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanB
   EXPECT_THROW(layer.decode(x, Tensor{}, {}, cache.get(), pass_, stream_), Error);
 }
 
-/// A sequence whose padding tokens are a document each, as an encoder has it.
+/// A sequence whose padding tokens are documents of one token, as in an encoder.
 TEST_F(AttentionTest, PaddingTokensAsDocumentsOfTheirOwnChangeNothing) {
   constexpr std::int64_t kReal = 5;
   Attention layer{"attn", {.width = kWidth, .heads = 4, .head_size = 6, .two_way = true}, stream_};
@@ -126,7 +126,7 @@ TEST_F(AttentionTest, PaddingTokensAsDocumentsOfTheirOwnChangeNothing) {
     EXPECT_LT(relative_error(padded[i], alone[i]), 1e-6) << i;
 }
 
-/// And are not in the file; it computes what zeros there would.
+/// The missing biases are not in the file. Results equal those with zeros.
 TEST_F(AttentionTest, KeysMayHaveNoBias) {
   Attention::Spec spec{.width = kWidth,
                        .heads = {4, 2},
@@ -200,7 +200,7 @@ TEST_F(AttentionTest, SinksBeginAtZeroHaveANameInFilesAndCountWithACache) {
   const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
   const std::vector<double> with_sinks = full_values(x);
   EXPECT_LT(relative_error(cached(layer, x, 4), with_sinks), 1e-6);
-  std::fill_n(master_of(*sinks).data<float>(), 4, -100.0f);  // which leaves the keys all of it
+  std::fill_n(master_of(*sinks).data<float>(), 4, -100.0f);  // leaves all weight to the keys
   EXPECT_GT(relative_error(full_values(x), with_sinks), 1e-2);
 }
 
@@ -212,7 +212,7 @@ TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {
                                               "attn.c_proj.weight 16", "attn.c_proj.bias 1"}));
 }
 
-/// Row t, column c of a product, times a kernel of three taps that ends at t, of each column.
+/// Convolves each column of a product with a causal kernel of three taps.
 std::vector<double> convolved_rows(const std::vector<double>& rows,
                                    const std::vector<double>& kernel, std::int64_t time) {
   const std::int64_t columns = std::ssize(rows) / time;
@@ -226,8 +226,8 @@ std::vector<double> convolved_rows(const std::vector<double>& rows,
   return sums;
 }
 
-/// One head that attends over what a convolution makes of queries, keys and values. The identity
-/// for c_proj shows what it attended to.
+/// One head that attends over convolved queries, keys and values. c_proj is the identity, so the
+/// output shows the attention.
 TEST(AttentionBehindAConvolution, AttendsOverConvolvedQueriesKeysAndValues) {
   constexpr std::int64_t kTime = 7, kWidth = 4;
   const Stream stream = test_stream();

@@ -147,7 +147,7 @@ TEST(PatchEmbeddingModule, IsALinearMapOfThePatches) {
                ShapeMismatch);
 }
 
-/// The parameters' gradients have the same bits, and nothing is taken for that of x.
+/// The parameters' gradients have the same bits, and no memory is allocated for the gradient of x.
 TEST(ConvolutionModule, GoesBackwardWithoutTheGradientOfData) {
   const Stream stream = test_stream();
   const Tensor x = normal_tensor({2, 4, 4, 3}, 1, stream);
@@ -187,7 +187,7 @@ TEST(GroupNormModule, RefusesGroupsAndInputsThatDoNotFit) {
   EXPECT_THROW(norm.forward(normal_tensor({2, 3, 5}, 1, stream), tape, stream), ShapeMismatch);
 }
 
-/// What follows is computed again from its input.
+/// Later activations are recomputed from its input.
 TEST(GroupNormModule, IsRebuiltToTheSameBits) {
   const Stream stream = test_stream();
   const auto run = [&](Rebuild rebuild) {

@@ -20,7 +20,7 @@ Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape, con
   return tensor;
 }
 
-/// As Whisper's: no bias of keys.
+/// Like Whisper's, whose keys have no bias.
 CrossAttention::Spec spec_of(std::shared_ptr<EncoderOutput> source) {
   return {.width = kCrossWidth,
           .source_width = kSourceWidth,
@@ -60,7 +60,7 @@ class CrossAttentionTest : public ::testing::Test {
   CrossAttention layer_{{"h.0.cross", "layers.0.encoder_attn"}, spec_of(source_), stream_};
 };
 
-/// Of two layers, the second of which reads what the first made of x too.
+/// Two layers; the second also reads the output of the first.
 TEST_F(CrossAttentionTest, TheSourcesGradientIsTheSumOverLayers) {
   CrossAttention second{"h.1.cross", spec_of(source_), stream_};
   randomize([&](const ParameterVisitor& visit) { second.visit_parameters(visit); }, stream_);
@@ -111,7 +111,7 @@ LayerSpec decoder_layer(const std::shared_ptr<EncoderOutput>& source) {
   return layer;
 }
 
-/// What each level of recomputation leaves of keys, values and the rest is made again to the same bits.
+/// Keys, values and other dropped activations are recomputed with the same bits at each level.
 TEST_F(CrossAttentionTest, RecomputationGivesTheSameBits) {
   ResidualBlock block("h.0", {.width = kCrossWidth}, decoder_layer(source_), 1, stream_);
   const auto visit_all = [&](const ParameterVisitor& visit) { block.visit_parameters(visit); };
@@ -140,7 +140,7 @@ TEST_F(CrossAttentionTest, KeepsWhatItSays) {
   expect_kept({.width = kCrossWidth}, decoder_layer(source_), stream_);
 }
 
-/// Text n of a state reads source n / 2: the first two texts one, and the last two the other.
+/// Text n of a state reads source n / 2, so two texts share each source.
 TEST_F(CrossAttentionTest, DecodingEqualsForward) {
   source_->set_texts_per_source(2);
   const auto state = layer_.make_state({.texts = 4, .tokens = kCrossTime}, DType::kF32, stream_);
@@ -154,7 +154,7 @@ TEST_F(CrossAttentionTest, DecodingEqualsForward) {
     for (std::size_t i = 0; i < kCrossWidth; ++i)
       ASSERT_NEAR(all[at * kCrossWidth + i], wanted[first * kCrossWidth + i], 1e-5);
   };
-  for (const std::int64_t text : {1, 2}) {  // of source 0 and of source 1
+  for (const std::int64_t text : {1, 2}) {  // from source 0 and from source 1
     const std::int64_t b = text / 2;
     const Tensor got = layer_.decode(rows(b, 0, 3).view({1, 3, kCrossWidth}), Tensor{},
                                      {.begun = text}, state.get(), pass_, stream_);
@@ -171,7 +171,7 @@ TEST_F(CrossAttentionTest, DecodingEqualsForward) {
     close_to_rows(got, row, b * static_cast<std::size_t>(kCrossTime) + 3);
 }
 
-/// And is not used when another one is set.
+/// The state is invalid once a different source is set.
 TEST_F(CrossAttentionTest, AStateMakesKeysAndValuesOfEachSourceOnce) {
   const auto state = layer_.make_state({.texts = 2, .tokens = kCrossTime}, DType::kF32, stream_);
   const Tensor now =
@@ -183,7 +183,7 @@ TEST_F(CrossAttentionTest, AStateMakesKeysAndValuesOfEachSourceOnce) {
   const std::vector<double> first = decoded();
   const Tensor before = clone(values_, stream_);
   std::fill_n(values_.data<float>(), values_.elements(), 0.5f);
-  EXPECT_EQ(decoded(), first) << "made again";
+  EXPECT_EQ(decoded(), first) << "computed again";
   source_->set(values_, lengths_);
   EXPECT_NE(decoded(), first);
   source_->set(before, lengths_);

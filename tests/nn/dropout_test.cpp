@@ -36,7 +36,7 @@ TEST_F(DropoutTest, RepeatsForBackwardAndDiffersBySeedStepAndSite) {
   EXPECT_NE(dropped({.seed = 1, .step = 2}, 4), first);
 }
 
-/// So that a batch draws the same numbers however it is divided.
+/// A batch draws the same numbers however it is divided.
 TEST_F(DropoutTest, OfLaterTokensDrawsWhatTheWholeBatchDrawsThere) {
   const auto whole = dropped({.seed = 1, .step = 2}, 3);
   const auto later = dropped({.seed = 1, .step = 2, .first_token = 40}, 3);
@@ -44,7 +44,7 @@ TEST_F(DropoutTest, OfLaterTokensDrawsWhatTheWholeBatchDrawsThere) {
             std::vector(whole.begin() + 40 * 200, whole.end()));
 }
 
-/// Segments of two sequences, and rows that are pairs of a token and an expert in another order.
+/// Segments of two sequences, and rows that are token-expert pairs in a different order.
 TEST_F(DropoutTest, SegmentsAndRowsOfExpertsDrawWhatTheirTokensDrawInTheWholeBatch) {
   constexpr std::int64_t kWidth = 200, kWhole = 50, kBegin = 20, kTokens = 10, kPerToken = 2;
   const auto drop_ones = [&](std::int64_t rows, const Pass& pass, const TokenRows& of) {

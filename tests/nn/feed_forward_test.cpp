@@ -7,7 +7,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// The input's gradient of a module with the same weights, frozen or not.
+/// Gradient of the input of a module with fixed weights, frozen or not.
 template <class Module>
 Tensor input_gradient(bool frozen) {
   const Stream stream = test_stream();
@@ -21,7 +21,7 @@ Tensor input_gradient(bool frozen) {
   return module.backward(normal_tensor({2, 5, 16}, 6, stream), tape, stream);
 }
 
-/// Then the activated values are not kept, whose memory the backward pass reuses otherwise.
+/// With frozen weights, the activated values are not kept, so backward cannot reuse their memory.
 TEST(FeedForwards, GiveTheSameGradientOfTheirInputWhereTheirWeightsAreFrozen) {
   EXPECT_TRUE(same_bits(input_gradient<FeedForward>(true), input_gradient<FeedForward>(false)));
   EXPECT_TRUE(

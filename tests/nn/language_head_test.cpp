@@ -9,7 +9,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// A head whose table forces chunks of 64 rows where `wide`, else one chunk.
+/// A head whose wide table forces chunks of 64 rows.
 class LanguageHeadTest : public ::testing::Test {
  protected:
   static constexpr std::int64_t kRows = 150, kWidth = 3, kVocabulary = 262100, kPadded = 262144;

@@ -8,7 +8,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// Masters that bf16 does not hold.
+/// Master values that bf16 cannot represent.
 class LiveWeightTest : public ::testing::Test {
  protected:
   LiveWeightTest() {
@@ -45,7 +45,7 @@ TEST_F(LiveWeightTest, HoldsOneDtypeAndFollowsTheMasters) {
   weight_.compute_in(DType::kBF16, stream_);
   EXPECT_EQ(weight_.compute_dtype(), DType::kBF16);
   EXPECT_EQ(held(DType::kBF16), 1);
-  EXPECT_EQ(held(DType::kF32), 1.001f) << "the masters themselves";
+  EXPECT_EQ(held(DType::kF32), 1.001f) << "reads the masters";
   fill(master_, 3.001f);
   weight_.refresh_compute_copy(stream_);
   EXPECT_EQ(held(DType::kBF16), 3);
@@ -83,7 +83,7 @@ TEST_F(LiveWeightTest, RowsAreRefreshedFromMastersAtHand) {
     const double kept = dtype == DType::kF32 ? 1.001f : 1;
     EXPECT_EQ(values_of(weight_.live()),
               (std::vector<double>{kept, kept, kept, 8, 8, 8, 8, 8, 8, kept, kept, kept}));
-    EXPECT_EQ(held(DType::kF32), 1.001f) << "exact: from the masters";
+    EXPECT_EQ(held(DType::kF32), 1.001f) << "exact values come from the masters";
   }
 }
 

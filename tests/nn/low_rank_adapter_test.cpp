@@ -5,7 +5,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// 9 outputs, of which 0–3 and 6–8 have adapters.
+/// A map of 9 outputs with adapters on outputs 0–3 and 6–8.
 Linear adapted(const Stream& stream, double dropout = 0) {
   Linear linear("linear", 6, 9, stream);
   linear.set_adapter({{"q", 0, 4}, {"v", 6, 3}},

@@ -14,14 +14,14 @@
 #include "tests/support/gradient_check.h"
 #include "tests/support/layers.h"
 
-// What every module keeps to; each is a row of kCases.
+// Contract tests of modules; each row of kCases is a module.
 namespace hybrid_trainer::testing {
 namespace {
 
 constexpr std::int64_t kBatch = 2, kTime = 5, kWidth = 12;
 constexpr int kHeads = 3;
 
-/// A module's projected output as a function of x; forward(module, x, tape) is how it is called.
+/// A module's projected output as a function of x. forward(module, x, tape) calls the module.
 template <class M, class Forward>
 Differentiable of_module(std::shared_ptr<M> module, const Shape& output, const Stream& stream,
                          Forward forward) {
@@ -54,7 +54,7 @@ Differentiable layer_norm(const Stream& stream) {
                    {kBatch, kTime, kWidth}, stream);
 }
 
-/// The input also comes along the residual stream: the gradient that is there already is added to.
+/// The input also flows through the residual stream, so backward adds to an existing gradient.
 Differentiable layer_norm_onto(const Stream& stream) {
   const auto norm = std::make_shared<LayerNorm>("norm", kWidth, 1e-5f, stream);
   Differentiable f = of_module(norm, {kBatch, kTime, kWidth}, stream);
@@ -82,7 +82,7 @@ Differentiable branch(const Stream& stream, const typename Branch::Spec& spec) {
                    });
 }
 
-/// On sequences of a document of two tokens and one of three.
+/// Runs f on sequences with documents of two and three tokens.
 Differentiable in_two_documents(Differentiable f, const Stream& stream) {
   f.pass.positions = Tensor::empty({kBatch, kTime}, DType::kI32, MemoryKind::kData, stream);
   for (std::int64_t i = 0; i < kBatch * kTime; ++i) {
@@ -193,7 +193,7 @@ Differentiable llama_block(const Stream& stream) {
   return block({kWidth, kLlamaNorm}, llama_layer(), stream);
 }
 
-/// With all that tells families apart.
+/// A norm with all options that differ between families.
 const NormSpec kGemmaNorm{NormKind::kRootMeanSquareOnePlus, 0.1f};
 Attention::Spec gemma_attention() {
   Attention::Spec spec = llama_attention();
@@ -222,7 +222,7 @@ Differentiable gemma_block_with_dropout(const Stream& stream) {
   return block({kWidth, kGemmaNorm, 0.25f}, gemma_layer(), stream);
 }
 
-/// Gated, and a third of the channels turns.
+/// Gated attention with rotary positions on a third of the channels.
 Differentiable gated_attention(const Stream& stream) {
   static const auto rotary = std::make_shared<RotaryTable>(100, RotaryScaling{}, kTime, 2);
   Attention::Spec spec = llama_attention();
@@ -236,7 +236,7 @@ Differentiable gated_attention_without_norms(const Stream& stream) {
   spec.biases = spec.gated = true;
   return branch<Attention>(stream, spec);
 }
-/// A window, and documents of two and three tokens.
+/// A window, with documents of two and three tokens.
 Differentiable two_way_attention(const Stream& stream) {
   Attention::Spec spec = llama_attention();
   spec.heads.window = 2;
@@ -247,7 +247,7 @@ Differentiable attention_without_key_bias(const Stream& stream) {
   return branch<Attention>(stream,
                            {.width = kWidth, .heads = {4, 2}, .head_size = 6, .key_bias = false});
 }
-/// To a source of seven tokens and one of three, of another width.
+/// Attends to sources of seven and three tokens with a different width.
 Differentiable cross_attention(const Stream& stream) {
   const auto source = std::make_shared<EncoderOutput>();
   const Tensor lengths = Tensor::empty({kBatch}, DType::kI32, MemoryKind::kData, stream);
@@ -261,20 +261,20 @@ Differentiable cross_attention(const Stream& stream) {
                                          .key_bias = false,
                                          .source = source});
 }
-/// Behind a convolution of queries, keys and values, normed and turned.
+/// With a convolution of queries, keys and values, norms and rotary positions.
 Differentiable convolved_attention(const Stream& stream) {
   Attention::Spec spec = llama_attention();
   spec.query_key_norm = kGemmaNorm.of_root_mean_square();
   spec.taps = 3;
   return branch<Attention>(stream, spec);
 }
-/// In windows of documents, normed.
+/// Windows in documents, with norms.
 Differentiable attention_with_sinks(const Stream& stream) {
   Attention::Spec spec = gemma_attention();
   spec.sinks = true;
   return in_two_documents(branch<Attention>(stream, spec), stream);
 }
-/// Blocks of two tokens, of which queries see their own and another one.
+/// Blocks of two tokens, of which queries see their own and a random one.
 Differentiable attention_in_blocks(const Stream& stream) {
   Attention::Spec spec = llama_attention();
   spec.heads.pattern = {.block = 2, .local = 1, .random = 1};
@@ -334,7 +334,7 @@ Differentiable resolvent_mixer(const Stream& stream) {
       stream, {.width = kWidth, .potentials = 3, .limit = 100, .norm_epsilon = 0.1f});
 }
 
-/// Outputs 0–3 and 6 have adapters, whose inputs are dropped.
+/// Adapters on outputs 0–3 and 6, with dropout of their inputs.
 Differentiable adapted_linear(const Stream& stream) {
   const auto linear = std::make_shared<Linear>("linear", kWidth, 7, stream);
   linear->set_adapter({{"q", 0, 4}, {"v", 6, 1}},
@@ -344,7 +344,7 @@ Differentiable adapted_linear(const Stream& stream) {
   return f;
 }
 
-/// Magnitudes alone, and x: the gradients of A and B take the rows' norms for constants.
+/// Only magnitudes and x, because the gradients of A and B treat the rows' norms as constants.
 Differentiable adapted_linear_with_magnitudes(const Stream& stream) {
   const auto linear = std::make_shared<Linear>("linear", kWidth, 7, stream);
   randomize([&](const ParameterVisitor& visit) { linear->visit_parameters(visit); }, stream);
@@ -360,7 +360,7 @@ Differentiable adapted_linear_with_magnitudes(const Stream& stream) {
   return f;
 }
 
-/// Each linear map has an adapter, the first one in two parts; their weights are frozen.
+/// Each linear map has an adapter, the first one in two parts. The base weights are frozen.
 Differentiable with_adapters(const NormSpec& norm, const LayerSpec& layer, const Stream& stream) {
   const auto block =
       std::make_shared<ResidualBlock>("h.1", ResidualSpec{kWidth, norm}, layer, 3, stream);
@@ -410,7 +410,7 @@ Differentiable embedding_of(Embedding::Spec spec, const Stream& stream) {
 }
 
 Differentiable embedding(const Stream& stream) { return embedding_of({}, stream); }
-/// As BART's: the first rows of positions are not read, and tokens alone have a factor.
+/// Like BART's: skips the first rows of positions, and scales only tokens.
 Differentiable scaled_embedding(const Stream& stream) {
   return embedding_of({.factor = 3, .scales_tokens_alone = true, .first_position = 2}, stream);
 }
@@ -439,7 +439,7 @@ Differentiable language_head(const Stream& stream) { return head(10, kWidth, 21,
 Differentiable capped_language_head(const Stream& stream) {
   return head(10, kWidth, 21, 32, stream, 1.5f);
 }
-/// 64 rows a chunk: the fewest, which the wide table forces.
+/// Chunks of 64 rows, the minimum, forced by the wide table.
 Differentiable language_head_in_three_chunks(const Stream& stream) {
   return head(130, 3, 262100, 262144, stream);
 }
@@ -552,7 +552,7 @@ TEST_P(ModuleContract, GradientsAddUpWithinAStep) {
   EXPECT_EQ(gradients(), once);
 }
 
-/// Gradients of weights that are spoilt as soon as theirs is complete.
+/// Overwrites the gradient of each weight as soon as it is complete.
 class SpoilingSink final : public GradientSink {
  public:
   SpoilingSink(const std::vector<Parameter*>& parameters, const Stream& stream) {

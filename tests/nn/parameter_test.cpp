@@ -8,7 +8,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// Counts what is told, on top of memory that stays.
+/// Records calls of ready(); the gradients are resident.
 class ListeningSink final : public GradientSink {
  public:
   explicit ListeningSink(const std::vector<Parameter*>& parameters, const Stream& stream) {
@@ -24,7 +24,7 @@ class ListeningSink final : public GradientSink {
 
 class ParameterTest : public ::testing::Test {
  protected:
-  /// One contribution of ones.
+  /// Adds one contribution of ones.
   void contribute(Parameter& parameter) {
     GradientContribution to(parameter, stream_);
     if (!to.wanted()) return;

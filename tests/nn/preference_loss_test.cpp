@@ -15,7 +15,7 @@ namespace {
 using kernels::PreferenceForm;
 using Form = PreferenceForm::Kind;
 
-/// The mean loss of the pairs in double precision, and its gradients by x and by the table.
+/// Mean loss of the pairs in double, and its gradients by x and by the table.
 struct InDouble {
   double loss = 0;
   std::vector<double> dx, dtable;
@@ -97,7 +97,7 @@ InDouble in_double(const Batch& batch, const std::vector<double>& x,
   return result;
 }
 
-/// Loss and gradients of a head, against those in double precision.
+/// Compares loss and gradients of a head with those in double precision.
 void expect_like_double(std::int64_t vocabulary, std::int64_t padded, const PreferenceForm& form,
                         float cap) {
   const Stream stream = test_stream();
@@ -130,7 +130,7 @@ TEST(PreferenceLossOfHead, AndItsGradientsAreThoseOfDoublePrecision) {
   }
 }
 
-/// The logits of a chunk are computed twice then.
+/// The logits of each chunk are then computed twice.
 TEST(PreferenceLossOfHead, IsTheSameInSeveralChunks) {
   expect_like_double(262100, 262144, {Form::kDpo, 0.5f}, 0);
   expect_like_double(262100, 262144, {Form::kOrpo, 0.5f}, 2);

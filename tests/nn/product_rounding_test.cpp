@@ -21,7 +21,7 @@ std::vector<Parameter*> parameters_of(Of& module) {
   return all;
 }
 
-/// A map whose products are rounded.
+/// A linear map with rounded products.
 struct Rounded {
   explicit Rounded(ProductForm form)
       : stream(test_stream()),
@@ -31,7 +31,7 @@ struct Rounded {
     rounding.set_form(form);
   }
   Pass pass(bool training = true) const { return {.training = training, .products = &rounding}; }
-  /// The largest magnitudes of an update whose operands were these.
+  /// Records an update whose operands had these largest magnitudes.
   void update(float input, float weight, float gradient) {
     rounding.history().wait_for_update({input, weight, gradient}, stream);
   }
@@ -41,7 +41,7 @@ struct Rounded {
   ProductRounding rounding;
 };
 
-/// x in a format, scaled by its own largest magnitude.
+/// x rounded to a format, scaled by its largest magnitude.
 Tensor in_format(const Tensor& x, kernels::Float8 format, const Stream& stream) {
   const Tensor zero = Tensor::zeros({1}, DType::kF32, MemoryKind::kWorkspace, stream),
                largest = Tensor::empty_like(zero, MemoryKind::kWorkspace, stream),
@@ -57,7 +57,7 @@ Tensor in_half(const Tensor& x, const Stream& stream) {
   return y;
 }
 
-/// y, dx, the gradients of weight and bias of a plain map of these operands.
+/// y, dx and the gradients of weight and bias of a plain linear map.
 struct Results {
   Tensor y, dx, dweight, dbias;
 };
@@ -124,7 +124,7 @@ TEST(ProductRounding, AHalfThatIsTooLargeIsInfinite) {
   x.data<float>()[0] = 6e4f;
   const Tensor residual =
       Tensor::zeros({kRows, kOutputs}, DType::kF32, MemoryKind::kActivations, map.stream);
-  residual.data<float>()[kOutputs] = 1e6f;  // of another row: it is added afterwards, in f32
+  residual.data<float>()[kOutputs] = 1e6f;  // of another row; added afterwards in f32
   fill_zero(map.linear.weight().acquire_master(map.stream, Use::kWrite), map.stream);
   map.linear.weight().acquire_master(map.stream, Use::kChange).tensor().data<float>()[0] = 4;
   const Tensor y = map.linear.product(x, residual, map.pass(), map.stream);
@@ -141,12 +141,12 @@ TEST(ProductRounding, ScalesByTheLargestOfTheLastUpdates) {
   };
   x.data<float>()[0] = 6;
   map.update(1.75f, 1, 1);
-  EXPECT_EQ(rounded().data<float>()[0], 1.75f);  // saturates: what is expected lags behind
+  EXPECT_EQ(rounded().data<float>()[0], 1.75f);  // saturates, because the history lags behind
   map.update(7, 1, 1);
   EXPECT_EQ(rounded().data<float>()[0], 6);
   for (std::size_t i = 0; i + 1 < MagnitudeHistory::kUpdates; ++i) map.update(1.75f, 1, 1);
   EXPECT_EQ(rounded().data<float>()[0], 6);
-  map.update(1.75f, 1, 1);  // the 7 is too long ago
+  map.update(1.75f, 1, 1);  // the 7 is no longer in the history
   EXPECT_EQ(rounded().data<float>()[0], 1.75f);
 }
 
@@ -197,7 +197,7 @@ TEST(ProductRounding, AFusedActivationRoundsToo) {
   for (const float largest : rounding.history().wait_for_current(stream)) EXPECT_GT(largest, 0);
 }
 
-/// One group has the bits of a map alone.
+/// A single group gives the bits of a single map.
 TEST(ProductRounding, GroupsRoundAsOneMapDoes) {
   for (const ProductForm form : {ProductForm::kFp8, ProductForm::kFp16}) {
     Rounded map(form);

@@ -5,8 +5,8 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// GPT-2's shape: 16 numbers of its width a token, of which 4 are activations, 2 norms' outputs, 1
-/// attention's, and 1 is the block's input.
+/// GPT-2's block keeps 16 numbers per token and channel: 4 activations, 2 outputs of norms, 1 of
+/// attention, 1 input of the block, and 8 others.
 constexpr BlockKept kBlock{16, 12, 10, 9, 1};
 constexpr std::array kBlocks{kBlock, kBlock, kBlock, kBlock};
 constexpr double kAll = 15;
@@ -22,7 +22,7 @@ TEST(Recomputation, TakesTheCheapestFirstUpToTheShare) {
     return Recomputation(kBlocks, share).rebuild(block);
   };
   EXPECT_EQ(level(0, 0), Rebuild::kNothing);
-  EXPECT_EQ(level(1 / kAll, 0), Rebuild::kActivated) << "one block's";
+  EXPECT_EQ(level(1 / kAll, 0), Rebuild::kActivated) << "only one block";
   EXPECT_EQ(level(1 / kAll, 1), Rebuild::kNothing);
   EXPECT_EQ(level(4 / kAll, 3), Rebuild::kActivated);
   EXPECT_EQ(level(5 / kAll, 1), Rebuild::kNormalized);
@@ -38,14 +38,15 @@ TEST(Recomputation, TakesWholeBlocksLast) {
   EXPECT_EQ(whole(1), 4u);
 }
 
-/// What the first two keep is all that is wanted; of the second kind's levels only two save anything.
+/// Counts relative to everything except the block inputs. Only two levels of the second kind save
+/// anything.
 TEST(Recomputation, CountsWhatEachBlockKeeps) {
   constexpr BlockKept kOther{7, 7, 5, 5, 1};
   constexpr std::array kMixed{kOther, kBlock, kOther, kBlock};
   const auto level = [&](double numbers, std::size_t block) {
     return Recomputation(kMixed, numbers / 42).rebuild(block);
   };
-  EXPECT_EQ(level(4, 1), Rebuild::kActivated) << "the first saves nothing there";
+  EXPECT_EQ(level(4, 1), Rebuild::kActivated) << "the first block saves nothing at this level";
   EXPECT_EQ(level(4, 2), Rebuild::kNothing);
   EXPECT_EQ(level(8, 3), Rebuild::kActivated);
   EXPECT_EQ(level(10, 0), Rebuild::kNormalized);

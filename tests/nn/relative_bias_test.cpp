@@ -52,7 +52,7 @@ TEST_F(RelativeBiasTest, HasTheNumberOfEachDistancesBucket) {
   }
 }
 
-/// Token by token, with the keys in a cache, as when all tokens come together.
+/// Decoding token by token with cached keys equals one pass over all tokens.
 TEST_F(RelativeBiasTest, IsTheSameWhenTextsAreWritten) {
   const auto bias = make({.count = 6, .most = 5});
   Attention layer("attn",

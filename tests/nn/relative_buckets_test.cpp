@@ -7,13 +7,13 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// From a distance on.
+/// The bucket from a distance on.
 struct BucketRun {
   std::int64_t distance, bucket;
 };
 
-/// The buckets of transformers' T5Attention._relative_position_bucket from −512 to 512, which change
-/// at these distances.
+/// Compares with transformers' T5Attention._relative_position_bucket from −512 to 512, whose bucket
+/// changes at these distances.
 void expect_runs(const RelativeBuckets& buckets, const std::vector<BucketRun>& runs) {
   std::size_t run = 0;
   for (std::int64_t distance = -512; distance <= 512; ++distance) {

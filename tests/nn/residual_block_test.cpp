@@ -69,7 +69,7 @@ TEST_F(ResidualBlockTest, DecodingEqualsTheFullForward) {
   EXPECT_LT(relative_error(got, wanted), 1e-6);
 }
 
-/// A block in which only norms follow each other tells where they stand.
+/// The output is normalized, because each branch's sum is followed by a norm.
 TEST_F(ResidualBlockTest, PostNormsFollowTheSums) {
   ResidualBlock block("h.0", {.width = kWidth, .post_norm = true},
                       plain_layer(kWidth, 2, 4 * kWidth), 1, stream_);
@@ -113,7 +113,7 @@ TEST_F(ResidualBlockTest, MixturesKeepAsManyNumbersAsTheySay) {
   expect();
 }
 
-/// So that plans of models with these mixers are right.
+/// Memory plans of models with these mixers depend on it.
 TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
   const auto expect = [&](const char* name, const BranchMaker& make) {
     SCOPED_TRACE(name);
@@ -135,7 +135,7 @@ TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
                       {.width = kWidth, .scan = {.heads = 2, .head_size = 8, .state_size = 4}}));
 }
 
-/// A third branch behind the two, and its block alone.
+/// A third branch after the usual two; compares with a block of only that branch.
 TEST_F(ResidualBlockTest, IsAnyListOfBranches) {
   LayerSpec layer = plain_layer(kWidth, 2, 4 * kWidth);
   layer.push_back({.name = "gated",

@@ -14,7 +14,7 @@ constexpr std::int64_t kContext = 6, kSize = 8;
 constexpr double kTheta = 1e4;
 constexpr double kPlain[] = {1, 0.1, 0.01, 0.001};  // θ^(−2j/8)
 
-/// The angles by which one position turns, and what cosines and sines are multiplied by.
+/// Angles of one position, and the factor of cosines and sines.
 struct Turns {
   std::vector<double> angles;
   double amplitude = 0;
@@ -24,7 +24,7 @@ Turns turns_of(const RotaryScaling& scaling) {
   const Stream stream = test_stream();
   RotaryTable table(kTheta, scaling, kContext, kSize);
   const std::vector<double> values = values_of(table.of_sequences(kContext, false, stream).table);
-  Turns turns{{}, values[0]};  // position 0: cosines of 0
+  Turns turns{{}, values[0]};  // position 0: cosines are the amplitude
   for (std::size_t j = 0; j < 4; ++j) {
     EXPECT_NEAR(values[j], turns.amplitude, 1e-6);
     EXPECT_EQ(values[4 + j], 0);
@@ -53,7 +53,7 @@ TEST(RotaryTable, LinearDividesAll) {
   expect_angles({.type = "linear", .factor = 4}, {0.25, 0.25, 0.25, 0.25});
 }
 
-/// Of wavelengths, as transformers does.
+/// Interpolates between wavelengths like transformers.
 TEST(RotaryTable, Llama3DividesTheSlowOnesAndGoesOverSmoothly) {
   for (const std::int64_t original : {16, 64, 8192}) {
     std::vector<double> factors;
@@ -81,7 +81,7 @@ TEST(RotaryTable, YarnWithOneBoundDividesAllBehindIt) {
 
 TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
   RotaryScaling yarn{.type = "yarn", .factor = 4, .original_context = 2048};
-  // 8·ln(2048/(2πr))/(2·ln θ): 1.008 where r is 32, 2.513 where it is 1; as whole numbers 1 and 3.
+  // 8·ln(2048/(2πr))/(2·ln θ) is 1.008 for r = 32 and 2.513 for r = 1; rounded to 1 and 3.
   expect_angles(yarn, {1, 1, 0.5 + 0.5 / 4, 0.25});
   const double rise = 0.1 * std::log(4.0);
   EXPECT_NEAR(turns_of(yarn).amplitude, 1 + rise, 1e-6);
@@ -92,7 +92,7 @@ TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
   const double share = (2 - pair_of(32)) / (pair_of(1) - pair_of(32));
   expect_angles(yarn, {1, 1, (1 - share) + share / 4, 0.25});
   yarn.mscale = 0.7;
-  EXPECT_NEAR(turns_of(yarn).amplitude, 1 + rise, 1e-6) << "both are needed";
+  EXPECT_NEAR(turns_of(yarn).amplitude, 1 + rise, 1e-6) << "has no effect without mscale_all_dim";
   yarn.mscale_all_dim = 0.5;
   EXPECT_NEAR(turns_of(yarn).amplitude, (1 + 0.7 * rise) / (1 + 0.5 * rise), 1e-6);
   yarn.attention_factor = 2;
@@ -101,7 +101,7 @@ TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
   EXPECT_EQ(turns_of(yarn).amplitude, 1);
 }
 
-/// Each step of each layer asks for it.
+/// The table is requested by each layer in each step.
 TEST(RotaryTable, IsMadeOnceForSequencesThatAreNoLonger) {
   const Stream stream = test_stream();
   for (const char* type : {"default", "dynamic"}) {
@@ -125,7 +125,8 @@ Tensor positions_of(const std::vector<std::vector<std::int32_t>>& rows, const St
   return positions;
 }
 
-/// Each document is turned as if it were alone, also one that begins a sequence or ends it.
+/// The angles of each document equal those of the document alone, also at the start and end of a
+/// sequence.
 TEST(RotaryTable, DynamicAnglesOfADocumentAreThoseOfItsLength) {
   const Stream stream = test_stream();
   const RotaryScaling dynamic{.type = "dynamic", .factor = 3, .original_context = 2};

@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// A module over dimensions of space as a function of x.
+/// A module over spatial dimensions as a function of x.
 inline Differentiable of_spatial(std::shared_ptr<Module> module, const Tensor& x,
                                  const Stream& stream) {
   ForwardOnlyTape tape{Pass{}};
@@ -67,7 +67,7 @@ inline Differentiable mean_pooling(const Stream& stream) {
                                                   kernels::Divisor::kPlaces),
                     normal_tensor({2, 5, 4, 3}, 3, stream), stream);
 }
-/// No two numbers are so close that a step in a direction would exchange them.
+/// The values are far enough apart that a finite-difference step does not change the maximum.
 inline Differentiable max_pooling(const Stream& stream) {
   const Tensor x = normal_tensor({2, 6, 5, 3}, 3, stream);
   for (std::int64_t i = 0; i < x.elements(); ++i)

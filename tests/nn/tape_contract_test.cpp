@@ -1,4 +1,4 @@
-// What every tape keeps to, on a block of a transformer; each is a row of kTapes.
+// Contract tests of tapes on a transformer block; each row of kTapes is a tape.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kPositions = 8, kChannels = 16;
 
-/// Keeps what may be lossy in half the bytes.
+/// Stores lossy activations as bf16.
 class CompressingTape final : public PlainTape {
  public:
   using PlainTape::PlainTape;
@@ -34,7 +34,7 @@ class CompressingTape final : public PlainTape {
   }
 };
 
-/// Keeps everything in another pool.
+/// Stores all activations in another pool.
 class OffloadingTape final : public PlainTape {
  public:
   using PlainTape::PlainTape;
@@ -61,8 +61,8 @@ enum class Kind { kPlain, kRebuilding, kCompressing, kOffloading, kCheckpointed 
 struct TapeCase {
   const char* name;
   Kind kind;
-  double bound;         // of the gradients' relative error; 0: the same bits
-  double memory_share;  // most of the plain tape's device memory behind the forward
+  double bound;         // of the gradients' relative error; 0: same bits
+  double memory_share;  // limit relative to the plain tape's device memory after forward
   friend std::ostream& operator<<(std::ostream& out, const TapeCase& c) { return out << c.name; }
 };
 
@@ -75,7 +75,7 @@ constexpr TapeCase kTapes[] = {
 };
 
 struct Result {
-  std::vector<Tensor> gradients;  // of the input and of every weight
+  std::vector<Tensor> gradients;  // of the input and of all weights
   std::size_t saved_bytes = 0;    // on the device, between forward and backward
 };
 
@@ -142,7 +142,7 @@ TEST(Tape, MovesATensorThatTwoModulesSaveOnce) {
   const Tensor first = tape.take(stream);
   EXPECT_EQ(first.shape(), (Shape{24}));
   tape.take(stream);
-  EXPECT_EQ(tape.take(stream).raw(), first.raw()) << "it came back once";
+  EXPECT_EQ(tape.take(stream).raw(), first.raw()) << "it was restored only once";
   EXPECT_EQ(tape.bytes(), 0u);
 }
 
@@ -153,7 +153,7 @@ TEST(Tape, DoesNotTakeANewTensorInTheSamePlaceForAnOldOne) {
   for (int i = 0; i < 2; ++i) {
     const Tensor x = normal_tensor({4, 6}, static_cast<std::uint64_t>(i), stream);
     if (i == 1) {
-      EXPECT_EQ(x.raw(), place) << "the pool gave other memory; this tests nothing";
+      EXPECT_EQ(x.raw(), place) << "the pool returned different memory, so this tests nothing";
     }
     place = x.raw();
     tape.save({ActivationRole::kNormInput, x}, stream);
@@ -173,7 +173,7 @@ TEST(Tape, KeepsExactlyWhatOneModuleWantsExactly) {
   EXPECT_FALSE(same_bits(tape.take(stream), x));
 }
 
-/// Tells what of the activations may be lossy.
+/// Records which activations may be lossy.
 class WatchingTape final : public PlainTape {
  public:
   using PlainTape::PlainTape;
@@ -187,7 +187,7 @@ class WatchingTape final : public PlainTape {
   Tensor unpack(const Tensor& kept, const Activation&, const Stream&) override { return kept; }
 };
 
-/// What is most of their memory may be compressed; what small errors would grow in, may not.
+/// Most activation memory may be compressed, but not activations whose errors grow in backward.
 TEST(Tape, SavesLossyWhatBackwardStandsSmallErrorsIn) {
   const Stream stream = test_stream();
   const Attention::Spec attention{.width = kChannels, .heads = 2, .head_size = kChannels / 2};

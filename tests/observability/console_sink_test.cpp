@@ -62,7 +62,7 @@ TEST(ConsoleSink, RewritesOneLineNoWiderThanTheTerminal) {
   for (std::string piece; std::getline(pieces, piece, '\r'); ++rewritten)
     EXPECT_LT(piece.size(), 30u) << piece;
   EXPECT_GE(rewritten, 50);
-  EXPECT_EQ(lines(out.str()), 1);  // the phase's first entry
+  EXPECT_EQ(lines(out.str()), 1);  // the first entry of the phase
 }
 
 TEST(ConsoleSink, ColoursOnlyWhereAsked) {

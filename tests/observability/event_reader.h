@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// What an event file says of one tag at one step.
+/// Value of one tag at one step in an event file.
 struct EventValue {
   double wall_time = 0;
   std::int64_t step = 0;
@@ -24,8 +24,8 @@ struct ReadEvents {
   std::map<std::string, std::vector<EventValue>> tags;
 };
 
-/// Reads the wire format of Protocol Buffers and TFRecord files, by its own means. Throws
-/// std::runtime_error where they are torn or a checksum is wrong.
+/// An independent reader of the Protocol Buffers wire format in TFRecord files. Throws
+/// std::runtime_error if a file is truncated or a checksum is wrong.
 class EventReader {
  public:
   static void read(std::string_view file, ReadEvents& events) {
@@ -41,7 +41,7 @@ class EventReader {
     return value;
   }
 
-  /// Bit by bit, unlike the writer.
+  /// Computes the checksum bit by bit, unlike the writer.
   static std::uint32_t masked_checksum(std::string_view bytes) {
     std::uint32_t rest = ~0u;
     for (const unsigned char byte : bytes) {

@@ -19,7 +19,7 @@ int sync_error = 0;
 
 }  // namespace
 
-/// Takes the system's place in this program: notes what is made durable, or fails with sync_error.
+/// Replaces the system's fsync: records the call, or fails with sync_error.
 extern "C" int fsync(int file) {
   synced_paths.push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(file)));
   errno = sync_error;
@@ -250,7 +250,8 @@ TEST_F(JsonlSinkTest, ADamagedLineTakesNoOtherWithIt) {
   EXPECT_EQ(text_of(metrics()).find('\0'), std::string::npos);
 }
 
-/// So that sums, differences and places of records fit their types, whoever wrote the file.
+/// Sums, differences and indices of records must fit their types, even in files from other
+/// programs.
 TEST_F(JsonlSinkTest, LinesWithNumbersThatNoRunHasAreNoRecords) {
   write_steps(1, 1);
   const std::string line = text_of(metrics());

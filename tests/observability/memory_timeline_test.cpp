@@ -20,7 +20,7 @@ class MemoryTimelineTest : public testing::Folder {
     return std::make_unique<MemoryTimeline>(path(), steps,
                                             std::vector<std::shared_ptr<MemoryPool>>{pool_});
   }
-  /// One step with an activation that goes again and one that stays.
+  /// One step with one temporary and one permanent activation.
   void step(MemoryTimeline& timeline, Phase phase, std::int64_t number) {
     timeline.begin_step(phase, number);
     const MemoryLabel label("h.0.attn");
@@ -34,7 +34,8 @@ class MemoryTimelineTest : public testing::Folder {
   static std::string text(const json::value& event, const char* key) {
     return std::string(std::string_view(event.at(key).as_string()));
   }
-  /// Each slice that begins ends once, after it, under the same name, and none is open in the end.
+  /// Expects that each slice ends once, after its start and with the same name, and that none stays
+  /// open.
   static void expect_slices_close(const json::array& events) {
     std::map<std::int64_t, std::string> open;
     std::set<std::int64_t> seen;
@@ -96,7 +97,7 @@ TEST_F(MemoryTimelineTest, HoldsEachAllocationOfTheFirstStepsOfEachPhase) {
   EXPECT_EQ(count(found, "E", "full"), 1);
   EXPECT_EQ(count(found, "B", "predict"), 1);
   EXPECT_EQ(count(found, "i", "cut: 2 steps of full are recorded"), 2);
-  EXPECT_EQ(count(found, "b", "parameters"), 2) << "which live on, once in each stretch";
+  EXPECT_EQ(count(found, "b", "parameters"), 2) << "permanent allocations, once per part";
   const auto activation = std::find_if(found.begin(), found.end(), [](const json::value& event) {
     return text(event, "name") == "h.0.attn";
   });
@@ -110,7 +111,7 @@ TEST_F(MemoryTimelineTest, HoldsEachAllocationOfTheFirstStepsOfEachPhase) {
   for (const json::value& event : found)
     if (text(event, "ph") == "C" && text(event, "name") == "predictor")
       counted.push_back(event.at("args").at("bytes").as_int64());
-  // Three steps; then the second stretch counts the five that live, and its own.
+  // Three steps; then the second part counts the five live allocations and its own.
   EXPECT_EQ(counted, (std::vector<std::int64_t>{64, 128, 192, 64, 128, 192, 256, 320, 384}));
 }
 

@@ -28,7 +28,7 @@ class MetricsTailTest : public testing::Folder {
 };
 
 TEST_F(MetricsTailTest, ReadsWhatIsNew) {
-  EXPECT_EQ(read(), Change::kNone);  // no file yet
+  EXPECT_EQ(read(), Change::kNone);  // there is no file yet
   write(1, 3);
   EXPECT_EQ(read(), Change::kMore);
   EXPECT_EQ(read(), Change::kNone);

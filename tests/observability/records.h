@@ -44,7 +44,7 @@ inline StepRecord full_record(std::int64_t step, Phase phase = Phase::kFull) {
   return record;
 }
 
-/// An empty folder for one test, removed after it.
+/// An empty folder, removed after the test.
 class Folder : public ::testing::Test {
  protected:
   void SetUp() override {

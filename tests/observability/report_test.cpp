@@ -16,14 +16,14 @@ using testing::full_record;
 
 class ReportTest : public testing::Folder {
  protected:
-  /// The page of what metrics.jsonl holds already.
+  /// Writes a report of an existing metrics.jsonl and returns the page.
   std::string report_of_metrics(ReportInput input) {
     input.metrics = file("metrics.jsonl");
     write_report(file("report.html"), input);
     return text_of(file("report.html"));
   }
 
-  /// A run through all phases, reported; gives back the page.
+  /// Writes the records of a run through all phases and returns the report's page.
   std::string report(ReportInput input) {
     JsonlSink sink(file("metrics.jsonl"));
     std::int64_t step = 0;
@@ -143,7 +143,7 @@ TEST_F(ReportTest, ReplacesAnOlderReportAndLeavesNothingElse) {
   EXPECT_EQ(report({}).find("old\n"), std::string::npos);
   using Entries = std::filesystem::directory_iterator;
   EXPECT_EQ(std::distance(Entries(file("report.html").parent_path()), Entries()), 2)
-      << "something is left beside metrics.jsonl and report.html";
+      << "the folder contains more than metrics.jsonl and report.html";
 }
 
 TEST_F(ReportTest, IsWrittenForARunWithoutSteps) {

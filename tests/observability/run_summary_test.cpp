@@ -42,11 +42,11 @@ TEST(RunSummary, AddsStepsUpByPhase) {
 
 TEST(RunSummary, FoldsStepsIntoOneByTheListOfFields) {
   const RunSummary summary = small_run();
-  EXPECT_EQ(summary.sum.step, 2) << "the last";
+  EXPECT_EQ(summary.sum.step, 2) << "the last value";
   EXPECT_EQ(summary.sum.loss, 2.5);
-  EXPECT_EQ(summary.sum.validation_loss, 3.5) << "the last that there is";
+  EXPECT_EQ(summary.sum.validation_loss, 3.5) << "the last known value";
   EXPECT_EQ(summary.sum.tokens, 2048) << "the sum";
-  EXPECT_EQ(summary.sum.device_memory.peak[0], 2000u) << "the most";
+  EXPECT_EQ(summary.sum.device_memory.peak[0], 2000u) << "the maximum";
   EXPECT_EQ(summary.sum.device_memory.peak_total, full_record(1).device_memory.peak_total);
   EXPECT_EQ(summary.phase(Phase::kPredict).sum.tokens, 1024);
   EXPECT_EQ(summary.phase(Phase::kPredict).sum.device_memory.peak_total, 5u);

@@ -30,7 +30,7 @@ class TensorBoardSinkTest : public testing::Folder {
     std::sort(files.begin(), files.end());
     return files;
   }
-  /// Those of all files, in the order that TensorBoard reads them in.
+  /// Events of all files, in TensorBoard's reading order.
   ReadEvents events(const fs::path& where) const {
     ReadEvents all;
     for (const fs::path& path : event_files(where)) EventReader::read(text_of(path), all);
@@ -51,7 +51,7 @@ class TensorBoardSinkTest : public testing::Folder {
   }
 };
 
-TEST(Crc32c, IsThatOfTheStandardsExamples) {  // RFC 3720, B.4
+TEST(Crc32c, IsThatOfTheStandardsExamples) {  // Source: RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
@@ -135,12 +135,12 @@ TEST_F(TensorBoardSinkTest, IsWrittenAnewWithoutTheLostSteps) {
   }
   const fs::path before = event_files(folder()).back();
   JsonlSink(metrics()).truncate_after(4);
-  TensorBoardSink resumed(folder(), metrics(), "");  // another process
+  TensorBoardSink resumed(folder(), metrics(), "");  // a different process
   resumed.write(full_record(5));
   const ReadEvents found = events(folder());
   EXPECT_EQ(steps_of(found.tags.at("loss/train")), (std::vector<std::int64_t>{1, 2, 3, 4, 5}));
   EXPECT_EQ(found.tags.at("configuration").front().wall_time, begin);
-  EXPECT_EQ(found.restarts, 1) << "what is reading must drop what it has read";
+  EXPECT_EQ(found.restarts, 1) << "readers must discard earlier events";
   EXPECT_GT(event_files(folder()).back(), before) << "TensorBoard reads files by their names";
 }
 
@@ -162,7 +162,7 @@ TEST_F(TensorBoardSinkTest, KeepsAFileWithoutStepsForItsReadersAndThenRemovesIt)
 TEST_F(TensorBoardSinkTest, LeavesOtherFilesWhereTheyAre) {
   write_metrics(1, 2);
   fs::create_directories(folder());
-  std::ofstream(folder() / "events.out.tfevents.1.mine") << "of another program";
+  std::ofstream(folder() / "events.out.tfevents.1.mine") << "an event file of another program";
   std::ofstream(folder() / "notes.txt") << "mine";
   { TensorBoardSink first(folder(), metrics(), ""); }
   TensorBoardSink second(folder(), metrics(), "");

@@ -81,7 +81,7 @@ TEST(Adafactor, AgreesWithThePublishedRuleInDouble) {
   EXPECT_LT(clipped, 50);  // of 60
 }
 
-/// A row without gradients, as of a token that never comes, has a second moment of 1e-30.
+/// Rows without gradients, such as unused tokens, have a second moment of 1e-30.
 TEST(Adafactor, LeavesRowsAloneThatGetNoGradients) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);

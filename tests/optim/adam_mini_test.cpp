@@ -42,7 +42,7 @@ struct MiniReference {
 TEST(AdamMini, AgreesWithThePublishedRuleInDouble) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
-  parameters[2].set_blocks(3);  // as heads of eight rows
+  parameters[2].set_blocks(3);  // blocks of eight rows, like heads
   OptimizerConfig config;
   AdamMini optimizer(config, parameters.pointers(), stream, stream);
   std::vector<MiniReference> references;

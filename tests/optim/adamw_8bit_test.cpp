@@ -1,4 +1,4 @@
-// AdamW with state_bits 8 beside AdamW with 32.
+// Compares AdamW with state_bits 8 and 32.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@ OptimizerConfig config_of(std::int64_t state_bits) {
   return config;
 }
 
-/// One matrix of 8,256 elements, and its optimizer.
+/// One matrix of 8,256 elements and its optimizer.
 struct Trained {
   Trained(std::int64_t state_bits, const Stream& given) : stream(given) {
     copy(master_of(parameter), testing::normal_tensor({64, 129}, 1, stream), stream);
@@ -40,8 +40,8 @@ struct Trained {
   std::optional<AdamW> optimizer;
 };
 
-/// Gradients of a bowl with noise, whose curvatures span two decades in each block and second
-/// moments so four, the span that Dettmers et al. report.
+/// Noisy gradients of a bowl whose curvatures span two decades in each block. The second moments
+/// thus span four decades, as Dettmers et al. report.
 void set_gradients(Trained& trained, std::uint64_t step) {
   const Tensor noise = testing::normal_tensor(trained.parameter.shape(), step, trained.stream);
   const float* const w = master_of(trained.parameter).data<float>();
@@ -72,7 +72,7 @@ TEST(AdamW8Bit, FollowsAdamWWithinAFewPercentOfTheWay) {
   }
   EXPECT_LT(std::sqrt(error / way), 0.08);
   EXPECT_GT(error, 0);
-  EXPECT_LT(worst, 0.15);  // of 50 steps of at most 0.01 each
+  EXPECT_LT(worst, 0.15);  // after 50 steps of at most 0.01 each
 }
 
 TEST(AdamW8Bit, TakesAQuarterOfTheMemory) {
@@ -136,8 +136,8 @@ TEST(AdamW8Bit, ZeroBytesAreZeroMoments) {
   EXPECT_TRUE(testing::same_bits(master_of(used.parameter), master_of(fresh.parameter)));
 }
 
-/// Second moments far below the largest of their block must not round to 0, under which a step
-/// would be divided by epsilon alone.
+/// Second moments far below the maximum of their block must not round to 0, or the step would be
+/// divided by epsilon alone.
 TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
   const Stream stream(MemoryPool::create("device"));
   Trained rounded(8, stream);

@@ -13,7 +13,7 @@ using testing::master_of;
 using testing::numbers;
 using testing::ParameterSet;
 
-/// Algorithm 2 of Loshchilov & Hutter in double, one number at a time.
+/// Algorithm 2 of Loshchilov & Hutter in double, element by element.
 struct Reference {
   double w, m = 0, v = 0;
   void step(double g, int t, double lr, double decay, const OptimizerConfig& config) {
@@ -53,8 +53,8 @@ TEST(AdamW, AgreesWithTheAlgorithmInDouble) {
 }
 
 TEST(AdamW, GivesGoldenValues) {
-  // torch.optim.AdamW(lr=0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1), PyTorch 1.13,
-  // float64, gradients sin(1), sin(2), ...
+  // Values from torch.optim.AdamW(lr=0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1), PyTorch
+  // 1.13, float64, gradients sin(1), sin(2), ...
   const Stream stream(MemoryPool::create("device"));
   Parameter parameter("w", {1, 3}, Role::kMatrix, stream);
   testing::StepGradients gradients([&](const ParameterVisitor& visit) { visit(parameter); },

@@ -25,7 +25,7 @@ TEST(PieceRows, AreAtLeastOneRow) {
   EXPECT_EQ(cuts({3, 10}, 5), (Rows{0, 1, 2, 3}));
 }
 
-/// 512 rows of 4 elements in bf16 are a page.
+/// 512 rows of 4 bf16 elements are one page.
 TEST(PieceRows, AreWholePagesWhereThatIsNoMoreThanAllowed) {
   EXPECT_EQ(cuts({1300, 4}, 4 * 1000), (Rows{0, 512, 1024, 1300}));
   EXPECT_EQ(cuts({1300, 4}, 4 * 1024), (Rows{0, 1024, 1300}));

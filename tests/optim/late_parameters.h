@@ -20,7 +20,7 @@ inline OptimizerConfig config_of(const std::string& name) {
 
 inline float rate_of_step(std::int64_t step) { return kRate / static_cast<float>(1 + step); }
 
-/// Parameters with a speculative optimizer, and gradients that depend on the step alone.
+/// Parameters with a speculative optimizer. Gradients depend only on the step.
 class Late {
  public:
   Late(const OptimizerConfig& config, const SpeculationSettings& settings, const Stream* home,
@@ -60,7 +60,7 @@ class Late {
     optimizer_.wait_for_late_step({false, rate_of_step(steps_), NAN, rates(steps_ + 1)}, device_);
     ++steps_;
   }
-  /// From what another one would save.
+  /// Continues from the state that `saved` would save.
   void go_on_from(Late& saved) {
     State state;
     std::map<std::string, Tensor> moments;
@@ -89,7 +89,7 @@ class Late {
         [&](const StateLabel&, Tensor& tensor) { all.push_back(numbers(tensor)); });
     return all;
   }
-  /// What products read.
+  /// The weights that products read.
   std::vector<std::vector<float>> live() {
     std::vector<std::vector<float>> all;
     for (Parameter* parameter : set_.pointers())
@@ -104,7 +104,7 @@ class Late {
   SpeculativeOptimizer& optimizer_ = *owner_;
 };
 
-/// The same gradients, applied at once by the optimizer itself.
+/// Applies the same gradients immediately with the exact optimizer.
 class Exact {
  public:
   explicit Exact(const OptimizerConfig& config, DType dtype = DType::kF32)

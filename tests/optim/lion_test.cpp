@@ -23,7 +23,7 @@ TEST(Lion, AgreesWithThePublishedRuleInDouble) {
   });
 }
 
-/// The updates are signs, so roundings of m matter only where β1·m and the gradient nearly cancel.
+/// Updates are signs, so rounding m matters only if β1·m and the gradient nearly cancel.
 TEST(Lion, WithLessBitsMovesNearlyAllWeightsTheSame) {
   const Stream stream(MemoryPool::create("device"));
   for (const std::int64_t bits : {16, 8}) {

@@ -51,7 +51,8 @@ TEST_F(MuonOnMatrices, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
   }
 }
 
-/// The rule by hand: whole in steps 1, 4 and 7, by blocks of rows with a scale of their own between.
+/// Reference rule: complete orthogonalization in steps 1, 4 and 7, and separately scaled row blocks
+/// in between.
 TEST_F(MuonOnMatrices, OrthogonalisesBlocksBetweenWholeSteps) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;
@@ -68,7 +69,7 @@ TEST_F(MuonOnMatrices, OrthogonalisesBlocksBetweenWholeSteps) {
     for (const Parameter* matrix : matrices(parameters_)) {
       const auto g = numbers(matrix->gradient()), after = numbers(master_of(*matrix));
       const std::int64_t rows = matrix->shape()[0], columns = matrix->shape()[1];
-      // A quarter of the shorter side, rounded up: of (6, 20), (24, 8) and (9, 9).
+      // A quarter of the shorter side, rounded up, for (6, 20), (24, 8) and (9, 9).
       const std::int64_t quarter = rows == 9 ? 3 : 2, together = t % 3 == 1 ? rows : quarter;
       std::vector<double>& momentum = m[matrix];
       momentum.resize(g.size(), 0.0);
@@ -114,7 +115,6 @@ TEST_F(MuonOnMatrices, BlocksHaveTheSizeOfWholeUpdatesAndTakeNoMoreMemory) {
   }
 }
 
-/// Which steps are whole follows from the steps taken alone, and may change on the way.
 /// The gradient of an expert without tokens is exactly 0.
 TEST_F(MuonOnMatrices, MatrixWithoutGradientOnlyDecays) {
   OptimizerConfig config;
@@ -132,6 +132,8 @@ TEST_F(MuonOnMatrices, MatrixWithoutGradientOnlyDecays) {
   for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_FLOAT_EQ(after[i], wanted[i]);
 }
 
+/// The schedule of complete steps depends only on the number of steps taken, and may change during
+/// training.
 TEST_F(MuonOnMatrices, GoesOnFromTheNumberOfStepsTaken) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;
@@ -142,7 +144,7 @@ TEST_F(MuonOnMatrices, GoesOnFromTheNumberOfStepsTaken) {
     parameters_.set_gradients(1);
     twins.set_gradients(1);
     twin.set_orthogonalization_period(t % 3 == 1 ? 1 : 1 << 20);
-    twin.set_steps_taken(7);  // the next is the second of many
+    twin.set_steps_taken(7);  // the next step is the second one of its period
     muon.step(0.02f, 1, stream_);
     twin.step(0.02f, 1, stream_);
     for (const std::size_t i : {std::size_t{0}, std::size_t{2}, std::size_t{4}})

@@ -13,7 +13,7 @@ using testing::ParameterSet;
 
 class OptimizerGroups : public ::testing::Test {
  protected:
-  /// "adamw 0.01: wide bias", one for each group.
+  /// One text per group, such as "adamw 0.01: wide bias".
   std::vector<std::string> groups(const OptimizerConfig& config) {
     std::vector<std::string> texts;
     for (const OptimizerGroup& group : optimizer_groups(config, parameters_.pointers())) {

@@ -20,7 +20,7 @@ using testing::master_of;
 using testing::numbers;
 using testing::ParameterSet;
 
-/// Moves along the gradient, without any state.
+/// Moves along the gradient and has no state.
 class Descent final : public Optimizer {
  public:
   Descent(const OptimizerConfig&, std::vector<Parameter*> parameters, const Stream&,
@@ -72,14 +72,14 @@ TEST(OptimizerKinds, OneRowMakesAnOptimizerKnown) {
   EXPECT_THROW(make_optimizer(config, parameters.pointers(), stream), ConfigError);
 }
 
-/// So that a row and the optimizer's own files are all that there is to add.
+/// Adding an optimizer requires only a row in the table and its own files.
 TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
   const fs::path root = HT_SOURCE_DIR;
-  // What an option or a preset of one optimizer is, not what optimizers there are.
+  // These files describe an option or a preset of one optimizer, not the list of optimizers.
   const std::set<std::string> of_one{
       "include/hybrid_trainer/optim/optimizer_config.h", "src/config/hybrid_trainer_config.cpp",
       "src/run/fine_tuning_method.cpp", "src/trainer/planning/step_rates.cpp",
-      // What does not go with a method.
+      // Files that reject combinations with a method.
       "phases/method.cpp", "phases/asynchronous_optimizer/asynchronous_optimizer.cpp"};
   std::string names;
   for (const OptimizerKind& kind : optimizer_kinds())

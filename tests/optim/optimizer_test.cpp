@@ -1,4 +1,4 @@
-// The contract of Optimizer, run over every implementation.
+// Contract tests of Optimizer, run for every implementation.
 #include "hybrid_trainer/optim/optimizer.h"
 
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ TEST_P(OptimizerContract, ScalesGradientsFirst) {
     float* const g = parameter->gradient().data<float>();
     for (std::int64_t i = 0; i < parameter->gradient().elements(); ++i) g[i] *= 4;
   }
-  scaled_optimizer->step(0.01f, 0.25f, stream_);  // powers of two: no rounding
+  scaled_optimizer->step(0.01f, 0.25f, stream_);  // powers of two, so there is no rounding
   whole_optimizer->step(0.01f, 1, stream_);
   EXPECT_TRUE(scaled.has_values(whole.copies()));
 }
@@ -139,7 +139,7 @@ TEST_P(OptimizerContract, GoesOnWithTheSameBitsAfterItsStateWasAwayAndInANewObje
   EXPECT_TRUE(parameters.has_values(others.copies()));
 }
 
-/// Others decide by the role how a tensor may be rounded, never by its name.
+/// Readers choose the rounding of a tensor by its role, never by its name.
 TEST_P(OptimizerContract, SaysWhatEachTensorOfItsStateHolds) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
@@ -168,7 +168,7 @@ TEST_P(OptimizerContract, SaysWhatEachTensorOfItsStateHolds) {
   });
 }
 
-/// Muon leaves a matrix whose gradient is exactly 0.
+/// Muon skips a matrix whose gradient is exactly 0.
 TEST_P(OptimizerContract, MomentumDirectionIsTheStepOfAVanishingGradientWithoutDecay) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters, 0);
@@ -188,7 +188,7 @@ TEST_P(OptimizerContract, MomentumDirectionIsTheStepOfAVanishingGradientWithoutD
       EXPECT_NEAR(direction[j], now[j] - then[j], 2e-6) << parameters[i].name() << " " << j;
       largest = std::max(largest, std::abs(static_cast<double>(direction[j])));
     }
-    if (GetParam().first == "adafactor") {  // without a first moment
+    if (GetParam().first == "adafactor") {  // has no first moment
       EXPECT_EQ(largest, 0);
     } else {
       EXPECT_GT(largest, 1e-4) << parameters[i].name();

@@ -18,7 +18,7 @@ Matrix to_eigen(const Tensor& tensor) {
       .cast<double>();
 }
 
-/// The five steps as they are written in the source, on a wide matrix.
+/// The five steps as written in the paper, for a wide matrix.
 Matrix newton_schulz(const Matrix& matrix) {
   Matrix x = matrix / (matrix.norm() + 1e-7);
   for (int step = 0; step < 5; ++step) {
@@ -33,7 +33,7 @@ class OrthogonalizerOfShape : public ::testing::TestWithParam<std::pair<int, int
 TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors) {
   const auto [rows, columns] = GetParam();
   const Stream stream(MemoryPool::create("device"));
-  Orthogonalizer orthogonalizer(4000, 64, stream);  // roomier than any of the shapes
+  Orthogonalizer orthogonalizer(4000, 64, stream);  // larger than all of the shapes
   const Tensor u = orthogonalizer.input(rows, columns);
   copy(u, testing::normal_tensor({rows, columns}, 5, stream), stream);
   const Matrix before = to_eigen(u);
@@ -43,7 +43,7 @@ TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors
   EXPECT_GT(svd.singularValues().minCoeff(), 0.6);
   const Matrix want =
       rows <= columns ? newton_schulz(before) : newton_schulz(before.transpose()).transpose();
-  EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 1e-4);  // f32 near 3.4445⁵
+  EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 1e-4);  // f32 error times 3.4445⁵
 }
 
 TEST_P(OrthogonalizerOfShape, RoundsOnlyFactorsInBF16) {
@@ -110,7 +110,7 @@ TEST(Orthogonalizer, CountsItsProducts) {
   EXPECT_EQ(Orthogonalizer::flops({16, 16}, 16, DType::kF32), 5 * 3 * cube);
 }
 
-/// Of the singular values that are given, between random orthonormal vectors.
+/// A matrix with these singular values and random orthonormal vectors.
 Matrix with_singular_values(const Eigen::VectorXd& values, Eigen::Index columns,
                             const Stream& stream) {
   const auto basis = [&](Eigen::Index size, std::uint64_t seed) {
@@ -121,8 +121,8 @@ Matrix with_singular_values(const Eigen::VectorXd& values, Eigen::Index columns,
   return basis(values.size(), 1) * values.asDiagonal() * basis(columns, 2).transpose();
 }
 
-/// Rounding makes small eigenvalues of the Gram matrix negative, and their errors grow with them. In
-/// spectral norm, of the five steps in double, whose result has about 1.
+/// Rounding makes small eigenvalues of the Gram matrix negative, and the error grows with the
+/// steps. Compares in spectral norm with the five steps in double, whose result has norm about 1.
 TEST(Orthogonalizer, StaysNearDoubleHoweverThinTheMatrix) {
   const Stream stream(MemoryPool::create("device"));
   constexpr int kRows = 48;
@@ -176,7 +176,8 @@ TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
   }
 }
 
-/// With AVX-512 on any number of threads; oneDNN's products for AVX2 divide their sums among them.
+/// Holds with AVX-512 for any number of threads. oneDNN's AVX2 products divide their sums among the
+/// threads.
 TEST(Orthogonalizer, GivesTheSameBitsAgain) {
   const int most = threads(), least = instruction_set() == InstructionSet::kAvx512 ? 1 : most;
   for (const DType products : {DType::kF32, DType::kBF16}) {

@@ -15,11 +15,11 @@ inline std::vector<float> numbers(const Tensor& tensor) {
   return {tensor.data<float>(), tensor.data<float>() + tensor.elements()};
 }
 
-/// One of each kind of parameter: a wide, a tall and a square matrix, an embedding table and a
-/// vector; and an embedding table that is large enough for 8-bit moments.
+/// One parameter of each kind: a wide, a tall and a square matrix, an embedding table and a vector.
+/// A second embedding table is large enough for 8-bit moments.
 class ParameterSet {
  public:
-  /// `gradient_bits`: as they are kept, 32 or 16.
+  /// `gradient_bits`: stored precision of gradients, 32 or 16.
   explicit ParameterSet(const Stream& stream, std::int64_t gradient_bits = 32)
       : stream_(stream), rounds_(gradient_bits == 16) {
     add("wide", {6, 20}, Role::kMatrix);
@@ -39,7 +39,7 @@ class ParameterSet {
   Parameter& operator[](std::size_t i) { return parameters_[i]; }
   std::size_t size() const { return parameters_.size(); }
 
-  /// One step's gradients, for all but the parameter `without`.
+  /// Writes one step's gradients, for all parameters except `without`.
   void set_gradients(std::uint64_t seed, std::size_t without = 100) {
     begin_gradients(pointers(), sink(), 1);
     for (std::size_t i = 0; i < size(); ++i) {
@@ -82,8 +82,8 @@ class ParameterSet {
   }};
 };
 
-/// Ten steps at a rate of 0.02 with gradients halved, beside the same in double by
-/// `rule(w, m, gradient, decay)`, where all but vectors decay by 0.1.
+/// Compares ten steps at a rate of 0.02 with gradients halved with `rule(w, m, gradient, decay)` in
+/// double. Everything except vectors decays by 0.1.
 template <class Rule>
 void expect_follows(Optimizer& optimizer, ParameterSet& parameters, const Stream& stream,
                     const Rule& rule) {

@@ -18,7 +18,7 @@ using testing::ParameterSet;
 using Numbers = std::vector<float>;
 constexpr float kRate = 0.01f;
 
-/// AdamW, or Muon, after three exact steps, and one gradient under way.
+/// AdamW or Muon after three exact steps, with one pending gradient.
 class PredictedWeightsTest : public ::testing::Test {
  protected:
   void use(const std::string& optimizer, const std::string& device_side, double share = 1,
@@ -65,7 +65,7 @@ TEST_F(PredictedWeightsTest, ExactOnesAreInPlaceForWhoeverAsksAndInTheEnd) {
     predicted_->with_exact([&] { EXPECT_EQ(weights(), exact); });
     predicted_->begin();
     EXPECT_TRUE(predicted_->are_in_place());
-    EXPECT_EQ(weights(), exact) << "at first copies";
+    EXPECT_EQ(weights(), exact) << "copies at first";
     predicted_->predict(gradients(1));
     const auto moved = weights();
     EXPECT_NE(moved, exact);
@@ -139,7 +139,7 @@ TEST_F(PredictedWeightsTest, WithNoneTheyAreTheExactOnes) {
   EXPECT_EQ(weights(), exact);
 }
 
-/// Where each gradient is the mean m̂ of those before, each update to come is −η·m̂/(√v̂ + ε).
+/// With each pending gradient estimated by the mean m̂, each future update is −η·m̂/(√v̂ + ε).
 TEST_F(PredictedWeightsTest, MomentumAloneRepeatsTheMeanUpdate) {
   use("adamw", "momentum");
   std::map<const Parameter*, std::pair<Numbers, Numbers>> moments;

@@ -15,13 +15,13 @@ using testing::Exact;
 using testing::Late;
 using testing::numbers;
 
-constexpr std::int64_t kPiece = 100;  // cuts two of the matrices
+constexpr std::int64_t kPiece = 100;  // divides two of the matrices
 
 SpeculationSettings rounded(std::int64_t piece = kPiece, const char* side = "anticipated") {
   return {.device_side = side, .gradient_bits = 16, .piece_elements = piece};
 }
 
-/// The exact optimizer given the gradients that were rounded.
+/// The exact optimizer, given rounded gradients.
 class ExactOfRounded {
  public:
   explicit ExactOfRounded(const OptimizerConfig& config)
@@ -68,7 +68,7 @@ std::map<std::string, std::vector<float>> named_state(Late& late) {
 class RoundedUpdatesOf : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, RoundedUpdatesOf, ::testing::Values("adamw", "muon"));
 
-/// In pieces too, whose state has the names and shapes of whole weights.
+/// Also updates by pieces, whose state has the names and shapes of complete weights.
 TEST_P(RoundedUpdatesOf, LeavesExactWeightsAndStateBitForBit) {
   for (const std::int64_t piece : {kPiece, std::int64_t{1} << 20}) {
     Late late(config_of(GetParam()), rounded(piece), nullptr, DType::kBF16);
@@ -113,7 +113,7 @@ TEST_P(RoundedUpdatesOf, GoesOnWhereItWasSavedBitForBit) {
   }
 }
 
-/// Not of the rounding, which is larger than an update here.
+/// Excludes the rounding, which is larger than an update here.
 TEST_P(RoundedUpdatesOf, MeasuresHowFarPredictionsWereOff) {
   const auto error_of = [&](const char* side) {
     Late late(config_of(GetParam()), rounded(kPiece, side), nullptr, DType::kBF16);

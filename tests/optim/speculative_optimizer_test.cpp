@@ -85,7 +85,7 @@ TEST_P(SpeculativeUpdates, WaitsInAFileToTheSameBits) {
   EXPECT_GT(file.pool()->use().live_total, 0u);
 }
 
-/// The weights of the next step against those of the exact optimizer, L steps before.
+/// Compares the next step's weights with the exact optimizer's, L steps earlier.
 TEST_P(SpeculativeUpdates, ComesCloserThanTheLateWeights) {
   Late late(config(), settings(), nullptr);
   Exact now(config()), before(config());
@@ -126,7 +126,7 @@ TEST_P(SpeculativeUpdates, MeasuresHowFarPredictionsWereOff) {
       EXPECT_NEAR(*arrived.prediction_error, wanted[static_cast<std::size_t>(late_steps - lag)],
                   1e-3 * wanted[static_cast<std::size_t>(late_steps - lag)] + 1e-4);
     }
-    // While the first L are under way, fewer than L are in what is predicted.
+    // During the first L steps, the prediction covers fewer than L updates.
     const double moved = late_steps + 1 >= lag ? distance(before.masters(), now.masters()) : 0;
     Exact start(config());
     for (std::int64_t k = 0; k < 4; ++k) start.step();
@@ -176,7 +176,7 @@ TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteMakesNoUpdateAndReachesNoWeig
   EXPECT_EQ(late.optimizer_.steps_taken(), 11);
 }
 
-/// What was forecast for a step contains the momentum's part of its update, which there is not.
+/// The forecast of a step includes the momentum part of its update, which is then missing.
 TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteLeavesTheDeviceWithTheExactWeights) {
   Late late(config(), settings(), nullptr);
   Exact exact(config());
@@ -267,7 +267,7 @@ TEST(SpeculativeOptimizer, TellsWhatTheWorkerMetEachTime) {
   late.step_now();
   const auto before = late.masters();
   EXPECT_THROW(late.step_late(), OutOfMemory);
-  // Nothing goes on from there, nor is it saved.
+  // The state is invalid afterwards: it cannot continue or be saved.
   EXPECT_THROW(late.drain(), OutOfMemory);
   EXPECT_THROW(late.masters(), OutOfMemory);
   EXPECT_EQ(numbers(late.set_[0].home_master()), before[0]);

@@ -1,4 +1,4 @@
-// What each optimizer keeps of a small GPT-2.
+// State size of each optimizer for a small GPT-2.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Of width 256, with two blocks of four heads and 2,048 tokens.
+/// Width 256, two blocks of four heads, 2,048 tokens.
 std::vector<Parameter> small_gpt2(const Stream& stream) {
   constexpr std::int64_t kWidth = 256;
   std::vector<Parameter> parameters;
@@ -39,7 +39,7 @@ std::vector<Parameter> small_gpt2(const Stream& stream) {
 struct StateSize {
   const char* name;
   std::int64_t bits;
-  double bytes;  // a parameter, at most, and 0.12 less at least
+  double bytes;  // per parameter at most, and at least 0.12 less
 };
 
 TEST(OptimizerState, TakesSoManyBytesForAParameter) {

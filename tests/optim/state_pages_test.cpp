@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kElements = 16384;
 constexpr std::size_t kPage = kElements * sizeof(float);
-constexpr std::size_t kRounded = kPage + 4096;  // what a page may take
+constexpr std::size_t kRounded = kPage + 4096;  // size of a page with its overhead
 
 class StatePagesTest : public ::testing::Test {
  protected:
@@ -22,7 +22,7 @@ class StatePagesTest : public ::testing::Test {
     return Tensor::empty({static_cast<std::int64_t>(bytes)}, DType::kU8, MemoryKind::kActivations,
                          device_);
   }
-  /// One update of all: which of them have a page in it.
+  /// Updates all states once. Returns for each whether it has a page.
   std::vector<bool> update(StatePages& pages, const std::vector<Tensor>& states,
                            Use use = Use::kChange) const {
     std::vector<bool> stays;
@@ -39,7 +39,7 @@ class StatePagesTest : public ::testing::Test {
 TEST_F(StatePagesTest, StayFromTheSecondUpdateOn) {
   StatePages pages(10 * kRounded);
   const Tensor one = state(3);
-  EXPECT_EQ(update(pages, {one}), std::vector<bool>{false}) << "nothing is known of a step yet";
+  EXPECT_EQ(update(pages, {one}), std::vector<bool>{false}) << "a step's memory is not known yet";
   EXPECT_EQ(update(pages, {one}), std::vector<bool>{true});
   pages.begin_update(device_);
   const Tensor here = pages.page_of(one, Use::kRead, device_);
@@ -54,12 +54,12 @@ TEST_F(StatePagesTest, StayFromTheSecondUpdateOn) {
 TEST_F(StatePagesTest, AreAsManyAsThereIsRoomForBesideTheMostThatAStepTook) {
   StatePages pages(2 * kRounded + 4 * kPage);
   const std::vector<Tensor> states{state(0), state(0), state(0)};
-  other_use(3 * kPage);  // and is free again
+  other_use(3 * kPage);  // and is freed again
   update(pages, states);
   other_use(4 * kPage);
   const std::vector<bool> wanted{true, true, false};
   EXPECT_EQ(update(pages, states), wanted);
-  EXPECT_EQ(update(pages, states), wanted) << "those that came first stay";
+  EXPECT_EQ(update(pages, states), wanted) << "the first ones keep their pages";
 }
 
 TEST_F(StatePagesTest, AreWrittenBackWhereTheyChanged) {
@@ -71,7 +71,7 @@ TEST_F(StatePagesTest, AreWrittenBackWhereTheyChanged) {
   for (std::size_t i = 0; i < 3; ++i) {
     const Tensor page = pages.page_of(states[i], uses[i], device_);
     std::fill_n(page.data<float>(), kElements, 9.0f);
-    pages.page_of(states[i], Use::kRead, device_);  // changes nothing of that
+    pages.page_of(states[i], Use::kRead, device_);  // changes nothing
   }
   EXPECT_EQ(states[1].data<float>()[0], 2);
   EXPECT_TRUE(pages.leave(device_));
@@ -79,7 +79,7 @@ TEST_F(StatePagesTest, AreWrittenBackWhereTheyChanged) {
   EXPECT_EQ(states[1].data<float>()[0], 9);
   EXPECT_EQ(states[2].data<float>()[0], 9);
   EXPECT_EQ(live(), 0u);
-  EXPECT_FALSE(pages.leave(device_)) << "none is left";
+  EXPECT_FALSE(pages.leave(device_)) << "no page is left";
   EXPECT_FALSE(pages.page_of(states[0], Use::kRead, device_).defined());
   EXPECT_EQ(update(pages, {states[0]}), std::vector<bool>{false});
   EXPECT_EQ(update(pages, {states[0]}), std::vector<bool>{true});
@@ -97,7 +97,7 @@ TEST_F(StatePagesTest, LeaveWhereWhatElseIsLiveHasGrown) {
     pages.begin_update(device);
     std::fill_n(pages.page_of(one, Use::kChange, device).data<float>(), kElements, 5.0f);
     pages.end_update(*device.pool());
-    // What a step takes at most is live again in its middle.
+    // The peak of a step is allocated again in the middle of the step.
     const std::size_t more = kBudget - kStep - kPage + (grows ? 4096 : 0);
     const Tensor grown = Tensor::empty({static_cast<std::int64_t>(more)}, DType::kU8,
                                        MemoryKind::kActivations, device);

@@ -4,7 +4,7 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/trainer/hybrid_trainer.h"
 
-/// Trains a GPT-2 on one batch that it can learn by heart; succeeds where the loss falls.
+/// Trains a GPT-2 on a single batch. Succeeds if the loss falls.
 int main() {
   using namespace hybrid_trainer;
   const ModelConfig model_config{

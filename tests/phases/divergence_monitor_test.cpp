@@ -46,7 +46,7 @@ TEST(DivergenceMonitor, FindsAFallingLossNormal) {
 TEST(DivergenceMonitor, FindsAPerfectPredictionNormal) {
   const DivergenceMonitor monitor = after(100, noisy);
   EXPECT_TRUE(monitor.assess_loss(2.5, 2.5).normal());
-  EXPECT_TRUE(monitor.assess_loss(2.0, 2.5).normal()) << "better than expected is no alarm";
+  EXPECT_TRUE(monitor.assess_loss(2.0, 2.5).normal()) << "a loss below the prediction is normal";
 }
 
 TEST(DivergenceMonitor, SeesALossTooHigh) {
@@ -58,7 +58,7 @@ TEST(DivergenceMonitor, SeesALossTooHigh) {
 }
 
 TEST(DivergenceMonitor, MeasuresInStandardDeviationsOfTheSample) {
-  // Of 1, 2, 3, 4: mean 2.5, squares around it 5, by 3 degrees of freedom.
+  // Sample 1, 2, 3, 4: mean 2.5, squared deviations 5, 3 degrees of freedom.
   const DivergenceMonitor monitor = after(4, [](int i) { return 1.0 + i; }, {.window = 4});
   const double limit = 2.5 + 4 * std::sqrt(5.0 / 3);
   EXPECT_EQ(monitor.assess({limit - 1e-6, 2}).signal, Signal::kNone);
@@ -107,7 +107,7 @@ TEST(DivergenceMonitor, SeesTheNonFiniteFromTheFirstStep) {
   EXPECT_EQ(fresh.assess({kNaN, 1}).signal, Signal::kNotFinite);
   EXPECT_EQ(fresh.assess({1, kInfinity}).signal, Signal::kNotFinite);
   EXPECT_EQ(fresh.assess_loss(kInfinity, 1).signal, Signal::kNotFinite);
-  EXPECT_TRUE(fresh.assess({1e6, 1e6}).normal()) << "nothing to compare with yet";
+  EXPECT_TRUE(fresh.assess({1e6, 1e6}).normal()) << "no values to compare with yet";
 }
 
 TEST(DivergenceMonitor, TakesItsThresholdsFromTheConfig) {
@@ -126,7 +126,7 @@ TEST(DivergenceMonitor, TakesItsThresholdsFromTheConfig) {
   EXPECT_EQ(verdict([](auto& c) { c.oscillation = 1; }, {3, 2}, alternating), Signal::kNone);
 }
 
-/// Of few losses the deviation is that of a sample: 1 of {1, 1, 1, 3}, whose mean is 1.5.
+/// Uses the sample deviation of a few losses: 1 for {1, 1, 1, 3}, whose mean is 1.5.
 TEST(DivergenceMonitor, TakesTheDeviationOfASample) {
   DivergenceConfig config;
   config.window = 4;

@@ -20,7 +20,7 @@ QuadraticBowl::Options at_rate(double learning_rate) {
   return {.learning_rate = learning_rate, .momentum = 0};
 }
 
-/// Of the bowl at weights + length·(weights − earlier).
+/// Loss of the bowl at weights + length·(weights − earlier).
 double loss_further(const std::vector<float>& weights, const std::vector<float>& earlier,
                     double length) {
   double loss = 1;
@@ -32,7 +32,7 @@ double loss_further(const std::vector<float>& weights, const std::vector<float>&
   return loss;
 }
 
-/// The rule, from the weights before and after k updates.
+/// Reference rule, given the weights before and after k updates.
 double lowest_position(const std::vector<float>& weights, const std::vector<float>& earlier,
                        double k) {
   double lowest = 0;
@@ -59,7 +59,7 @@ TEST(LearningRateFinder, RaisesTheRateByWhereTheLossIsLowestAlongTheLastUpdates)
       const double factor = std::min(4.0, 1 + lowest / static_cast<double>(k));
       EXPECT_NEAR(*probed.rate_factor, factor, 1e-12) << rate << ' ' << k;
       EXPECT_EQ(run.bowl.rate_factor, *probed.rate_factor);
-      // Further than where the factor is the largest it does not look.
+      // The finder does not probe beyond the position of the maximum factor.
       if (factor < 4) {
         EXPECT_EQ(*probed.probe_position, lowest);
       }
@@ -86,7 +86,7 @@ TEST(LearningRateFinder, ChargesAndCountsForwardsOnAPartOfTheBatch) {
   PhaseMachine::Setup setup = finding();
   BowlRun run(at_rate(0.001), setup, 0);
   run.run(4);
-  const PhaseOutcome probed = run.step();  // at 0, 1, 2, 4, 8, 16: 1 + 16/4 is more than 4
+  const PhaseOutcome probed = run.step();  // at 0, 1, 2, 4, 8, 16: 1 + 16/4 exceeds 4
   EXPECT_EQ(run.bowl.forwards, 6);
   EXPECT_NEAR(*probed.probe_cost, 6 * 0.4, 1e-12);  // the bowl's batches have one example
   EXPECT_NEAR(probed.cost, 1 + 6 * 0.4, 1e-12);
@@ -109,7 +109,7 @@ TEST(LearningRateFinder, EndsAfterRefusalsInARowHavingChangedNothing) {
   plain.run(30);
   const std::vector<PhaseOutcome> outcomes = run.run(30);
   EXPECT_EQ(run.bowl.flat(), plain.bowl.flat());
-  EXPECT_EQ(run.bowl.forwards, 4);  // two probes, each at 0 and 1
+  EXPECT_EQ(run.bowl.forwards, 4);  // two probes, at 0 and 1 each
   EXPECT_NE(outcomes[4].event.find("rate stays"), std::string::npos) << outcomes[4].event;
   EXPECT_EQ(outcomes[4].event.find("found"), std::string::npos);
   EXPECT_NE(outcomes[8].event.find("found after 2 probes"), std::string::npos) << outcomes[8].event;

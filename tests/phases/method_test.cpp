@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Trains on in Predict as in Full, and says so.
+/// Trains in Predict as in Full, and reports it.
 class PatientMethod final : public Method {
  public:
   using Method::Method;

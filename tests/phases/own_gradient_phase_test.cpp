@@ -22,10 +22,10 @@ PhaseMachine::Setup own_setup() {
 TEST(OwnGradientPhase, MakesEachUpdateOnceAndIsExactFromCorrectOn) {
   BowlRun run({}, own_setup(), 0.1);
   run.run(12);
-  EXPECT_EQ(run.bowl.updates, 11);  // the last of Predict's is under way
+  EXPECT_EQ(run.bowl.updates, 11);  // the last one of Predict is pending
   const PhaseOutcome correct = run.step();
   EXPECT_EQ(correct.phase, Phase::kCorrect);
-  EXPECT_EQ(correct.updates, 2);  // that one, and its own
+  EXPECT_EQ(correct.updates, 2);  // the pending one and its own
   EXPECT_EQ(run.bowl.updates, 13);
 }
 
@@ -48,7 +48,7 @@ TEST(OwnGradientPhase, ASettledOneGoesOnInPredict) {
   EXPECT_EQ(run.step().phase, Phase::kPredict);
   EXPECT_EQ(run.bowl.updates, 9);
   run.machine.drain(outcome = {});
-  run.machine.drain(outcome);  // nothing is left
+  run.machine.drain(outcome);  // nothing is pending
   EXPECT_EQ(outcome.updates, 1);
 }
 

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// All that a run shows of itself.
+/// A text of all observable results of a run.
 std::string trace_of(const PhaseMachine::Setup& setup, double direction_scale, double noise) {
   QuadraticBowl::Options slow;
   slow.learning_rate = 0.005;
@@ -38,7 +38,7 @@ using Change = std::function<void(PhaseConfig&)>;
 struct Flip {
   const char* field;
   Change change;
-  Change first = [](auto&) {};  // where the field acts under another setting only
+  Change first = [](auto&) {};  // settings that the field needs to have an effect
   double direction_scale = 1;
   double noise = 0.02;
 };
@@ -85,7 +85,7 @@ const Flip kFlips[] = {
     {"prediction_error_limit",
      [](auto& c) { c.asynchronous_optimizer.prediction_error_limit = 0.1; }, kLate},
 };
-/// What acts on the exact state, which speculation_test.cpp has.
+/// Fields that act on the exact state; speculation_test.cpp covers them.
 bool acts_on_state(const std::string& field) {
   return field == "delay" || field == "device_side" || field == "exact_state" ||
          field == "worker_threads" || field == "steps" || field == "fragments" ||

@@ -41,7 +41,7 @@ TEST(PhaseMachine, IsPlainTrainingBitForBitWithoutPredict) {
   EXPECT_EQ(use.peak[static_cast<std::size_t>(MemoryKind::kPredictor)], 0u);
 }
 
-/// A run that goes on from another one's state, to another last step.
+/// Resumes from another run's state with a different number of steps.
 std::unique_ptr<BowlRun> resumed_to(const BowlRun& run, std::int64_t steps) {
   PhaseMachine::Setup setup = eager_setup();
   setup.steps = steps;
@@ -69,7 +69,7 @@ TEST(PhaseMachine, DecidesInTheLastStepOfARunThatWasMadeShorter) {
         EXPECT_NE(outcomes.front().decision, Decision::kNone);
         phases += 'u';
       } else if (left == 1 && run.machine.phase() == Phase::kPredict) {
-        EXPECT_EQ(outcomes.front().phase, Phase::kFull) << "where nothing was predicted yet";
+        EXPECT_EQ(outcomes.front().phase, Phase::kFull) << "nothing has been predicted yet";
         phases += 'p';
       }
     }
@@ -104,10 +104,11 @@ TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
   State state;
   run.machine.save(state);
   plain.machine.load(state);
-  EXPECT_EQ(phases_of(plain.run(30)), std::string(30, 'F')) << "on another day there is room";
+  EXPECT_EQ(phases_of(plain.run(30)), std::string(30, 'F'))
+      << "predictions stay disabled after a resume";
 }
 
-/// Other ranks would go on predicting.
+/// The other ranks would continue to predict.
 TEST(PhaseMachine, EndsWhereMemoryHoldsNoDirectionOfOneOfSeveral) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 1;
@@ -179,7 +180,7 @@ TEST(PhaseMachine, AsksForConfidenceWherePredictPays) {
     setup.phases.skip_backward.confidence_threshold = 0.99;
     BowlRun run(slow, setup, 0);
     run.run(20);
-    ASSERT_EQ(run.machine.statistics().predictions.made, 1) << "the trial";
+    ASSERT_EQ(run.machine.statistics().predictions.made, 1) << "only the probe";
     run.bowl.options().direction_scale = scale;
     std::string events;
     for (const PhaseOutcome& outcome : run.run(40)) events += outcome.event;
@@ -197,7 +198,7 @@ TEST(PhaseMachine, StaysAwayFromPredictWhileTheLossOscillates) {
   const auto run_with = [&](double oscillation) {
     setup.divergence.oscillation = oscillation;
     BowlRun run(slow, setup, 0);
-    for (int i = 0; i < 300; ++i) {  // every second batch lies far away
+    for (int i = 0; i < 300; ++i) {  // every second batch is far away
       Batch batch = run.bowl.batch(i, 0);
       for (int k = 0; k < 10; ++k) batch.at("centres").data<float>()[k] = i % 2 ? 0.0f : 10.0f;
       run.machine.step(batch);
@@ -237,7 +238,7 @@ TEST(PhaseMachine, ClosesTheGateOnceItHarmsHoweverShortFullIs) {
     run.run(400);
     const auto predicted = [&] { return run.machine.statistics().of(Phase::kPredict).steps; };
     const std::int64_t helpful = predicted();
-    EXPECT_GT(helpful, 60) << "it must have been open, full_steps " << full_steps;
+    EXPECT_GT(helpful, 60) << "the gate must have been open, full_steps " << full_steps;
     run.bowl.options().direction_scale = -1;
     run.run(400);
     EXPECT_LT(predicted() - helpful, 0.05 * 800 + 60) << "full_steps " << full_steps;
@@ -267,7 +268,7 @@ TEST(PhaseMachine, DecidesOnEachPredictionBeforeTheRunEnds) {
     shortened += run.machine.statistics().of(Phase::kPredict).steps % 4 != 0;
   }
   EXPECT_GT(made, 60);
-  EXPECT_GT(shortened, 5) << "what remains is used";
+  EXPECT_GT(shortened, 5) << "predictions use the remaining steps";
 }
 
 TEST(PhaseMachine, IsUndecidedFromTheFirstMoveToTheDecision) {
@@ -281,7 +282,7 @@ TEST(PhaseMachine, IsUndecidedFromTheFirstMoveToTheDecision) {
   }
 }
 
-// Of a run of known length, the first trial too.
+// Includes the first probe if the run's length is known.
 TEST(PhaseMachine, TrialsCostNoMoreThanTheirShareOfTheRun) {
   for (const std::int64_t steps : {200, 2000}) {
     PhaseMachine::Setup setup = eager_setup();

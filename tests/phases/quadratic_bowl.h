@@ -19,8 +19,8 @@
 
 namespace hybrid_trainer {
 
-/// loss = floor + ½·Σ curvature_i·(w_i − centre_i)² over ten weights in two tensors, trained with
-/// momentum. The centre is the batch's input, so noise in the batches is noise in the gradients.
+/// loss = floor + ½·Σ curvature_i·(w_i − center_i)² over ten weights in two tensors, trained with
+/// momentum. The batch's input is the center, so noise in the batches is noise in the gradients.
 class QuadraticBowl final : public Trainable,
                             public WeightSpace,
                             public Rollback,
@@ -32,9 +32,9 @@ class QuadraticBowl final : public Trainable,
   struct Options {
     double learning_rate = 0.02;
     double momentum = 0.9;
-    double direction_scale = 1;  // of what write_momentum_directions writes; negative: uphill
+    double direction_scale = 1;  // factor of write_momentum_directions; negative: uphill
     double floor = 1;
-    double forward_offset = 0;  // added by wait_for_loss, as if dropout were off
+    double forward_offset = 0;  // added by wait_for_loss, like a difference due to dropout
   };
 
   explicit QuadraticBowl(const Options& options) : options_(options) {
@@ -85,8 +85,8 @@ class QuadraticBowl final : public Trainable,
     require(phase_ != Phase::kPredict && !gradients_.empty(), "apply_gradient: nothing to apply");
     take_step(gradients_);
   }
-  /// Delayed by one step: what is pending moves the weights with the next one, or where exact weights
-  /// are asked for.
+  /// Delays updates by one step: a pending update is applied with the next one, or when exact
+  /// weights are requested.
   ArrivedUpdate wait_for_update(bool finite) override {
     require(phase_ == Phase::kPredict, "wait_for_update: in Predict");
     ArrivedUpdate arrived;
@@ -98,7 +98,7 @@ class QuadraticBowl final : public Trainable,
     if (finite) under_way_ = std::exchange(gradients_, {});
     return arrived;
   }
-  /// As if all ranks had the same gradient, and it arrived a step late.
+  /// Behaves as if all ranks had the same gradient and it arrived one step late.
   double wait_for_own_gradient(const Batch& batch) override {
     sent_.push_back(wait_for_gradient(batch));
     sent_gradients_.push_back(std::exchange(gradients_, {}));
@@ -126,7 +126,7 @@ class QuadraticBowl final : public Trainable,
   }
   WeightSpace& weights() override { return *this; }
   Rollback& rollback() override { return *this; }
-  /// Of the method that the phases are configured for.
+  /// Pending work of the configured method.
   PendingWork& pending() override {
     if (phases.method == "local_sgd") return local_;
     return *this;
@@ -176,7 +176,7 @@ class QuadraticBowl final : public Trainable,
   void move_along(const std::vector<Tensor>& directions, double length) override {
     ++moves;
     for (std::size_t t = 0; t < values_.size(); ++t) {
-      if (t > 0) may_run_short();  // when half is moved
+      if (t > 0) may_run_short();  // after half of the move
       kernels::axpy(values_[t], values_[t], static_cast<float>(length), directions[t], stream_);
     }
   }
@@ -221,7 +221,7 @@ class QuadraticBowl final : public Trainable,
   const std::vector<float>& snapshot() const { return snapshot_; }
   Options& options() { return options_; }
 
-  /// What a checkpoint would hold besides the phase machine's own state.
+  /// State that a checkpoint would contain, other than the phase machine's.
   struct Saved {
     std::vector<float> weights, moments, snapshot;
   };
@@ -232,7 +232,7 @@ class QuadraticBowl final : public Trainable,
     snapshot_ = saved.snapshot;
   }
 
-  /// Batch i, its centres normally distributed around 0 with standard deviation `noise`.
+  /// Batch i, with centers normally distributed around 0 with standard deviation `noise`.
   Batch batch(std::int64_t i, double noise) const {
     Tensor centres = Tensor::zeros({1, kWeights}, DType::kF32, MemoryKind::kData, stream_);
     const RandomKey key{7, static_cast<std::uint64_t>(i), 0};
@@ -252,20 +252,20 @@ class QuadraticBowl final : public Trainable,
   std::vector<std::int64_t> rewinds;
   PhaseConfig phases;
   std::vector<std::int64_t> probed_examples;  // by each wait_for_loss in Warmup
-  std::int64_t fails_at_forward = -1;         // has no memory for it
+  std::int64_t fails_at_forward = -1;         // forward pass that runs out of memory
   double rate_factor = 1;
   double flops = 1e8;               // of a step
-  std::int64_t fails_at_call = -1;  // has no memory for it, of those made for a prediction
-  std::int64_t calls = 0;           // of these
-  bool is_full = false;             // has no memory for directions
-  bool is_several = false;          // ranks take part
-  double prediction_error = 0.5;    // of late updates
-  bool steps_need_all = false;      // a gradient does not fit beside a direction
-  double followed = 0;              // length of jumps that were kept
+  std::int64_t fails_at_call = -1;  // call for a prediction that runs out of memory
+  std::int64_t calls = 0;           // number of calls for predictions
+  bool is_full = false;             // no memory for directions
+  bool is_several = false;          // several ranks take part
+  double prediction_error = 0.5;    // of delayed updates
+  bool steps_need_all = false;      // gradient and direction do not fit together
+  double followed = 0;              // total length of kept jumps
   std::int64_t forwards = 0, measurements = 0, updates = 0, moves = 0, directions_asked = 0;
 
  private:
-  /// As if there was no other rank, and an exchange after each second step.
+  /// Behaves like a single rank with an exchange after every second step.
   class Local final : public PendingWork, public LocalTraining {
    public:
     explicit Local(QuadraticBowl& bowl) : bowl_(bowl) {}
@@ -300,7 +300,7 @@ class QuadraticBowl final : public Trainable,
   bool holds_directions() const {
     return stream_.pool()->use().live[static_cast<std::size_t>(MemoryKind::kPredictor)] > 0;
   }
-  /// Where something is held for a prediction, a call may find memory too short.
+  /// Runs out of memory at the configured call, if memory is held for a prediction.
   void may_run_short() {
     if (snapshot_.empty() && !holds_directions()) return;
     if (calls++ == fails_at_call) throw OutOfMemory("device memory: full", 1, 0);
@@ -345,7 +345,7 @@ class QuadraticBowl final : public Trainable,
   std::vector<std::vector<Tensor>> sent_gradients_;
 };
 
-/// A bowl with a phase machine and a counted stream of batches.
+/// A bowl with a phase machine and a numbered stream of batches.
 struct BowlRun {
   QuadraticBowl bowl;
   PhaseMachine machine;
@@ -362,7 +362,7 @@ struct BowlRun {
     for (std::int64_t i = 0; i < count; ++i) outcomes.push_back(step());
     return outcomes;
   }
-  /// Steps until the next step is of the phase; fails the test after 1,000.
+  /// Steps until the next step is in `phase`. Fails the test after 1,000 steps.
   PhaseOutcome run_until(Phase phase) {
     PhaseOutcome last;
     for (int i = 0; machine.phase() != phase; ++i) {
@@ -373,7 +373,7 @@ struct BowlRun {
   }
 };
 
-/// Short phases, and Predict after every Full phase: neither confidence nor the gate delays it.
+/// Short phases, with Predict after every Full phase: neither confidence nor the gate delays it.
 inline PhaseMachine::Setup eager_setup() {
   PhaseMachine::Setup setup;
   setup.phases.warmup_steps = 5;

@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Batches of a bowl whose loss or gradient is out of the ordinary.
+/// Kinds of batches whose loss or gradient is abnormal.
 enum class Wrong { kNot, kSpike, kBroken };
 
 struct Trouble {
@@ -30,7 +30,7 @@ Batch batch_of(const QuadraticBowl& bowl, std::int64_t i, double noise, Wrong wr
   return batch;
 }
 
-/// A run whose step `at` has gone wrong, and the outcome of that step.
+/// A run whose step `at` was abnormal, with the outcome of that step.
 struct RunWith {
   BowlRun run;
   PhaseOutcome outcome;
@@ -42,7 +42,8 @@ struct RunWith {
   PhaseOutcome next(Wrong wrong) {
     return run.machine.step(batch_of(run.bowl, run.steps++, run.noise, wrong));
   }
-  /// Lengths of the Predict phases among the next steps, and how many steps come before the first.
+  /// Runs `steps` steps. Returns the lengths of the Predict phases and the number of steps before
+  /// the first one.
   std::pair<std::vector<int>, int> predictions(int steps) {
     std::vector<int> lengths;
     int before = 0;
@@ -57,7 +58,7 @@ struct RunWith {
   }
 };
 
-constexpr std::int64_t kInFull = 8;  // of eager_setup: steps 5 to 10 are Full's
+constexpr std::int64_t kInFull = 8;  // in eager_setup, Full is steps 5 to 10
 
 TEST(Recovery, LevelsAreThoseOfTheSignals) {
   EXPECT_EQ(severity_of(Signal::kNone), Severity::kNone);
@@ -140,7 +141,7 @@ TEST(Recovery, ShortensPredictionsForAWhile) {
   EXPECT_NE(run.outcome.event.find("predictions are 0.5 times as long for 16 steps"),
             std::string::npos)
       << run.outcome.event;
-  EXPECT_EQ(run.outcome.updates, 1) << "the batch itself is trained on";
+  EXPECT_EQ(run.outcome.updates, 1) << "the batch itself must be trained on";
   const auto [lengths, before] = run.predictions(60);
   ASSERT_GE(lengths.size(), 3u);
   EXPECT_EQ(lengths.front(), 2);
@@ -155,7 +156,7 @@ TEST(Recovery, ForcesFullForItsSteps) {
   EXPECT_LT(until_predict(), 12);
   trouble.setup.divergence.on_warning = Recovery::kForceFull;
   EXPECT_GE(until_predict(), 12);
-  EXPECT_LT(until_predict(), 30) << "not for ever";
+  EXPECT_LT(until_predict(), 30) << "Full must end eventually";
   EXPECT_EQ(RunWith(trouble, kInFull, Wrong::kSpike).outcome.recovery, Recovery::kForceFull);
 }
 
@@ -170,7 +171,7 @@ TEST(Recovery, RaisesTheThresholdForItsSteps) {
   EXPECT_LT(until_predict(), 12);
   trouble.setup.divergence.on_warning = Recovery::kRaiseThreshold;
   EXPECT_GE(until_predict(), 12);
-  EXPECT_LT(until_predict(), 30) << "not for ever";
+  EXPECT_LT(until_predict(), 30) << "the threshold must recover";
   EXPECT_EQ(RunWith(trouble, kInFull, Wrong::kSpike, noise).outcome.recovery,
             Recovery::kRaiseThreshold);
 }
@@ -184,7 +185,7 @@ TEST(Recovery, ResetsThePredictor) {
   };
   const int before = until_predict();
   trouble.setup.divergence.on_warning = Recovery::kResetPredictor;
-  EXPECT_GT(until_predict(), before) << "its history begins anew";
+  EXPECT_GT(until_predict(), before) << "its history restarts";
   EXPECT_EQ(RunWith(trouble, kInFull, Wrong::kSpike).outcome.recovery, Recovery::kResetPredictor);
 }
 
@@ -214,7 +215,7 @@ TEST(Recovery, AbortsWithTheReasonInTheOutcome) {
 
 TEST(Recovery, WarningsInARowBecomeCritical) {
   Trouble trouble;
-  trouble.options.learning_rate = 1e-6;  // the spikes teach nothing
+  trouble.options.learning_rate = 1e-6;  // the spikes do not change the weights
   trouble.setup.divergence.window = 32;
   trouble.setup.phases.max_predict_steps = 0;
   const auto recovery_of_third = [&] {
@@ -228,7 +229,7 @@ TEST(Recovery, WarningsInARowBecomeCritical) {
   trouble.setup.divergence.critical_after = 2;
   EXPECT_EQ(recovery_of_third(), Recovery::kSkipBatch);
   trouble.setup.divergence.critical_after = 3;
-  EXPECT_EQ(recovery_of_third(), Recovery::kContinue) << "the good step between begins anew";
+  EXPECT_EQ(recovery_of_third(), Recovery::kContinue) << "a normal step restarts the count";
 }
 
 TEST(Recovery, InPredictConcernsPredictionsAlone) {
@@ -237,7 +238,7 @@ TEST(Recovery, InPredictConcernsPredictionsAlone) {
   BowlRun run(trouble.options, trouble.setup, 0);
   run.run_until(Phase::kPredict);
   const PhaseOutcome aborts = run.machine.step(batch_of(run.bowl, 0, 0, Wrong::kSpike));
-  EXPECT_EQ(aborts.recovery, Recovery::kContinue) << "Correct decides on it";
+  EXPECT_EQ(aborts.recovery, Recovery::kContinue) << "Correct decides";
   trouble.setup.divergence.on_critical = Recovery::kForceFull;
   BowlRun other(trouble.options, trouble.setup, 0);
   other.run_until(Phase::kPredict);
@@ -289,7 +290,7 @@ TEST(Recovery, RepeatedAddsUpAndEnds) {
   EXPECT_EQ(effects.threshold(0.6, 115), 0.6);
 }
 
-/// Steps of a run that goes wrong now and then, resumed in the middle of what that led to.
+/// Steps of an abnormal run, resumed while the recovery is in effect.
 TEST(Recovery, IsTheSameAfterAResume) {
   for (const Recovery recovery : {Recovery::kReduceHorizon, Recovery::kRaiseThreshold,
                                   Recovery::kForceFull, Recovery::kSkipBatch}) {
@@ -312,12 +313,12 @@ TEST(Recovery, IsTheSameAfterAResume) {
   }
 }
 
-/// Each field changes what a run shows of itself under a spike, a broken batch or both.
+/// Each field changes the observable results of a run with a spike and a broken batch.
 TEST(Recovery, EveryFieldOfTheConfigActs) {
   struct Flip {
     const char* field;
     std::function<void(DivergenceConfig&)> change;
-    Recovery first = Recovery::kContinue;  // on_warning of both
+    Recovery first = Recovery::kContinue;  // on_warning of both runs
   };
   const Flip flips[] = {
       {"on_caution", [](auto& c) { c.on_caution = Recovery::kSkipBatch; }},

@@ -10,7 +10,7 @@ struct Checkpoint {
   State machine;
 };
 
-/// A state as a file would give it back: nothing shared with the run that wrote it.
+/// Copies a state as if read from a file, without sharing tensors.
 State copy_of(const State& state, const Stream& stream) {
   State copied = state;
   for (auto& [name, tensor] : copied.tensors) {
@@ -45,7 +45,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
         {"merged", 3}, {"linear", 2}, {"two_timescale", 4}, {"zero", 1}};
   } else if (GetParam() == "dreamt") {
     setup.phases.skip_backward.horizon = "dreamt";
-    setup.phases.skip_backward.dream_cost = 1000;  // learns now and then
+    setup.phases.skip_backward.dream_cost = 1000;  // learns only occasionally
   } else {
     setup.phases.skip_backward.predictor = GetParam();
   }

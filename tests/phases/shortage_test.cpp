@@ -20,7 +20,7 @@ QuadraticBowl::Options towards(double direction_scale) {
   return options;
 }
 
-/// A run in which that call for the first prediction finds memory too short; its events.
+/// Runs out of memory at call `call` for the first prediction. Returns the run's events.
 std::string run_short(BowlRun& run, std::int64_t call) {
   run.bowl.fails_at_call = call;
   std::string events;
@@ -33,7 +33,7 @@ std::string run_short(BowlRun& run, std::int64_t call) {
   return events;
 }
 
-/// Calls that are made until the first prediction is decided on.
+/// Number of calls until the first prediction is decided.
 std::int64_t calls_for_one_prediction(const QuadraticBowl::Options& options) {
   BowlRun run(options, with_micro_corrections(), 0.1);
   run.run_until(Phase::kCorrect);
@@ -73,7 +73,7 @@ TEST(Shortage, OnTheWayIsDecidedInTheSameStep) {
   const PhaseOutcome outcome = run.step();
   EXPECT_EQ(outcome.phase, Phase::kCorrect);
   EXPECT_EQ(outcome.decision, Decision::kReverted);
-  EXPECT_EQ(outcome.updates, 3) << "of two predicted steps, and its own";
+  EXPECT_EQ(outcome.updates, 3) << "the updates of two predicted steps and its own";
   EXPECT_NE(outcome.event.find("reverted: memory was too short in 2 predicted steps"),
             std::string::npos)
       << outcome.event;
@@ -84,7 +84,7 @@ TEST(Shortage, AfterAStepOfPredictIsRememberedUntilItIsDecided) {
   BowlRun run({}, eager_setup(), 0);
   run.run_until(Phase::kPredict);
   run.step();
-  run.bowl.fails_at_call = run.bowl.calls + 2;  // keeps the batch, has its loss, and then moves
+  run.bowl.fails_at_call = run.bowl.calls + 2;  // stores the batch, computes the loss, then moves
   EXPECT_EQ(run.step().phase, Phase::kPredict);
   EXPECT_EQ(run.machine.undecided_steps(), 2);
   State state;
@@ -101,7 +101,7 @@ TEST(Shortage, AfterAStepOfPredictIsRememberedUntilItIsDecided) {
   EXPECT_EQ(resumed.bowl.flat(), run.bowl.flat());
 }
 
-/// Others would go on predicting.
+/// The other ranks would continue to predict.
 TEST(Shortage, OfOneOfSeveralEndsTheRun) {
   const std::int64_t calls = calls_for_one_prediction({});
   for (std::int64_t call = 0; call < calls; ++call) {

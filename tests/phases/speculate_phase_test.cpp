@@ -31,7 +31,7 @@ TEST(SpeculatePhase, FollowsFullAsLongAsItMayWithoutGateOrConfidence) {
 TEST(SpeculatePhase, MakesEachUpdateOnceAndIsExactFromCorrectOn) {
   BowlRun run({}, late_setup(), 0.1);
   run.run(12);
-  EXPECT_EQ(run.bowl.updates, 11);  // one is under way
+  EXPECT_EQ(run.bowl.updates, 11);  // one is pending
   run.step();
   EXPECT_EQ(run.bowl.updates, 13);
   const std::vector<std::string> wanted{"warmup", "full", "predict", "exact", "correct"};
@@ -105,7 +105,7 @@ TEST(SpeculatePhase, ASkippedGradientMakesNoUpdateAndTooManyEndTheRun) {
   const PhaseOutcome skipped = run.machine.step(run.bowl.broken_batch());
   EXPECT_EQ(skipped.updates, 0);
   EXPECT_TRUE(skipped.warns);
-  EXPECT_EQ(run.bowl.updates, before + 1);  // the one that was under way
+  EXPECT_EQ(run.bowl.updates, before + 1);  // the one that was pending
   run.machine.step(run.bowl.broken_batch());
   EXPECT_EQ(run.bowl.updates, before + 1);
   EXPECT_THROW(run.machine.step(run.bowl.broken_batch()), Diverged);

@@ -40,7 +40,7 @@ std::set<std::int64_t> steps_in(const fs::path& run) {
   return {steps.begin(), steps.end()};
 }
 
-/// The lowest of the evaluations in metrics.jsonl.
+/// The lowest validation loss in metrics.jsonl.
 BestCheckpoint lowest_of(const fs::path& run) {
   BestCheckpoint best{0, 1e9};
   for (const StepRecord& record : records_of(run)) {
@@ -52,7 +52,7 @@ BestCheckpoint lowest_of(const fs::path& run) {
 
 class BestCheckpointTest : public RunOverRanks {
  protected:
-  /// A learning rate that is too high after a while.
+  /// A learning rate that becomes too high after a while.
   static HybridTrainerConfig judging() {
     HybridTrainerConfig config = tiny_config();
     config.training.threads = 1;
@@ -70,7 +70,7 @@ class BestCheckpointTest : public RunOverRanks {
                                  run.config.data.batch_size, stream);
     return evaluate(run.model(), windows, DType::kF32, stream).loss;
   }
-  /// Trains until the run is asked to stop in a step; it ends with a checkpoint.
+  /// Trains until a stop is requested in step `last`; the run ends with a checkpoint.
   void stop_after(const HybridTrainerConfig& config, const fs::path& run, std::int64_t last) const {
     const Interruption interruption;
     std::ostringstream console;
@@ -117,7 +117,7 @@ TEST_F(BestCheckpointTest, KeepsAsManyAsAreAskedFor) {
   EXPECT_EQ(steps_in(run), wanted);
 }
 
-/// What is judged is what is saved, also where weights run ahead of what is known.
+/// The saved weights are the evaluated ones, even if the live weights are ahead of them.
 TEST_F(BestCheckpointTest, HoldsTheWeightsThatWereJudgedWithEveryMethod) {
   for (const char* method :
        {"skip_backward", "asynchronous_optimizer", "asynchronous_gradients", "local_sgd"}) {
@@ -177,7 +177,7 @@ TEST_F(BestCheckpointTest, IsTheSameOverRanks) {
   config.training.steps = 100;
   train(config, scratch_ / "one", 1);
   const BestCheckpoint lowest = lowest_of(scratch_ / "one");
-  ASSERT_LT(records_of(scratch_ / "one").size(), 100u) << "patience ends it";
+  ASSERT_LT(records_of(scratch_ / "one").size(), 100u) << "patience must end it";
   for (const std::int64_t zero : {0, 2, 3}) {
     config.distributed.zero = zero;
     const fs::path run = scratch_ / concat("zero", zero);
@@ -190,13 +190,13 @@ TEST_F(BestCheckpointTest, IsTheSameOverRanks) {
 
 TEST_F(BestCheckpointTest, OfARunThatWentBackIsOneThatIsThere) {
   HybridTrainerConfig config = judging();
-  config.optimizer.learning_rate = 3e-3;  // the loss goes down in each evaluation
+  config.optimizer.learning_rate = 3e-3;  // each evaluation lowers the loss
   config.phases.max_predict_steps = 0;
   config.divergence.on_critical = Recovery::kRollBack;
   const fs::path run = scratch_ / "run";
   stop_after(config, run, 25);
   EXPECT_EQ(steps_in(run), (std::set<std::int64_t>{18, 20, 24, 25}))
-      << "18 was the best at step 20, which the run may go back to";
+      << "step 18 was the best one at step 20, to which the run may roll back";
   HybridTrainerConfig fatal = config;
   fatal.optimizer.learning_rate *= 0x1p100;
   fatal.divergence.roll_back_rate = 0x1p-100;

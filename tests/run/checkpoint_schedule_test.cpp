@@ -11,7 +11,7 @@
 #include "hybrid_trainer/core/interruption.h"
 #include "tests/support/tiny_run.h"
 
-// When a run is saved, and what it says of that when it is stopped.
+// When a run is saved, and what it prints when it is stopped.
 namespace hybrid_trainer {
 namespace {
 
@@ -52,17 +52,17 @@ TEST_F(SavedRun, MinutesThatHaveNotPassedSaveNothing) {
   EXPECT_EQ(checkpoints_of(scratch_ / "run"), 1);
 }
 
-// The checkpoint that a run goes back to must not depend on how fast the machine was.
+// Rollback checkpoints must not depend on the speed of the machine.
 TEST_F(SavedRun, MinutesSaveNothingWhereItMayGoBack) {
   HybridTrainerConfig config = saved_each_moment();
   config.divergence.on_critical = Recovery::kRollBack;
   train_tiny(config, data_, scratch_ / "run");
-  EXPECT_EQ(checkpoints_of(scratch_ / "run"), 2);  // before the first step and after the last one
+  EXPECT_EQ(checkpoints_of(scratch_ / "run"), 2);  // before the first and after the last step
 }
 
 class StoppedRun : public SavedRun {
  protected:
-  /// Asks for a stop after step `after`; 0 does before the first one.
+  /// Requests a stop after step `after`; 0 requests it before the first step.
   std::string stop(std::int64_t after) {
     const Interruption interruption;
     const auto ask = [&] {

@@ -100,7 +100,7 @@ TEST_F(FineTuningRun, OverRanksHasTheBitsOfOne) {
   }
 }
 
-/// The numbers of the steps that a run has saved.
+/// The steps that a run has saved.
 std::vector<std::int64_t> saved_steps(const std::filesystem::path& run) {
   std::vector<std::int64_t> steps;
   for (const auto& entry : std::filesystem::directory_iterator(run / "checkpoints"))
@@ -112,7 +112,7 @@ std::vector<std::int64_t> saved_steps(const std::filesystem::path& run) {
 TEST_F(FineTuningRun, IsSavedAtTheEndOfEachEpoch) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.data.layout = "apart";
-  config.data.batch_size = 4;  // of 22 rows that are trained on
+  config.data.batch_size = 4;  // of 22 training rows
   config.training.steps = 12;
   config.checkpoint.every_steps = 0;
   config.checkpoint.keep = 100;
@@ -122,7 +122,7 @@ TEST_F(FineTuningRun, IsSavedAtTheEndOfEachEpoch) {
   train(config, "second");
   EXPECT_EQ(saved_steps(scratch_ / "second"), (std::vector<std::int64_t>{11, 12}));
   config.checkpoint.every_epochs = 1;
-  config.data.batch_size = 44;  // two epochs a step: as many as ten steps have count as one
+  config.data.batch_size = 44;  // two epochs per step; ten steps count as one
   train(config, "short");
   EXPECT_EQ(saved_steps(scratch_ / "short"), (std::vector<std::int64_t>{10, 12}));
   config.checkpoint.every_epochs = 0;
@@ -151,7 +151,7 @@ TEST_F(FineTuningRun, PackedRowsGiveLossAndGradientOfTheRowsApart) {
       const auto tokenizer = load_tokenizer(scratch_ / "model");
       const ExampleData data = read_example_data(
           {.examples = scratch_ / "examples.jsonl", .tokenizer = scratch_ / "model"}, config.data);
-      // All rows in each step.
+      // Each step has all rows.
       config.data.batch_size = PackedRows(data.train, packing_of(config.data, *tokenizer)).size();
       const std::string run = concat(family, "-", layout);
       train(config, run);
@@ -186,7 +186,7 @@ TEST_F(FineTuningRun, IsMeasuredOnAFileOfItsOwn) {
   settings.run = scratch_ / "run";
   settings.resume = true;
   settings.config.training.steps = 4;
-  EXPECT_THROW(run_training(settings, console_), DataError);  // the run's own is found again
+  EXPECT_THROW(run_training(settings, console_), DataError);  // finds the run's own data again
 }
 
 TEST_F(FineTuningRun, ATableSmallerThanTheTokenizerIsRefused) {
@@ -217,7 +217,7 @@ TEST_F(FineTuningRun, GoesOnBitForBitFromEachPhaseWithoutTheModelsFolder) {
   config.checkpoint.keep = 50;
   train(config, "whole");
   const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
-  // Without a checkpoint it begins again from the base, which it remembers.
+  // Without a checkpoint, the run restarts from its recorded base.
   for (const std::int64_t step : {0, 3, 11, 17, 25}) {
     if (step == 3) std::filesystem::remove_all(scratch_ / "model");
     const std::string copy = concat("from", step);
@@ -306,7 +306,7 @@ TEST_F(FineTuningRun, ShowsWhatTheModelAnsweredBeforeAndAnswersAfter) {
               std::string::npos);
     EXPECT_EQ(newest_checkpoint_digest(scratch_ / name),
               newest_checkpoint_digest(scratch_ / (name + "none")))
-        << "answers changed what is trained";
+        << "answers changed the training";
     config.training.steps = 34;
     train(config, name, true);
     const auto later = read_answers((scratch_ / name / "answers.json").string());

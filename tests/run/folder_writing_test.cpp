@@ -21,7 +21,7 @@ TokenIds ids_of(const json::value& list) {
   return ids;
 }
 
-/// What transformers' generate writes of sources by several settings (tests/golden/make_bart_golden.py).
+/// Compares with transformers' generate for several settings (tests/golden/make_bart_golden.py).
 class FolderWriting : public ::testing::TestWithParam<const char*> {
  protected:
   FolderWriting() { read_hugging_face_weights(folder_, *model_, stream_); }

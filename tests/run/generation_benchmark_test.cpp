@@ -17,8 +17,8 @@ TEST(GenerationBenchmark, CountsTheWeightsThatATokenReads) {
   const Stream stream(MemoryPool::create("device"));
   BenchmarkSettings settings = shape("gpt2");
   const GenerationRates rates = run_generation_benchmark(settings, 5, stream);
-  const double block = 12 * 32 * 32 + 13 * 32;                        // 4 linear maps, 2 norms
-  EXPECT_EQ(rates.weight_bytes, 4 * (2 * block + 2 * 32 + 64 * 32));  // the table is the head too
+  const double block = 12 * 32 * 32 + 13 * 32;                        // 4 linear layers, 2 norms
+  EXPECT_EQ(rates.weight_bytes, 4 * (2 * block + 2 * 32 + 64 * 32));  // the table is also the head
   EXPECT_GT(rates.token_seconds, 0);
   EXPECT_DOUBLE_EQ(rates.tokens_per_second, 1 / rates.token_seconds);
   EXPECT_DOUBLE_EQ(rates.share_of_read_rate,

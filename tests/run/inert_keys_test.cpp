@@ -18,11 +18,11 @@ HybridTrainerConfig with(const Settings& settings) {
 
 std::string told_of(const std::string& key, const Settings& settings, int ranks = 1) {
   const auto told = inert_settings(with(settings), {key, key}, {{}, ranks});
-  EXPECT_LE(told.size(), 1u) << key << " is told twice";
+  EXPECT_LE(told.size(), 1u) << key << " is reported twice";
   return told.empty() ? "" : told.front();
 }
 
-/// A key, a value that it is flipped to, and settings under which that changes nothing.
+/// A key, a value to change it to, and settings under which the change has no effect.
 struct Inert {
   std::string key, value;
   Settings settings;

@@ -7,7 +7,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Encoders that tell masked tokens, through all four phases.
+/// Encoders that predict masked tokens, through all four phases.
 class MaskedRun : public RunOverRanks {
  protected:
   HybridTrainerConfig encoder(const std::string& mixers = "tb") const {
@@ -28,7 +28,8 @@ TEST_F(MaskedRun, HasTheBitsOfOneRankOverSeveralAndWhenItGoesOn) {
   const std::vector<StepRecord> records = records_of(scratch_ / "one");
   EXPECT_TRUE(std::ranges::any_of(
       records, [](const StepRecord& one) { return one.phase == Phase::kPredict; }));
-  EXPECT_LT(*records.back().validation_loss, 0.95 * *records[8].validation_loss) << "it learns";
+  EXPECT_LT(*records.back().validation_loss, 0.95 * *records[8].validation_loss)
+      << "the loss must fall";
   for (const int ranks : {2, 4}) {
     const fs::path run = scratch_ / concat("ranks", ranks);
     HybridTrainerConfig sharded = encoder();
@@ -64,7 +65,7 @@ TEST_F(MaskedRun, HasOneTokenMoreThanItsDataAndSaysWhatItsLossIs) {
   of.model.vocabulary = tokenizer_of_run(paths)->vocabulary_size();
   try {
     train_tiny(of, data_, scratch_ / "none");
-    FAIL() << "the mask has no row";
+    FAIL() << "a vocabulary without the mask was accepted";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("and the mask is one more token"), std::string::npos)
         << error.what();

@@ -106,14 +106,14 @@ TEST_F(PartRun, IsExportedWithItsAdaptersMerged) {
   train(config(), "run");
   const MergedExport merged = export_merged(scratch_ / "run", scratch_ / "merged", {});
   EXPECT_LT(merged.change.largest_change, 2e-3 * merged.change.largest_logit)
-      << "of a base that was in bf16";
+      << "the base was stored in bf16";
   const TrainedRun run = load_trained_run(scratch_ / "run", stream_);
   EXPECT_THROW(export_adapter(run, scratch_ / "adapter", stream_), ConfigError);
   const ModelConfig config = read_hugging_face_model_config(scratch_ / "merged", 0);
   EXPECT_EQ(config.layers, 1);
 }
 
-/// What a folder holds is trained on in parts, and goes back to it.
+/// Trains a folder's model by parts and exports it to a folder.
 TEST_F(PartRun, BeginsWithAFolderAndFindsItAgain) {
   train(config(), "first");
   export_merged(scratch_ / "first", scratch_ / "model", {});

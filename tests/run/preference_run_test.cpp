@@ -13,7 +13,7 @@
 #include "tests/support/test_files.h"
 #include "tests/support/tiny_run.h"
 
-// Runs on pairs of answers.
+// Runs on preference pairs.
 namespace hybrid_trainer {
 namespace {
 
@@ -26,7 +26,7 @@ std::string letters(std::uint64_t seed, std::size_t count) {
   return text;
 }
 
-/// A prompt and two answers of random letters and a dot, of which the shorter one is the better.
+/// A random prompt and two answers of random letters and a dot; the shorter answer is preferred.
 std::string pair_line(std::uint64_t seed) {
   const std::size_t shorter = 2 + random_below({seed, 1}, 0, std::uint64_t{3});
   const std::size_t longer = 7 + random_below({seed, 1}, 1, std::uint64_t{5});
@@ -104,8 +104,7 @@ TEST_F(PreferenceRun, LearnsThatTheShorterAnswerWinsOnPairsThatItHasNotSeen) {
       config.optimizer.learning_rate = rank > 0 ? 1e-2 : 5e-3;
       config.optimizer.weight_decay = 0;
       config.data.batch_size = 4;
-      if (config.objective ==
-          "orpo") {  // else most of its loss is the likelihood of random letters
+      if (config.objective == "orpo") {  // otherwise random letters dominate its loss
         config.preference_beta = 8;
         config.training.steps = 600;
         config.optimizer.learning_rate /= 2;
@@ -129,7 +128,7 @@ TEST_F(PreferenceRun, LearnsThatTheShorterAnswerWinsOnPairsThatItHasNotSeen) {
   }
 }
 
-/// The model is its own reference when it begins.
+/// The reference is the initial model.
 TEST_F(PreferenceRun, OfDpoBeginsWithoutRewardsAndWithTheLossOfAToss) {
   for (const std::int64_t rank : {0, 4}) {
     HybridTrainerConfig config = PreferenceRun::config();
@@ -147,7 +146,7 @@ TEST_F(PreferenceRun, OfDpoBeginsWithoutRewardsAndWithTheLossOfAToss) {
   EXPECT_FALSE(fs::exists(scratch_ / "orpo/reference.bin"));
 }
 
-/// Adapters that the run begins with are part of the reference, so they have no rewards yet.
+/// Initial adapters are part of the reference, so the first rewards are 0.
 TEST_F(PreferenceRun, GoesOnFromAdaptersWithThemAsReference) {
   HybridTrainerConfig config = PreferenceRun::config();
   config.lora.rank = 4;

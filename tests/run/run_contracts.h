@@ -16,7 +16,7 @@
 
 namespace hybrid_trainer {
 
-/// What each kind of run keeps. The kind says how a run of it is set up.
+/// Contracts of all kinds of runs. settings() configures a run of the kind.
 class RunContracts : public ::testing::Test {
  protected:
   using Change = std::function<void(HybridTrainerConfig&)>;
@@ -47,7 +47,7 @@ class RunContracts : public ::testing::Test {
     });
     return newest_checkpoint_digest(scratch_ / run);
   }
-  /// The message of the error that the run ends with before it begins.
+  /// Returns the message of the error that ends the run before it starts.
   std::string refusal(const HybridTrainerConfig& config) {
     try {
       train(config, "refused");
@@ -57,7 +57,8 @@ class RunContracts : public ::testing::Test {
     }
     return "nothing was thrown";
   }
-  /// Stopped after each of `steps` and resumed, the run has the bits of one that never stopped.
+  /// Expects that a run stopped after each of `steps` and resumed has the bits of an uninterrupted
+  /// one.
   void expect_resumes(HybridTrainerConfig config, const std::string& name,
                       const std::vector<std::int64_t>& steps) {
     config.checkpoint.every_steps = 1;
@@ -72,7 +73,7 @@ class RunContracts : public ::testing::Test {
           << name << " stopped after step " << step;
     }
   }
-  /// Two ranks have the bits of one, whatever they share.
+  /// Expects that two ranks have the bits of one, with any sharding.
   void expect_bits_of_one_rank(HybridTrainerConfig config) {
     const std::string one = trained(config, "one");
     for (const std::int64_t zero : {0, 1, 2, 3}) {
@@ -100,7 +101,7 @@ class RunContracts : public ::testing::Test {
 
   const TemporaryFolder scratch_;
   std::ostringstream console_;
-  std::set<Phase> seen_;  // of the runs that were resumed
+  std::set<Phase> seen_;  // phases of the resumed runs
 };
 
 }  // namespace hybrid_trainer

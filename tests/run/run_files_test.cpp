@@ -23,7 +23,7 @@ TEST(RunFiles, TheRunsTokenizerIsThatOfTheData) {
             load_tokenizer(folder / "data")->encode("Call me"));
 }
 
-/// A kill before it ends again must not leave the end that it had before it went on.
+/// If a resumed run is killed, its earlier end must not remain.
 TEST(RunFiles, ARunThatGoesOnHasNoEnd) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "data");
@@ -35,7 +35,7 @@ TEST(RunFiles, ARunThatGoesOnHasNoEnd) {
   EXPECT_EQ(end_of_run(run), "");
 }
 
-/// PEFT leaves a tied head as it was, and where it merges it changes the head too.
+/// PEFT keeps a tied head unchanged, but changes it when it merges the adapter.
 TEST(RunFiles, AnAdapterOfGpt2sTableIsRefusedByName) {
   const TemporaryFolder folder;
   const Stream stream(MemoryPool::create("device"));

@@ -53,7 +53,7 @@ TEST_F(RunMemory, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
   }
 }
 
-/// The factors U and V of two layers of T + U·Vᵀ by position, 16 × 2·2 heads·rank 8, in f32.
+/// The factors U and V of two layers of T + U·Vᵀ by position: 16 × 2·2 heads·rank 8, in f32.
 TEST_F(RunMemory, FactorTablesLieWhereTheDeviceMapSays) {
   constexpr std::size_t kBytes = 2 * 16 * 2 * 2 * 8 * 4;
   const auto trained = [&](const std::string& place) {
@@ -83,7 +83,7 @@ TEST_F(RunMemory, WhatTheMachineCannotHoldIsRefusedBeforeTheFolderIsMade) {
     config.memory.plan = plan;
     try {
       train_tiny(config, data_, scratch_ / "run");
-      FAIL() << "it began";
+      FAIL() << "it should not have started";
     } catch (const OutOfMemory& error) {
       const std::string text = error.what();
       EXPECT_NE(text.find("available"), std::string::npos) << text;
@@ -111,7 +111,7 @@ TEST_F(RunMemory, PagesOfTheStateStayOnTheDeviceAsFarAsTheBudgetGoes) {
     return use.sum.device_memory.peak[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
   };
   const PhaseUse none = full("none");
-  const auto with_room_for = [&](std::size_t bytes) {  // pages fill 85 % of a budget
+  const auto with_room_for = [&](std::size_t bytes) {  // pages use up to 85 % of a budget
     config.memory.device_budget.bytes = (none.peak_bytes + bytes) * 100 / 85;
   };
   with_room_for(150000);
@@ -121,7 +121,7 @@ TEST_F(RunMemory, PagesOfTheStateStayOnTheDeviceAsFarAsTheBudgetGoes) {
   EXPECT_GT(state_of(full("all")), state_of(some));
 }
 
-/// Wide enough for placements to matter.
+/// A config large enough for placements to matter.
 HybridTrainerConfig roomy_config() {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;
@@ -164,7 +164,7 @@ TEST_F(RunMemory, KeepsItsPlanWhenItIsResumed) {
   const std::string wanted = newest_checkpoint_digest(scratch_ / "run");
   const auto planned = config_of_run({(scratch_ / "run").string()}).memory;
   std::filesystem::remove_all(scratch_ / "run" / "checkpoints" / "step-0000000020");
-  config.memory.device_budget.bytes = plain;  // which would need no plan
+  config.memory.device_budget.bytes = plain;  // enough without a plan
   std::string console;
   train_tiny(config, data_, scratch_ / "run", true, &console);
   EXPECT_EQ(console.find("planned:"), std::string::npos) << console;

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// Runs of `hybrid train` over ranks that are threads.
+/// Runs of `hybrid train` with ranks that are threads.
 class RunOverRanks : public ::testing::Test {
  protected:
   void SetUp() override { prepare_tiny_data(data_); }

@@ -50,7 +50,7 @@ TEST_F(RunOverRanks, GoesOnWithAnotherNumberOfThem) {
   EXPECT_EQ(newest_checkpoint_digest(run), wanted);
 }
 
-/// With the weights from before the prediction.
+/// Exports the weights from before the prediction.
 TEST_F(RunOverRanks, IsReadOutInPredictAsThatOfOne) {
   HybridTrainerConfig saving = config();
   saving.checkpoint.every_steps = 1;
@@ -79,7 +79,7 @@ TEST_F(RunOverRanks, IsReadOutInPredictAsThatOfOne) {
   EXPECT_TRUE(weights[0] == weights[1]);
 }
 
-/// Its disk is full at first.
+/// The disk of rank 1 is full at first.
 TEST_F(RunOverRanks, GoesOnWhereOneCannotSaveAndTriesAgain) {
   train(config(), scratch_ / "one", 1);
   HybridTrainerConfig saving = config();
@@ -105,7 +105,7 @@ TEST_F(RunOverRanks, GoesOnWhereOneCannotSaveAndTriesAgain) {
   }
 }
 
-/// A rank's file is not what it was: all take the checkpoint before, and come to the same end.
+/// All ranks use the last undamaged checkpoint and reach the same end.
 TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
   train(config(), scratch_ / "one", 1);
   const fs::path run = scratch_ / "run";
@@ -122,8 +122,7 @@ TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
     EXPECT_NE(log.find(told), log.npos) << log;
 }
 
-/// Runs that were stopped in any phase, on any number of ranks that share anything, and go on with
-/// others.
+/// Runs stopped in any phase on any number of ranks with any sharding, resumed with others.
 class ResumesOverRanks : public RunOverRanks {
  protected:
   void SetUp() override {
@@ -138,7 +137,7 @@ class ResumesOverRanks : public RunOverRanks {
     records_ = records_of(scratch_ / "one");
   }
 
-  /// The checkpoints of a whole run.
+  /// Trains a complete run with all checkpoints.
   fs::path run_of(int ranks, std::int64_t zero) {
     const fs::path run = scratch_ / concat("run", ranks, "-", zero);
     saving_.distributed.zero = zero;
@@ -171,15 +170,15 @@ class ResumesOverRanks : public RunOverRanks {
   std::vector<StepRecord> records_;
 };
 
-/// Each number of ranks before meets each one after, in two phases; each run, of two stages for each
-/// number, meets each phase.
+/// Combines each number of ranks before with each number after, in two phases. Each run, with two
+/// ZeRO stages for each number of ranks, is resumed in each phase.
 TEST_F(ResumesOverRanks, GoOnFromAnyToAny) {
   int number = 0;
   for (const int before : {1, 2, 3, 4}) {
     for (const std::int64_t zero : {before % 4, (before + 2) % 4}) {
       const fs::path run = run_of(before, zero);
       for (const int after : {1, 2, 3, 4}) {
-        const int shift = before + static_cast<int>(zero);  // each pair of numbers meets each phase
+        const int shift = before + static_cast<int>(zero);  // covers all phases for each pair
         const Phase phase = kAllPhases[static_cast<std::size_t>(++number + shift) % kPhases];
         expect_the_same_from(run, phase, after, (zero + number) % 4);
       }
@@ -187,7 +186,7 @@ TEST_F(ResumesOverRanks, GoOnFromAnyToAny) {
   }
 }
 
-/// All 1,024 of them, in many minutes.
+/// All 1,024 combinations, which take many minutes.
 TEST_F(ResumesOverRanks, DISABLED_GoOnFromEachToEach) {
   for (const int before : {1, 2, 3, 4}) {
     for (const std::int64_t zero : {0, 1, 2, 3}) {
@@ -256,7 +255,7 @@ TEST_F(RunOverRanks, RefusesRanksThatDiffer) {
   };
   try {
     run_thread_ranks(2, rank);
-    FAIL() << "ranks of two seeds trained together";
+    FAIL() << "ranks with different seeds trained together";
   } catch (const UsageError& error) {
     const std::string message = error.what();
     EXPECT_EQ(message, concat("rank 1 (", host_name(), ") differs from rank 0 (", host_name(),
@@ -265,7 +264,7 @@ TEST_F(RunOverRanks, RefusesRanksThatDiffer) {
   }
 }
 
-/// What the ranks are told where one of them has data of its own, of as many tokens.
+/// One rank has different data with the same number of tokens.
 TEST_F(RunOverRanks, RefusesOtherDataOfAsManyTokens) {
   const fs::path other = scratch_ / "other";
   fs::copy(data_, other);
@@ -278,7 +277,7 @@ TEST_F(RunOverRanks, RefusesOtherDataOfAsManyTokens) {
   };
   try {
     run_thread_ranks(3, rank);
-    FAIL() << "ranks of two data trained together";
+    FAIL() << "ranks with different data trained together";
   } catch (const UsageError& error) {
     const std::string message = error.what();
     EXPECT_TRUE(message.starts_with("rank 2 (")) << message;
@@ -292,7 +291,7 @@ TEST_F(RunOverRanks, RefuseAFolderThatIsNotShared) {
   };
   try {
     run_thread_ranks(2, rank);
-    FAIL() << "ranks of two folders trained together";
+    FAIL() << "ranks with different folders trained together";
   } catch (const UsageError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("rank 1 on "), message.npos) << message;

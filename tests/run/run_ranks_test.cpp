@@ -18,7 +18,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// What `rank` of `ranks` tells when an element of one of its weights has changed.
+/// The error after an element of a weight of `rank` has changed.
 std::string told_of_change(int rank, int ranks) {
   try {
     run_thread_ranks(ranks, [&](Communicator& communicator) {
@@ -40,7 +40,8 @@ std::string told_of_change(int rank, int ranks) {
   return "";
 }
 
-/// Counts its forward passes, and has memory for some examples alone. The loss is the first target.
+/// Counts its forward passes and limits the number of examples. The loss depends on the first
+/// target.
 class FirstTarget final : public LossModel {
  public:
   Tensor forward(const Batch& batch, float, ActivationTape&, const Stream& stream) override {
@@ -56,7 +57,7 @@ class FirstTarget final : public LossModel {
   std::int64_t most_examples = 100;
 };
 
-/// Seven batches: five of two windows, one of one, and the short window.
+/// Seven batches: five of two windows, one of one window, and the short window.
 class Windows {
  public:
   Windows() {
@@ -131,7 +132,7 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
       ranks.begin_step();
       const auto begin = std::chrono::steady_clock::now();
       if (others.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(150));
-      links.ranks().barrier();  // where the others wait for it
+      links.ranks().barrier();  // the other ranks wait here
       const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
       record.seconds = taken.count();
       ranks.end_step(config, record);
@@ -139,7 +140,7 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
     ASSERT_TRUE(record.slowest_rank_ratio);
     EXPECT_EQ(record.slowest_rank, concat("1 on ", host_name()));
     EXPECT_GT(*record.slowest_rank_ratio, 1.5);
-    StepRecord unheard;  // since the step before
+    StepRecord unheard;  // nothing exchanged since the previous step
     ranks.begin_step();
     ranks.end_step(config, unheard);
     EXPECT_FALSE(unheard.slowest_rank_ratio);
@@ -150,7 +151,7 @@ TEST(RunRanks, NameTheSlowestOnceItHasTold) {
   });
 }
 
-/// Rank 1 says that it took twice as long as rank 0.
+/// Rank 1 reports twice the time of rank 0.
 void expect_named(bool named, std::int64_t micro_batches, std::int64_t zero) {
   run_thread_ranks(2, [&](Communicator& others) {
     HybridTrainerConfig config;
@@ -194,7 +195,7 @@ TEST(RunRanks, OfTwoSayOnlyThatTheyDiffer) {
   EXPECT_FALSE(has(told, "agree")) << told;
 }
 
-/// Each rank is a thread, which makes its model itself.
+/// The model that this thread, which is one rank, has made.
 thread_local Network* model_of_rank = nullptr;
 
 ModelRegistry families_that_tell_their_model() {
@@ -207,7 +208,8 @@ ModelRegistry families_that_tell_their_model() {
   return families;
 }
 
-/// What a run of three ranks tells where a weight of rank 1 changes after step 4; the steps done.
+/// The error of a run of three ranks after a weight of rank 1 changes in step 4, and the number of
+/// steps.
 std::pair<std::string, std::size_t> run_with_a_change(std::int64_t check_weights_every) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");

@@ -95,7 +95,7 @@ TEST(RunRecords, GoOnWhereEventsCannotBeWritten) {
 TEST(RunRecords, ThatCannotBeMadeDurableAreToldOnceAndGoOn) {
   const TemporaryFolder folder;
   const RunPaths paths{folder.path().string()};
-  std::filesystem::create_symlink("/dev/null", paths.metrics());  // which refuses fsync
+  std::filesystem::create_symlink("/dev/null", paths.metrics());  // rejects fsync
   std::ostringstream console;
   RunRecords records(paths, 10, console, false);
   for (std::int64_t step = 1; step <= 3; ++step) {

@@ -18,10 +18,10 @@ json::object json_of(const std::filesystem::path& path) {
   return json::parse(std::string(std::istreambuf_iterator<char>(in), {})).as_object();
 }
 
-/// No room on the disk for what a step keeps there.
+/// A config whose activations do not fit on the disk.
 HybridTrainerConfig too_much_for_the_disk() {
   HybridTrainerConfig config = tiny_config();
-  config.data.batch_size = 1;  // which cannot be halved
+  config.data.batch_size = 1;  // cannot be halved
   config.memory.activations = "file";
   return config;
 }
@@ -70,7 +70,7 @@ TEST(RunShortage, LeavesWhatHeldTheMemoryWhereARunEndsForWantOfIt) {
     EXPECT_LE(largest[i].at("bytes").as_int64(), largest[i - 1].at("bytes").as_int64());
 
   EXPECT_EQ(train_tiny(config, scratch / "data", scratch / "run", true).end, RunEnd::kFinished);
-  EXPECT_FALSE(std::filesystem::exists(file)) << "of a state that is no more";
+  EXPECT_FALSE(std::filesystem::exists(file)) << "the file describes an earlier state";
 }
 
 }  // namespace

@@ -49,7 +49,7 @@ TEST(RunTimeline, ShowsEachPhasesFirstStepsAndChangesNoBit) {
   EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(scratch / "plain"));
   int again = 0;
   for (const json::value& event : events_of(run)) again += event.at("ph").as_string() == "X";
-  EXPECT_EQ(again, 8) << "what was recorded counts";
+  EXPECT_EQ(again, 8) << "earlier recordings count";
 }
 
 }  // namespace

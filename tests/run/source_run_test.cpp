@@ -62,7 +62,7 @@ class SourceRun : public RunContracts {
     ModelConfig model{.family = "bart", .layers = 1, .heads = 2, .width = 32, .context = 12};
     model.vocabulary = 8;
     model.encoder = {.layers = 1, .heads = 2, .context = 10};
-    model.encoder.context = model.context;  // one key of config.json says both
+    model.encoder.context = model.context;  // one key of config.json sets both
     const auto made = make_model(resolved_model_config(model), 5, stream);
     export_hugging_face(*made, nullptr, scratch_ / "model", stream, model_families(), DType::kF32,
                         R"({"bos_token_id":0,"eos_token_id":2,"pad_token_id":1,)"
@@ -93,7 +93,7 @@ class SourceRun : public RunContracts {
             .init_from = scratch_ / "model",
             .command = "test"};
   }
-  /// What a run's or a folder's model writes of a word.
+  /// Writes a word with the model of a run or a folder.
   static std::string written(const TrainedRun& run, const std::string& source, std::int64_t beams,
                              const Stream& stream) {
     const ModelConfig& model = run.model().config();
@@ -119,14 +119,14 @@ TEST_F(SourceRun, LearnsToWriteWordsBackwards) {
   for (std::uint64_t i = 500; i < 520; ++i)
     for (const std::int64_t beams : {1, 3})
       right += written(run, word(i), beams, stream) == reversed(word(i)) ? 1 : 0;
-  EXPECT_GE(right, 36) << "of 40 words that it has not seen, or not all of them";
+  EXPECT_GE(right, 36) << "right answers to 40 mostly unseen words";
   export_model(run, scratch_ / "exported", {}, stream);
   const TrainedRun again = load_hugging_face_folder(scratch_ / "exported", "fp32", stream);
   EXPECT_EQ(written(again, "abcd", 2, stream), written(run, "abcd", 2, stream));
 }
 
-/// At a learning rate that leaves the weights as they are: all phases train on smoothed targets, and
-/// the evaluation is of plain ones.
+/// The learning rate leaves the weights unchanged. All phases train on smoothed targets, and the
+/// evaluation uses plain ones.
 TEST_F(SourceRun, SmoothsTheTargetsOfTrainingAlone) {
   HybridTrainerConfig config = SourceRun::config();
   config.optimizer.learning_rate = 1e-9;
@@ -141,7 +141,8 @@ TEST_F(SourceRun, SmoothsTheTargetsOfTrainingAlone) {
   for (std::size_t i = 0; i < found.size(); ++i)
     EXPECT_NE(found[i].loss, wanted[i].loss) << name_of(found[i].phase) << i;
   config.training.label_smoothing = 0;
-  EXPECT_THROW(train(config, "smoothed", true), ConfigError) << "its losses meant something else";
+  EXPECT_THROW(train(config, "smoothed", true), ConfigError)
+      << "its losses would not be comparable";
 }
 
 TEST_F(SourceRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
@@ -175,7 +176,7 @@ TEST_F(SourceRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "ranks"), whole);
 }
 
-/// Sources are padded, and nothing reads the padding.
+/// Sources are padded, and the model ignores the padding.
 TEST_F(SourceRun, LongerPaddingChangesNoLoss) {
   HybridTrainerConfig config = SourceRun::config();
   config.training.steps = 4;
@@ -248,7 +249,7 @@ TEST_F(SourceRun, RefusesPairsOfAnswersAndAMissingStart) {
   config.objective = "next_token";
   try {
     train(config, "start");
-    FAIL() << "the start token is missing";
+    FAIL() << "a missing start token was accepted";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("decoder_start_token_id"), std::string::npos);
   }

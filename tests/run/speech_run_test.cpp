@@ -15,7 +15,7 @@ namespace {
 
 class SpeechRun : public SpeechRuns {
  protected:
-  /// In steps of two micro-batches, with masked features.
+  /// Steps of two micro-batches with masked features.
   HybridTrainerConfig masked_config() const {
     HybridTrainerConfig config = SpeechRuns::config();
     config.gradient_accumulation.micro_batches = 2;
@@ -24,7 +24,7 @@ class SpeechRun : public SpeechRuns {
     config.data.mask_frames = true;
     return config;
   }
-  /// The same with late updates.
+  /// masked_config() with delayed updates.
   HybridTrainerConfig late_config() const {
     HybridTrainerConfig config = masked_config();
     config.phases = {};
@@ -51,11 +51,11 @@ TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
     const Transcript heard = transcribe(run.model(), *run.tokenizer, tokens,
                                         features.of(scratch_ / (word + ".wav")), {}, stream);
     EXPECT_EQ(heard.text, word);
-    EXPECT_EQ(heard.language, "en") << "of two, the one that it was taught";
+    EXPECT_EQ(heard.language, "en") << "the trained one of two languages";
   }
 }
 
-/// A model may write times although it was not asked for some.
+/// A model may write timestamps even if none are requested.
 TEST_F(SpeechRun, WithoutTimestampsAClipIsOneSegment) {
   HybridTrainerConfig config = SpeechRuns::config();
   config.training.steps = 1;
@@ -84,7 +84,7 @@ TEST_F(SpeechRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
 
 TEST_F(SpeechRun, OverRanksHasTheBitsOfOne) { expect_bits_of_one_rank(masked_config()); }
 
-/// While a prediction waits for its decision, its batches of features are part of the state.
+/// The state includes the feature batches of an undecided prediction.
 TEST_F(SpeechRun, StoppedOverRanksAndResumedOverOthersHasTheSameBits) {
   HybridTrainerConfig config = masked_config();
   config.checkpoint.every_steps = 1;

@@ -18,9 +18,9 @@
 namespace hybrid_trainer {
 
 inline constexpr int kToneClips = 24;
-inline constexpr std::int64_t kTonePlaces = 13;  // of the encoder: 0.26 s
+inline constexpr std::int64_t kTonePlaces = 13;  // encoder positions: 0.26 s
 
-/// Letters, a space and Whisper's special tokens, with the timestamps of kTonePlaces.
+/// Letters, a space and Whisper's special tokens, with timestamps for kTonePlaces.
 inline std::string tone_tokenizer() {
   std::string vocabulary = "\"\u0120\":0", added;
   for (int letter = 0; letter < 26; ++letter)
@@ -46,7 +46,7 @@ inline std::string tone_tokenizer() {
       R"(},"merges":[]}})");
 }
 
-/// Runs of a small Whisper model that learns which word a tone stands for.
+/// Runs of a small Whisper model that learns the word for each tone.
 class SpeechRuns : public RunContracts {
  protected:
   SpeechRuns() {

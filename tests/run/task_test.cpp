@@ -1,4 +1,5 @@
-// A task that is not language modelling: a run trains a small perceptron to a function of the plane.
+// A task other than language modeling: a run fits a small perceptron to a function of two
+// variables.
 #include "hybrid_trainer/run/task.h"
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ namespace {
 constexpr std::int64_t kWidth = 16, kSteps = 40, kUnseen = 1 << 25;
 constexpr std::uint64_t kBatch = 32;
 
-/// One hidden layer; the loss is the mean square of what is between its output and "y".
+/// One hidden layer. The loss is the mean squared difference of its output and "y".
 class Regression final : public LossModel {
  public:
   explicit Regression(const Stream& stream)
@@ -48,7 +49,7 @@ class Regression final : public LossModel {
     for (std::int64_t i = 0; i < batch.size(); ++i) {
       const float away = output.data<float>()[i] - batch.at("y").data<float>()[i];
       sum += static_cast<double>(away) * away;
-      output.data<float>()[i] = 2 * gradient_scale * away / count;  // its own gradient now
+      output.data<float>()[i] = 2 * gradient_scale * away / count;  // now its own gradient
     }
     tape.save({ActivationRole::kLossGradient, output}, stream);
     const Tensor loss = kernels::empty_result(stream);
@@ -69,7 +70,7 @@ class Regression final : public LossModel {
   Linear first_, last_;
 };
 
-/// Points of the plane and a function's values there.
+/// Points of the plane with the values of a function.
 class Points final : public Dataset {
  public:
   std::int64_t size() const override { return 0; }
@@ -97,7 +98,7 @@ class RegressionTask final : public Task {
   DatasetPart validation(const HybridTrainerConfig&) const override {
     return {std::make_shared<Points>(), kUnseen, 192};
   }
-  /// The weights' names, and the bias of the output.
+  /// Writes the weights' names and the bias of the output.
   void write_export(const RunPaths& run, const std::filesystem::path& output) const override {
     const Stream stream(MemoryPool::create("device"));
     const State state = load_checkpoint(*find_newest_checkpoint(run.checkpoints()).checkpoint,
@@ -156,14 +157,14 @@ TEST_F(TaskTest, OfAnotherKindRunsThroughAllPhases) {
   for (const Phase phase : kAllPhases)
     EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
   EXPECT_EQ(result.summary.parameters, 2 * kWidth + kWidth + kWidth + 1);
-  EXPECT_EQ(result.summary.sum.tokens, 32 * kSteps) << "examples, where there are no tokens";
+  EXPECT_EQ(result.summary.sum.tokens, 32 * kSteps) << "examples, because there are no tokens";
   const std::vector<StepRecord> records = records_of(scratch_ / "run");
   ASSERT_EQ(std::ssize(records), kSteps);
   EXPECT_EQ(records.back().micro_batches, 2);
   EXPECT_LT(records.back().loss, 0.5 * records.front().loss);
   ASSERT_TRUE(records.back().validation_loss);
   EXPECT_NEAR(*records.back().validation_loss, *result.summary.final_validation_loss, 1e-15)
-      << "which the reader of metrics.jsonl rounds";
+      << "the reader of metrics.jsonl rounds it";
   EXPECT_LT(*result.summary.final_validation_loss, 0.5 * records.front().loss);
   EXPECT_NE(console_.str().find("65 parameters"), std::string::npos) << console_.str();
   for (const char* file : {"config.json", "metrics.jsonl", "summary.json", "report.html"})
@@ -181,7 +182,8 @@ TEST_F(TaskTest, OfAnotherKindIsExportedOnceItIsFinished) {
       << weights;
   EXPECT_THROW(train(run, true, output), CannotCreate);
   EXPECT_THROW(train(scratch_ / "new", false, output), CannotCreate);
-  EXPECT_FALSE(std::filesystem::exists(scratch_ / "new")) << "which is refused before it begins";
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "new"))
+      << "the run must be rejected before it starts";
   EXPECT_EQ(train(run, true, scratch_ / "later").end, RunEnd::kWasFinished);
   EXPECT_EQ(read_file((scratch_ / "later/weights.txt").string(), 1000), weights);
 }
@@ -198,7 +200,7 @@ TEST_F(TaskTest, OfAnotherKindStoppedAtAnyStepAndResumedGivesTheSameBits) {
     train(run, true);
     EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "stopped after step " << record.step;
   }
-  EXPECT_GT(in_predict, 0) << "whose checkpoints keep batches";
+  EXPECT_GT(in_predict, 0) << "their checkpoints contain batches";
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(ThroughputBenchmark, ProfileHoldsEveryKernelOfAStep) {
   EXPECT_EQ(calls(StepPart::kForward, Work::kAttention), 2);
   EXPECT_EQ(calls(StepPart::kBackward, Work::kAttention), 2);
   EXPECT_EQ(calls(StepPart::kForward, Work::kNormalization), 5);
-  EXPECT_EQ(calls(StepPart::kForward, Work::kProduct), 2 * 4 + 3);  // the head's gradient too
+  EXPECT_EQ(calls(StepPart::kForward, Work::kProduct), 2 * 4 + 3);  // includes the head's gradient
   EXPECT_EQ(calls(StepPart::kForward, Work::kLoss), 1);
   EXPECT_GT(calls(StepPart::kUpdate, Work::kOptimizer), 0);
   EXPECT_EQ(calls(StepPart::kUpdate, Work::kReduction), 1);

@@ -77,7 +77,7 @@ TEST_F(TrainingRunEnd, ResumeOfAFinishedRunChangesNothingAndMoreStepsGoOn) {
   EXPECT_NE(again.summary_json.find("\"steps\":40"), std::string::npos) << again.summary_json;
   EXPECT_NE(console.find("finished"), std::string::npos);
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "run"), before);
-  std::filesystem::remove(scratch_ / "run" / "summary.json");  // a kill before it was written
+  std::filesystem::remove(scratch_ / "run" / "summary.json");  // as after a kill
   EXPECT_NE(train_tiny(config, data_, scratch_ / "run", true).summary_json.find("\"steps\":40"),
             std::string::npos);
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / "summary.json"));
@@ -102,8 +102,7 @@ TEST_F(TrainingRunEnd, AnInterruptedRunEndsWhereItStandsIfAsked) {
 
 TEST_F(TrainingRunEnd, AStartThatSavedNothingBindsNobody) {
   train_tiny(tiny_config(), data_, scratch_ / "run");
-  std::filesystem::remove_all(scratch_ / "run" /
-                              "checkpoints");  // as a start without memory leaves
+  std::filesystem::remove_all(scratch_ / "run" / "checkpoints");  // as after a start without memory
   HybridTrainerConfig config = tiny_config();
   config.data.batch_size = 2;
   std::string console;
@@ -137,11 +136,11 @@ TEST_F(TrainingRunEnd, AStartThatWasKilledBeforeItsFirstStepIsInNobodysWay) {
   }
 }
 
-/// Trains in a process of its own, whose exit code is what the tool's would be and whose last error
-/// is left in `error`.
+/// Trains in a child process. Its exit code is that of the tool, and its last error is written to
+/// `error`.
 pid_t train_apart(const HybridTrainerConfig& config, const std::filesystem::path& data,
                   const std::filesystem::path& run, const std::filesystem::path& error) {
-  omp_pause_resource_all(omp_pause_hard);  // a child has none of its parent's threads to wait for
+  omp_pause_resource_all(omp_pause_hard);  // a child has no OpenMP threads to wait for
   const pid_t child = fork();
   if (child != 0) return child;
   const int said = ::open(error.c_str(), O_WRONLY);
@@ -216,13 +215,13 @@ TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
   config.training.steps = 100000;
   const auto error = scratch_ / "error";
   ASSERT_EQ(mkfifo(error.c_str(), 0600), 0);
-  const int said = ::open(error.c_str(), O_RDWR);  // both ends, so that nobody waits for the other
+  const int said = ::open(error.c_str(), O_RDWR);  // both ends, so that neither side blocks
   const pid_t child = train_apart(config, data_, scratch_ / "cut", error);
   const std::string checkpoints = scratch_ / "cut" / "checkpoints";
   while (!find_newest_checkpoint(checkpoints).checkpoint) usleep(1000);
   const rlimit no_bytes{0, 0};
-  ASSERT_EQ(prlimit(child, RLIMIT_FSIZE, &no_bytes, nullptr), 0);  // every write fails from now on
-  usleep(50'000);  // and some steps are done that are not saved
+  ASSERT_EQ(prlimit(child, RLIMIT_FSIZE, &no_bytes, nullptr), 0);  // every later write fails
+  usleep(50'000);                                                  // some steps are not saved
   kill(child, SIGTERM);
   EXPECT_EQ(exit_code_of(child), static_cast<int>(ExitCode::kIo));
   char text[1000] = {};
@@ -238,7 +237,7 @@ TEST_F(TrainingRunEnd, AFailedCheckpointIsTriedAgainAtTheNextStep) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.keep = 100;
   const auto checkpoints = scratch_ / "run" / "checkpoints";
-  class InTheWay : public std::stringbuf {  // a file where the folder should be, until it is told
+  class InTheWay : public std::stringbuf {  // blocks the folder's path until the error appears
    public:
     explicit InTheWay(std::filesystem::path path) : path_(std::move(path)) {}
     int sync() override {
@@ -270,7 +269,7 @@ TEST_F(TrainingRunEnd, AFailedCheckpointIsTriedAgainAtTheNextStep) {
 }
 
 TEST_F(TrainingRunEnd, TheRecordsAreMadeDurableBeforeACheckpointIsSaved) {
-  class FirstSyncFails : public std::stringbuf {  // the first one of the steps
+  class FirstSyncFails : public std::stringbuf {  // first fsync of the steps
    public:
     int sync() override {
       if (!fault_ && str().find("vocabulary") != std::string::npos)
@@ -295,9 +294,9 @@ TEST_F(TrainingRunEnd, TheRecordsAreMadeDurableBeforeACheckpointIsSaved) {
   EXPECT_EQ(buffer.str().find("no checkpoint"), std::string::npos) << buffer.str();
 }
 
-/// Memory is simulated after the last step, of models that a family makes.
+/// Memory is simulated after the last step, with a model made by the family.
 TEST_F(TrainingRunEnd, AFinishedRunStaysFinishedWhereItsMemoryCannotBeSimulated) {
-  static std::function<void()> fail;  // a family's functions hold nothing
+  static std::function<void()> fail;  // a family's functions cannot capture
   ModelRegistry families{find_family("gpt2")};
   families.front().make = [](const ModelConfig& model, std::uint64_t seed, const Stream& stream) {
     if (fail) fail();

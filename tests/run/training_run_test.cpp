@@ -59,7 +59,7 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
   }
 }
 
-/// Not after hours of training.
+/// The check runs before the training instead of after hours.
 TEST_F(TrainingRunTest, RefusesAnExportThatNoFolderCanTellOfBeforeItTrains) {
   for (const char* family : {"mamba2", "semiseparable"}) {
     HybridTrainerConfig config = tiny_config();
@@ -80,7 +80,7 @@ TEST_F(TrainingRunTest, RefusesAnExportThatNoFolderCanTellOfBeforeItTrains) {
   }
 }
 
-/// Of Mamba-2, and of attention with a window that reaches back over several batches.
+/// Mamba-2, and attention whose window spans several batches.
 TEST_F(TrainingRunTest, CarriesStatesFromBatchToBatchAndThroughACheckpoint) {
   for (const char* family : {"mamba2", "granitemoehybrid"}) {
     HybridTrainerConfig config = tiny_config();
@@ -110,7 +110,7 @@ TEST_F(TrainingRunTest, CarriesStatesFromBatchToBatchAndThroughACheckpoint) {
   }
 }
 
-/// At a learning rate of almost 0 only the states decide about the losses.
+/// With a learning rate near 0, the losses depend only on the states.
 TEST_F(TrainingRunTest, CarriesStatesPastDelayedUpdatesToo) {
   HybridTrainerConfig config = tiny_config();
   config.model = tiny_model("mamba2");
@@ -185,7 +185,7 @@ TEST_F(TrainingRunTest, SavingAndResumingChangeNoBitOfAStateThatPredictRounds) {
   }
   config.predict_aware_memory.offload_strategy = "cpu_offload";
   train_tiny(config, data_, scratch_ / "exact");
-  EXPECT_NE(losses(scratch_ / "exact"), wanted) << "nothing was rounded";
+  EXPECT_NE(losses(scratch_ / "exact"), wanted) << "rounding had no effect";
 }
 
 TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) {
@@ -204,7 +204,7 @@ TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) 
   config.training.steps = 50;
   try {
     train_tiny(config, data_, run, true);
-    FAIL() << "8-bit state was resumed as 32-bit state";
+    FAIL() << "an 8-bit state was resumed with 32 bits";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("state_bits"), std::string::npos) << error.what();
   }
@@ -244,7 +244,7 @@ TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   config.model.dropout = 0.1;
   config.phases.skip_backward.max_shrinks = 0;
   config.phases.skip_backward.decay = 1;
-  config.optimizer.learning_rate = 0.3;  // so large that every jump overshoots
+  config.optimizer.learning_rate = 0.3;  // so large that every predicted step overshoots
   const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
   ASSERT_GT(result.summary.predictions.made, 0);
   ASSERT_EQ(result.summary.predictions.reverted, result.summary.predictions.made);
@@ -300,7 +300,8 @@ TEST_F(TrainingRunTest, TheRecordsTellEachDecisionAndWhatItsStepsWereCharged) {
   EXPECT_EQ(counts.shrunk, told.shrunk);
   EXPECT_EQ(counts.reverted, told.reverted);
   const PhaseUse& warmup = result.summary.phase(Phase::kWarmup);
-  EXPECT_EQ(warmup.cost, static_cast<double>(warmup.steps)) << "each is a Full step's work";
+  EXPECT_EQ(warmup.cost, static_cast<double>(warmup.steps))
+      << "each step costs as much as a Full step";
 }
 
 TEST_F(TrainingRunTest, AnEvaluationThatFallsDueInPredictWaitsForTheDecision) {
@@ -319,7 +320,7 @@ TEST_F(TrainingRunTest, AnEvaluationThatFallsDueInPredictWaitsForTheDecision) {
     return steps;
   };
   const std::string wanted = evaluated(scratch_ / "run");
-  for (int stop = 12; stop < 24; ++stop) {  // in Predict too
+  for (int stop = 12; stop < 24; ++stop) {  // includes Predict
     const auto cut = scratch_ / concat("cut", stop);
     copy_up_to(scratch_ / "run", cut, stop, 40);
     train_tiny(config, data_, cut, true);
@@ -350,7 +351,7 @@ TEST_F(TrainingRunTest, ACheckpointTakenInPredictIsReadAsWhatWasAcceptedBefore) 
     EXPECT_TRUE(equals("snapshot." + parameter.name())) << parameter.name();
     moved += !equals("model." + parameter.name());
   });
-  EXPECT_GT(moved, 0) << "the prediction had moved nothing";
+  EXPECT_GT(moved, 0) << "the prediction had not moved the weights";
 }
 
 TEST_F(TrainingRunTest, ResumeWithoutACheckpointStartsFromTheBeginning) {
@@ -363,7 +364,7 @@ TEST_F(TrainingRunTest, RefusesAFolderThatHoldsARunAndNamesResume) {
   train_tiny(tiny_config(), data_, scratch_ / "run");
   try {
     train_tiny(tiny_config(), data_, scratch_ / "run");
-    FAIL() << "a second run was let into the folder";
+    FAIL() << "a second run was accepted in the folder";
   } catch (const CannotCreate& error) {
     EXPECT_NE(std::string(error.what()).find("--resume"), std::string::npos) << error.what();
   }
@@ -375,7 +376,7 @@ TEST_F(TrainingRunTest, RefusesAnotherModelOnResumeAndNamesTheField) {
   config.model.width = 32;
   try {
     train_tiny(config, data_, scratch_ / "run", true);
-    FAIL() << "another model was resumed";
+    FAIL() << "a different model was resumed";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("model.width"), std::string::npos) << error.what();
   }

@@ -9,13 +9,13 @@
 #include "src/run/run_files.h"
 #include "tests/support/test_files.h"
 
-// Folders whose matrices lie in a scratch file while they are read.
+// Model folders whose matrices are in a scratch file while they are used.
 namespace hybrid_trainer {
 namespace {
 
 namespace fs = std::filesystem;
 
-/// Forgets which pages this process has used; false where the system does not let it.
+/// Clears the record of used pages. Returns false if the system does not allow it.
 bool forget_used_pages() {
   std::ofstream file("/proc/self/clear_refs");
   file << 1 << std::flush;
@@ -26,7 +26,7 @@ struct MappedBytes {
   std::int64_t all = 0, used = 0;
 };
 
-/// Of the process's mappings of files that were deleted, as scratch files are.
+/// Size of the process's mappings of deleted files, such as scratch files.
 MappedBytes scratch_bytes() {
   std::ifstream lines("/proc/self/smaps");
   MappedBytes bytes;
@@ -65,7 +65,7 @@ TEST(WeightsInFile, AreReadWhereTheTokensExpertsAreAlone) {
       logits_of_a_token(load_hugging_face_folder(folder, "bf16", stream), stream);
 
   const TrainedRun run = load_hugging_face_folder(folder, "bf16", stream, model_families(), "file");
-  if (!forget_used_pages()) GTEST_SKIP() << "the system does not tell which pages are used";
+  if (!forget_used_pages()) GTEST_SKIP() << "the system does not report used pages";
   EXPECT_EQ(logits_of_a_token(run, stream), wanted);
   const MappedBytes bytes = scratch_bytes();
   const std::int64_t experts = 2 * 16 * 3 * 256 * 512 * 2, rest = bytes.all - experts;

@@ -18,11 +18,11 @@
 
 namespace hybrid_trainer::testing {
 
-/// Predictors that mean no good. Each spoils the optimizer's own direction, so that its size is
-/// right where that is not what is wrong with it.
+/// Adversarial predictors. Each distorts the optimizer's own direction and keeps its size, unless
+/// the size is what it distorts.
 class Adversary final : public Predictor {
  public:
-  /// Spoils the values of one tensor of a direction, tensor by tensor.
+  /// Distorts the values of one tensor of a direction; called once for each tensor.
   using Spoil = std::function<void(std::vector<float>& values, std::size_t tensor)>;
   explicit Adversary(Spoil spoil) : spoil_(std::move(spoil)) {}
   void observe(Trainable&) override {}
@@ -46,8 +46,8 @@ class Adversary final : public Predictor {
 
 struct AdversaryRow {
   const char* name;
-  std::function<Adversary::Spoil(std::uint64_t seed)> make;  // one for a run
-  bool is_finite = true;                                     // else there is nothing to predict
+  std::function<Adversary::Spoil(std::uint64_t seed)> make;  // called once per run
+  bool is_finite = true;                                     // false: no prediction is possible
 };
 
 inline const std::vector<AdversaryRow>& adversaries() {
@@ -108,7 +108,7 @@ inline HybridTrainerConfig adversary_config(std::uint64_t seed, std::int64_t ste
   return config;
 }
 
-/// Every third token in four follows from the two before it, so that there is something to learn.
+/// Three of four tokens follow from the two before them, so the text can be learned.
 inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stream_of,
                            std::uint64_t number, const Stream& stream) {
   const std::int64_t length = config.data.sequence_length,
@@ -139,16 +139,16 @@ inline Batch grammar_batch(const HybridTrainerConfig& config, std::uint64_t stre
 
 struct AdversaryResult {
   std::vector<float> weights;
-  double loss = 0;               // of 16 batches that were never trained on
-  double overhead = 0;           // charged beyond a Full step for each step, as a share
-  double planning = 0;           // of that, by what dreams horizons
-  std::size_t device_bytes = 0;  // with what is freed and kept for reuse
-  std::size_t live_bytes = 0;    // without it
+  double loss = 0;               // mean of 16 batches that were not trained on
+  double overhead = 0;           // extra cost relative to a Full step, per step
+  double planning = 0;           // part of it that model-based horizons cost
+  std::size_t device_bytes = 0;  // including freed memory kept for reuse
+  std::size_t live_bytes = 0;    // excluding it
   PredictionCounts predictions;
   bool kept_none() const { return predictions.accepted + predictions.shrunk == 0; }
 };
 
-/// Trains to config.training.steps; without `spoil` it is plain training.
+/// Trains to config.training.steps. Without `spoil`, trains plainly.
 inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::Spoil& spoil,
                                   std::optional<std::size_t> budget_bytes = {}) {
   if (!spoil) config.phases.max_predict_steps = 0;
@@ -159,7 +159,7 @@ inline AdversaryResult train_with(HybridTrainerConfig config, const Adversary::S
                            [](const std::string&) {});
   PhaseMachine::Setup setup{config.phases, config.divergence, 0, config.training.steps};
   const auto kept =
-      std::make_shared<Adversary::Spoil>(spoil);  // predictors begin anew, it does not
+      std::make_shared<Adversary::Spoil>(spoil);  // shared, so it survives new predictors
   setup.make_predictor = [kept](const SkipBackwardConfig&) {
     return std::make_unique<Adversary>(
         [kept](std::vector<float>& values, std::size_t tensor) { (*kept)(values, tensor); });

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// Memory like that of a file on a disk: copies into it throw while `fails`.
+/// Memory that behaves like a file on disk: copies into it throw while `fails` is set.
 class FailingMemory final : public MemorySource {
  public:
   explicit FailingMemory(const bool& fails) : fails_(fails) {}

@@ -39,7 +39,7 @@ std::string path_of(int file) {
   return std::string(path, size > 0 ? static_cast<std::size_t>(size) : 0);
 }
 
-/// Whether the power may be cut.
+/// Whether the plan includes a power cut.
 bool is_noting() {
   return is_armed && (fault_plan.action == FileAction::kPowerCut ||
                       fault_plan.action == FileAction::kPowerCutWithNames);
@@ -48,7 +48,8 @@ bool is_noting() {
 bool is_within(std::string_view path) { return path.find(fault_plan.within) != path.npos; }
 bool is_within(int file) { return fault_plan.within.empty() || is_within(path_of(file)); }
 
-/// Whether this is the call that something is planned for, other than what happens before it.
+/// Whether this is the planned call. Runs `meanwhile` first if that is the plan, and then returns
+/// false.
 template <class File>
 bool is_planned(FileCall call, File file) {
   if (!is_armed || (fault_plan.only && *fault_plan.only != call) || !is_within(file)) return false;
@@ -60,7 +61,7 @@ bool is_planned(FileCall call, File file) {
   return false;
 }
 
-/// Whether this call fails; then errno is set.
+/// Whether this call fails; sets errno if so.
 template <class File>
 bool fails(FileCall call, File file) {
   if (!is_planned(call, file)) return false;
@@ -153,7 +154,7 @@ int fsync(int file) {
   return static_cast<int>(::syscall(SYS_fsync, file));
 }
 
-/// A file whose closing fails is closed all the same.
+/// A file whose close() fails is closed nevertheless.
 int close(int file) {
   const bool failing = fails(FileCall::kClose, file);
   const auto result = static_cast<int>(::syscall(SYS_close, file));
@@ -166,7 +167,7 @@ int rename(const char* from, const char* to) noexcept {
   return fails(FileCall::kRename, from) ? -1 : rename_noted(from, to, 0);
 }
 
-/// Only paths that need no folder are given here.
+/// The tests pass only paths that need no folder.
 int renameat2(int, const char* from, int, const char* to, unsigned flags) noexcept {
   if (is_armed && !fault_plan.can_exchange) {
     errno = EINVAL;

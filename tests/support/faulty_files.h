@@ -6,42 +6,42 @@
 
 namespace hybrid_trainer {
 
-/// System calls that change or list files. This test program has its own version of them, which the
-/// code under test and the C++ library call.
+/// System calls that change or list files. The test program replaces them for the code under test
+/// and for the C++ library.
 enum class FileCall { kOpen, kWrite, kSync, kClose, kRename, kMakeFolder, kRemove, kList };
 
-/// What happens in place of a call: it fails; the process is killed, in the middle of the call if
-/// it is a write; or the power is cut, which loses content that was not synced, and names that were
-/// not synced or not. Or something else happens just before the call.
+/// Replaces a call: kFail fails it, kKill kills the process (in the middle of a write), kPowerCut
+/// loses unsynced content, and kPowerCutWithNames also loses unsynced names. kMeanwhile runs a
+/// function just before the call.
 enum class FileAction { kFail, kKill, kPowerCut, kPowerCutWithNames, kMeanwhile };
 
 inline constexpr FileAction kStops[] = {FileAction::kKill, FileAction::kPowerCut,
                                         FileAction::kPowerCutWithNames};
 
-/// While it exists, counts the calls of one kind, or of all, and does `action` at call number `at`.
-/// One at a time. Kills must be used in a process of their own.
+/// While alive, counts the calls of one kind, or of all kinds, and does `action` at call number
+/// `at`. At most one exists. Use a child process for kills.
 class FileFault {
  public:
   static constexpr int kKilled = 42;  // exit code of the killed process
   struct Plan {
-    int at = -1;    // from 0; -1: only counts
+    int at = -1;    // counted from 0; -1 only counts
     int error = 0;  // errno of kFail
     std::optional<FileCall> only;
     FileAction action = FileAction::kFail;
     std::function<void()> meanwhile = {};
     bool can_exchange = true;  // false: renameat2 is not supported, as on some file systems
-    std::string within = {};   // only calls for paths that contain it
+    std::string within = {};   // limits it to calls whose path contains this text
   };
   explicit FileFault(const Plan& plan);
   ~FileFault();
   FileFault(const FileFault&) = delete;
   FileFault& operator=(const FileFault&) = delete;
-  /// Calls so far.
+  /// Number of calls so far.
   int calls() const;
 };
 
-/// Does `action` in a process of its own that is stopped at its file call `at`; false where it ends
-/// before.
+/// Runs `action` in a child process that stops at its file call `at`. Returns false if the child
+/// ends before that.
 bool is_stopped(int at, FileAction stop, const std::function<void()>& action);
 
 }  // namespace hybrid_trainer

@@ -13,14 +13,14 @@ namespace hybrid_trainer::testing {
 
 /// A module as a scalar function of its input and parameters, and the gradients of that scalar.
 struct Differentiable {
-  Tensor x;  // the input, f32; undefined where it has no gradient
-  std::function<double(ActivationTape&)> forward;   // what is differentiated
-  std::function<Tensor(ActivationTape&)> backward;  // its gradient with respect to x
+  Tensor x;                                         // f32 input; undefined if it has no gradient
+  std::function<double(ActivationTape&)> forward;   // the scalar
+  std::function<Tensor(ActivationTape&)> backward;  // the gradient with respect to x
   std::function<void(const ParameterVisitor&)> visit_parameters;
   Pass pass{};
 };
 
-/// The scalar of a module with a tensor output: a fixed random projection of it, summed in double.
+/// Reduces a module's output tensor to a scalar: a fixed random projection, summed in double.
 inline double projected(const Tensor& y, const Stream& stream) {
   return dot(values_of(y), values_of(normal_tensor(y.shape(), 77, stream)));
 }
@@ -28,7 +28,8 @@ inline Tensor projection_gradient(const Shape& shape, const Stream& stream) {
   return normal_tensor(shape, 77, stream);
 }
 
-/// Random weights, gains and biases, so that none is at a point that would hide an error.
+/// Initializes weights, gains and biases randomly, because special values such as 0 and 1 hide
+/// errors.
 inline void randomize(const std::function<void(const ParameterVisitor&)>& visit_parameters,
                       const Stream& stream) {
   std::uint64_t seed = 100;
@@ -45,7 +46,7 @@ inline double loss_of(const Differentiable& f) {
   return f.forward(tape);
 }
 
-/// Derivative of f along `direction` at tensor t by the five-point rule; its error falls as step⁴.
+/// Directional derivative of f at tensor t by the five-point rule, with error O(step⁴).
 inline double derivative_along(const Differentiable& f, const Tensor& t,
                                const std::vector<double>& direction, double step) {
   const std::vector<double> at = values_of(t);
@@ -84,7 +85,7 @@ inline void expect_derivatives(const Differentiable& f, const Tensor& t, const T
   }
 }
 
-/// Forward and backward of f; returns the gradient of x. The tape must be empty afterwards.
+/// Runs forward and backward of f and returns the gradient of x. Expects an empty tape afterwards.
 inline Tensor run_backward(const Differentiable& f) {
   PlainTape tape(f.pass);
   f.forward(tape);

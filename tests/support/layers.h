@@ -11,20 +11,20 @@
 
 namespace hybrid_trainer::testing {
 
-/// Attention and a feed-forward branch of any kind, with GPT-2's names.
+/// A layer of attention and any kind of feed-forward branch, with GPT-2's parameter names.
 template <class Second>
 LayerSpec layer_of(const Attention::Spec& attention, const typename Second::Spec& second) {
   return {{.name = "attn", .norm = "ln_1", .make = branch_of<Attention>(attention)},
           {.name = "mlp", .norm = "ln_2", .make = branch_of<Second>(second)}};
 }
 
-/// As GPT-2 has it.
+/// GPT-2's layer.
 inline LayerSpec plain_layer(std::int64_t width, int heads, std::int64_t inner_width) {
   return layer_of<FeedForward>({.width = width, .heads = heads, .head_size = width / heads},
                                {.width = width, .inner_width = inner_width});
 }
 
-/// Numbers that a tape keeps, but for statistics of rows.
+/// Counts the elements that a tape keeps, except row statistics.
 class CountingTape final : public PlainTape {
  public:
   using PlainTape::PlainTape;
@@ -37,7 +37,7 @@ class CountingTape final : public PlainTape {
   }
 };
 
-/// Expects a layer to keep, at each level, what it says that it keeps.
+/// Expects that a layer keeps as much as it declares, at each rebuild level.
 inline void expect_kept(const ResidualSpec& residual, const LayerSpec& layer,
                         const Stream& stream) {
   ResidualBlock block("h.0", residual, layer, 1, stream);

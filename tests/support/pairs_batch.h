@@ -5,7 +5,8 @@
 
 namespace hybrid_trainer::testing {
 
-/// Three sequences of 50 places, of which two hold a pair and one two, and targets of some places.
+/// A batch of preference pairs: three sequences of 50 positions, with two, one and one pairs, and
+/// targets only in the answers.
 inline Batch pairs_batch(std::int64_t vocabulary, const Stream& stream) {
   const Shape shape{3, 50};
   const Tensor tokens = random_tokens(shape, vocabulary, 3, stream);

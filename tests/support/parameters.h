@@ -8,14 +8,14 @@
 
 namespace hybrid_trainer::testing {
 
-/// The masters of a weight that stays where it is.
+/// The master tensor of a weight that is not offloaded.
 inline Tensor master_of(const Parameter& parameter) {
   static const Stream stream = test_stream();
   return parameter.acquire_master(stream).tensor();
 }
 
-/// Memory for the gradients of a module's or model's parameters, and the steps in which they are
-/// written.
+/// Allocates the gradients of a module's or model's parameters and drives the steps that write
+/// them.
 class StepGradients {
  public:
   StepGradients(const std::function<void(const ParameterVisitor&)>& visit_all,

@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// The most memory that this process has had at once.
+/// Peak resident memory of this process.
 inline std::size_t most_resident_bytes() {
   rusage use{};
   getrusage(RUSAGE_SELF, &use);

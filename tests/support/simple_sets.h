@@ -8,8 +8,8 @@
 
 namespace hybrid_trainer {
 
-/// Points "x" (B, 2) of the unit disc in equal sectors, with a gap between them, and the label of each
-/// one's sector, "class" (B) i32; a wrong label with probability `noise`. Best cross entropy:
+/// Points "x" (B, 2) of the unit disc and their sector "class" (B) i32; the sectors are equal, with
+/// a gap between them. A label is wrong with probability `noise`. Best cross entropy:
 /// noisy_label_entropy(classes, noise).
 class SectorSet final : public SyntheticSet {
  public:
@@ -39,8 +39,8 @@ class SectorSet final : public SyntheticSet {
   std::uint64_t seed_;
 };
 
-/// Points "x" (B, 2) of a square and "y" (B, 1) = sin(3·x₀) + x₁/2 + deviation·normal. Best mean square:
-/// deviation².
+/// Points "x" (B, 2) in a square and "y" (B, 1) = sin(3·x₀) + x₁/2 + deviation·normal. Best mean
+/// square error: deviation².
 class SurfaceSet final : public SyntheticSet {
  public:
   SurfaceSet(double deviation, std::uint64_t seed) : deviation_(deviation), seed_(seed) {}
@@ -63,9 +63,9 @@ class SurfaceSet final : public SyntheticSet {
   std::uint64_t seed_;
 };
 
-/// Sequences "source" (B, N) i32 of symbols, and their reverse, "targets" (B, N) i32, in which each is
-/// another one with probability `noise`; "before" (B, N) i32 begins with the token `symbols` and goes
-/// on with the targets. Best cross entropy: noisy_label_entropy(symbols, noise).
+/// Symbol sequences "source" (B, N) i32 and their reverse "targets" (B, N) i32, in which each
+/// symbol is replaced with probability `noise`. "before" (B, N) i32 is the decoder's input: the
+/// token `symbols`, then the targets. Best cross entropy: noisy_label_entropy(symbols, noise).
 class ReversalSet final : public SyntheticSet {
  public:
   ReversalSet(std::int64_t symbols, std::int64_t length, double noise, std::uint64_t seed)
@@ -99,7 +99,8 @@ class ReversalSet final : public SyntheticSet {
   std::uint64_t seed_;
 };
 
-/// Images "infrared" (B, S, S, 1) of plumes, and "plume_boxes" and "plume_kinds" (see TridentSet).
+/// Images "infrared" (B, S, S, 1) of plumes with their "plume_boxes" and "plume_kinds" (see
+/// TridentSet).
 class PlumeSet final : public SyntheticSet {
  public:
   PlumeSet(const PlumeShape& shape, std::uint64_t seed) : shape_(shape), seed_(seed) {}

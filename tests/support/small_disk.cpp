@@ -25,8 +25,7 @@ void write_to(const char* path, const std::string& text) {
   ::close(file);
 }
 
-/// A mount namespace of this process's own; where it is not root, within a user namespace that
-/// makes it root.
+/// Enters a private mount namespace, inside a new user namespace if the process is not root.
 bool enter_namespace() {
   if (::unshare(CLONE_NEWNS) == 0) return true;
   const uid_t user = ::geteuid();
@@ -38,7 +37,7 @@ bool enter_namespace() {
   return true;
 }
 
-/// "" or what is not allowed.
+/// Returns "" or the reason for the failure.
 std::string mount_small_disk(const std::string& folder, std::size_t bytes) {
   if (!enter_namespace()) return std::string("no mount namespace: ") + std::strerror(errno);
   const std::string options = "size=" + std::to_string(bytes);
@@ -47,7 +46,8 @@ std::string mount_small_disk(const std::string& folder, std::size_t bytes) {
   return mounted ? "" : std::string("no tmpfs can be mounted: ") + std::strerror(errno);
 }
 
-/// No exception may reach the test program's own loop over the tests, which would go on here too.
+/// Catches all exceptions: one that left this function would make the child run the remaining
+/// tests.
 [[noreturn]] void run_and_exit(const std::function<void()>& test) {
   try {
     test();
@@ -80,7 +80,7 @@ std::string run_on_small_disk(const std::string& folder, std::size_t bytes,
   if (ran && WIFEXITED(status) && WEXITSTATUS(status) == kNotAllowed)
     return std::string(reason, got > 0 ? static_cast<std::size_t>(got) : 0);
   EXPECT_TRUE(ran && WIFEXITED(status) && WEXITSTATUS(status) == 0)
-      << "on the small disk, see above";
+      << "the test on the small disk failed, see above";
   return "";
 }
 

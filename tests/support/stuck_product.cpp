@@ -1,5 +1,5 @@
-// Preloaded into ranks (check_lost_ranks.sh): a matrix product of oneDNN's never ends once there is a file named by
-// HT_STUCK_WHEN, "-" and the rank.
+// Preloaded into ranks by check_lost_ranks.sh: a oneDNN matrix product hangs once the file
+// HT_STUCK_WHEN-RANK exists.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 bool is_to_be_stuck() {
   static const char* const when = std::getenv("HT_STUCK_WHEN");
-  static const char* const rank = std::getenv("RANK");  // of --ranks
+  static const char* const rank = std::getenv("RANK");  // set by --ranks
   if (when == nullptr || rank == nullptr) return false;
   static const std::string file = std::string(when) + "-" + rank;
   return access(file.c_str(), F_OK) == 0;

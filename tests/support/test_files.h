@@ -13,10 +13,11 @@
 
 namespace hybrid_trainer {
 
-/// A file or folder of tests/golden.
+/// Path of a file or folder in tests/golden.
 inline std::string golden(const std::string& name) { return HT_TEST_DATA_DIR "/" + name; }
 
-/// A new file: some file systems wait for the disk when an old one is emptied.
+/// Writes a new file, because some file systems wait for the disk when an existing file is
+/// truncated.
 inline void write_text(const std::filesystem::path& path, std::string_view text) {
   std::error_code absent;
   if (std::filesystem::is_regular_file(path, absent)) std::filesystem::remove(path, absent);
@@ -28,7 +29,7 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// A new folder that is removed with the object.
+/// A new folder, removed by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -44,7 +45,7 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(const std::filesystem::path& name) const { return path_ / name; }
-  /// Makes the folders that `name` is in.
+  /// Makes the parent folders of `name`.
   std::filesystem::path write(const std::filesystem::path& name, std::string_view text) const {
     std::filesystem::create_directories((path_ / name).parent_path());
     write_text(path_ / name, text);
@@ -57,15 +58,16 @@ class TemporaryFolder {
 
 inline ::testing::AssertionResult contains(const std::string& text, const std::string& part) {
   if (text.find(part) != std::string::npos) return ::testing::AssertionSuccess();
-  return ::testing::AssertionFailure() << "\"" << part << "\" is not within: " << text;
+  return ::testing::AssertionFailure() << "\"" << part << "\" is not in: " << text;
 }
 
-/// Expects `message` to contain all of the words.
+/// Expects that `message` contains all of the words.
 inline void expect_words(const std::string& message, std::initializer_list<const char*> words) {
   for (const char* word : words) EXPECT_TRUE(contains(message, word));
 }
 
-/// The message of the E that `action` throws; a failed test and "" if it throws none.
+/// Returns the message of the E that `action` throws. Fails the test and returns "" if it throws
+/// none.
 template <class E, class Action>
 std::string message_of(Action&& action) {
   try {
@@ -73,7 +75,7 @@ std::string message_of(Action&& action) {
   } catch (const E& error) {
     return error.what();
   }
-  ADD_FAILURE() << "no such error was thrown";
+  ADD_FAILURE() << "no error of this type was thrown";
   return "";
 }
 

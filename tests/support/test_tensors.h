@@ -13,7 +13,7 @@ namespace hybrid_trainer::testing {
 
 inline Stream test_stream() { return Stream(MemoryPool::create("test")); }
 
-/// Normally distributed values from `seed` times `size`, f32.
+/// Normally distributed f32 values from `seed`, times `size`.
 inline Tensor normal_tensor(const Shape& shape, std::uint64_t seed, const Stream& stream,
                             float size = 1) {
   Tensor tensor = Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream);
@@ -23,7 +23,7 @@ inline Tensor normal_tensor(const Shape& shape, std::uint64_t seed, const Stream
   return tensor;
 }
 
-/// Token ids in [0, bound), i32.
+/// Random i32 token ids in [0, bound).
 inline Tensor random_tokens(const Shape& shape, std::int64_t bound, std::uint64_t seed,
                             const Stream& stream) {
   Tensor tensor = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream);
@@ -46,7 +46,7 @@ inline bool same_bits(const Tensor& x, const Tensor& y) {
          std::memcmp(x.raw(), y.raw(), x.bytes()) == 0;
 }
 
-/// Elements of an f32 or bf16 tensor.
+/// The elements of an f32 or bf16 tensor.
 inline std::vector<double> values_of(const Tensor& tensor) {
   std::vector<double> values(static_cast<std::size_t>(tensor.elements()));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -62,13 +62,13 @@ inline double dot(const std::vector<double>& x, const std::vector<double>& y) {
   return sum;
 }
 
-/// ‖x − y‖ / ‖y‖; the norm of x if y is 0.
+/// Relative error ‖x − y‖ / ‖y‖, or the norm of x if y is 0.
 inline double relative_error(const std::vector<double>& x, const std::vector<double>& y) {
   if (x.size() != y.size()) return HUGE_VAL;
   std::vector<double> difference(x.size());
   std::transform(x.begin(), x.end(), y.begin(), difference.begin(), std::minus<>());
   const double wanted = std::sqrt(dot(y, y));
-  constexpr double kZero = 1e-15;  // what is left of sums that cancel
+  constexpr double kZero = 1e-15;  // residue of sums that cancel
   return std::sqrt(dot(difference, difference)) / (wanted > kZero ? wanted : 1);
 }
 inline double relative_error(const Tensor& x, const Tensor& y) {

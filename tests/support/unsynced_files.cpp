@@ -51,7 +51,7 @@ void UnsyncedFiles::synced(const std::string& path) {
       left.push_back(change);
       continue;
     }
-    // What came before this change is not undone any more at the names that it had then.
+    // Undoing the earlier changes now has to use the paths that follow this change.
     for (NameChange& earlier : left) earlier.path = path_after(change, earlier.path);
   }
   names_ = left;
@@ -66,7 +66,7 @@ std::string UnsyncedFiles::path_after(const NameChange& change, const std::strin
 }
 
 void UnsyncedFiles::undo(const NameChange& change) {
-  std::error_code gone;  // what was removed meanwhile stays so
+  std::error_code gone;  // a file removed since stays removed
   if (change.from.empty()) {
     fs::remove_all(change.path, gone);
   } else if (change.exchanged) {
@@ -79,7 +79,7 @@ void UnsyncedFiles::undo(const NameChange& change) {
 
 void UnsyncedFiles::lose(Names names) {
   for (const std::string& path : contents_) {
-    if (::truncate(path.c_str(), 0) != 0) continue;  // removed meanwhile
+    if (::truncate(path.c_str(), 0) != 0) continue;  // removed since
   }
   if (names == Names::kKept) return;
   for (auto change = names_.rbegin(); change != names_.rend(); ++change) undo(*change);

@@ -6,33 +6,35 @@
 
 namespace hybrid_trainer {
 
-/// What a power cut may lose: content written since a file's last fsync, and names made or changed
-/// since their folder's last fsync. Paths are absolute.
+/// Tracks the changes that a power cut may lose: content written since a file's last fsync, and
+/// names changed since their folder's last fsync. Paths are absolute.
 class UnsyncedFiles {
  public:
   enum class Names { kKept, kLost };
   void wrote(const std::string& path);
   void created(const std::string& path);
-  /// A second name for a file that a rename is about to replace; "" if there is none.
+  /// Links a second name to a file that a rename is about to replace; returns "" if there is no
+  /// such file.
   std::string keep_aside(const std::string& path) const;
   void renamed(const std::string& from, const std::string& to, const std::string& replaced,
                bool exchanged);
   void synced(const std::string& path);
-  /// Cuts the power: all that content is lost, and with kLost every change of names is undone.
+  /// Simulates a power cut: truncates all unsynced content and, with kLost, undoes every unsynced
+  /// change of names.
   void lose(Names names);
 
  private:
   struct NameChange {
-    std::string from;  // empty: `path` is new
+    std::string from;  // empty if `path` is new
     std::string path;
-    std::string replaced;  // another name of the file that was there, or empty
+    std::string replaced;  // second name of the replaced file, or empty
     bool exchanged = false;
   };
   static std::string path_after(const NameChange& change, const std::string& path);
   static void undo(const NameChange& change);
 
   std::vector<std::string> contents_;
-  std::vector<NameChange> names_;  // in the order in which they were made
+  std::vector<NameChange> names_;  // in chronological order
 };
 
 }  // namespace hybrid_trainer

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// Memory that counts the copies into it, or refuses them.
+/// Memory that counts or rejects copies into it.
 class WatchedMemory final : public MemorySource {
  public:
   WatchedMemory(std::atomic<int>& writes, const std::atomic<bool>& fails)

@@ -1,4 +1,4 @@
-// Networks of several sensors learn from arrays of their user.
+// Networks of several sensors trained on the user's arrays.
 #include <fstream>
 
 #include "hybrid_trainer/core/error.h"
@@ -11,7 +11,7 @@ namespace {
 
 class ArrayDataRun : public TridentRuns {
  protected:
-  /// As numpy.save writes an array of '<f4' or '<i4'.
+  /// Writes an array of '<f4' or '<i4' like numpy.save.
   void write_npy(const std::string& name, const Tensor& tensor, std::int64_t examples) const {
     std::string shape = concat(examples, ",");
     for (int i = 1; i < tensor.shape().rank(); ++i) shape += concat(" ", tensor.size(i), ",");
@@ -27,7 +27,7 @@ class ArrayDataRun : public TridentRuns {
     out.write(static_cast<const char*>(tensor.raw()),
               static_cast<std::streamsize>(each * static_cast<std::size_t>(examples)));
   }
-  /// The first examples that the seed draws.
+  /// Writes the first examples drawn from the seed.
   Batch write_arrays(std::int64_t examples) {
     std::filesystem::create_directories(folder_);
     const HybridTrainerConfig config = small_config();
@@ -66,7 +66,8 @@ TEST_F(ArrayDataRun, TrainsOnThemAndHoldsTheLastBack) {
   const TrainedRun run = load_trained_run(scratch_ / "run", stream_);
   EXPECT_EQ(score(run, {}, DType::kF32, stream_).examples, 6);
   EXPECT_FALSE(score(run, {}, DType::kF32, stream_).best_loss);
-  EXPECT_EQ(score(run, folder_, DType::kF32, stream_).examples, 60) << "all, where data are named";
+  EXPECT_EQ(score(run, folder_, DType::kF32, stream_).examples, 60)
+      << "all examples of explicitly given data";
   copy_up_to(scratch_ / "run", scratch_ / "parts", 20, 40);
   all.run = scratch_ / "parts";
   all.resume = true;
@@ -95,7 +96,7 @@ TEST_F(ArrayDataRun, RefusesArraysThatDoNotFit) {
   write_npy(
       "event_tokens",
       Tensor::zeros(drawn.at("event_tokens").shape(), DType::kF32, MemoryKind::kData, stream_), 20);
-  EXPECT_EQ(refusal(), "nothing was thrown") << "whole numbers may be floating ones";
+  EXPECT_EQ(refusal(), "nothing was thrown") << "integers may be stored as floats";
   std::filesystem::remove_all(scratch_ / "refused");
   const Tensor halves =
       Tensor::zeros(drawn.at("event_tokens").shape(), DType::kF32, MemoryKind::kData, stream_);

@@ -1,4 +1,4 @@
-// A run of a network that is no language model keeps every contract of a run.
+// Runs of a network other than a language model meet all contracts of runs.
 #include <gtest/gtest.h>
 
 #include <signal.h>
@@ -71,7 +71,7 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   EXPECT_LT(found.loss, 1.06 * *found.best_loss);
   ASSERT_EQ(found.measures.size(), 1u);
   EXPECT_EQ(found.measures[0].count, 4096);
-  EXPECT_GT(found.measures[0].sum / 4096, 0.72) << "of at most 0.8";
+  EXPECT_GT(found.measures[0].sum / 4096, 0.72) << "the maximum is 0.8";
   for (const char* told :
        {"Sensors: 2480 parameters", "drawn from the seed", "256 examples a step", "examples/s",
         "the best that can be reached is 0.72", "class.accuracy 0."})

@@ -1,4 +1,4 @@
-// A small ViT learns to tell drawn pictures apart.
+// A small ViT learns to classify drawn images.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,7 +20,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr int kPictures = 72;
-constexpr std::int64_t kSide = 20;  // of a file's picture; the model sees 16
+constexpr std::int64_t kSide = 20;  // of the image files; the model sees 16
 const std::vector<std::string> kKinds{"disc", "stripes", "stairs"};
 
 bool is_bright(const std::string& kind, std::int64_t y, std::int64_t x, std::uint64_t shift) {
@@ -31,7 +31,7 @@ bool is_bright(const std::string& kind, std::int64_t y, std::int64_t x, std::uin
   return dy * dy + dx * dx < 40;
 }
 
-/// An array file (height, width, 3) of bytes.
+/// Writes an array file (height, width, 3) of bytes.
 void write_picture(const std::filesystem::path& path, const std::string& kind, std::uint64_t seed) {
   std::string header =
       concat("{'descr': '|u1', 'fortran_order': False, 'shape': (", kSide, ", ", kSide, ", 3)}\n");
@@ -64,7 +64,7 @@ class PictureRun : public RunContracts {
     write_text(folder / "preprocessor_config.json",
                R"({"image_processor_type": "ViTImageProcessor", "size": 16})");
   }
-  /// Draws the pictures, too.
+  /// Also draws the images.
   std::string rows(const std::string& name, int count) const {
     std::string lines;
     for (int i = 0; i < count; ++i) {
@@ -123,7 +123,7 @@ TEST_F(PictureRun, LearnsToTellKindsApartAndExportsWhatItLearned) {
   EXPECT_NEAR(score_of("run", "").loss, *result.summary.final_validation_loss, 1e-6);
 
   const Stream stream(MemoryPool::create("test"));
-  std::filesystem::remove_all(scratch_ / "model");  // the run is whole without it
+  std::filesystem::remove_all(scratch_ / "model");  // the run does not need it
   export_model(load_trained_run(scratch_ / "run", stream), scratch_ / "out", {}, stream);
   const TrainedRun out = load_hugging_face_folder(scratch_ / "out", "fp32", stream);
   EXPECT_EQ(out.config.model.vision.labels,
@@ -156,7 +156,7 @@ TEST_F(PictureRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "ranks"), whole);
   config.distributed.zero = 0;
   config.data.mirror_pictures = false;
-  EXPECT_NE(trained(config, "plain"), whole) << "mirrored pictures are others";
+  EXPECT_NE(trained(config, "plain"), whole) << "mirroring must change the images";
   config.model.vision.patch_size = 8;
   TrainingRunSettings fresh = settings(config, "patches");
   fresh.init_from.reset();
@@ -234,12 +234,12 @@ TEST_F(PictureRun, LabelsThatLookAlikeAreTold) {
   }
 }
 
-/// Found before the first step, or when a batch needs it.
+/// Damaged images are found before the first step or when a batch needs them.
 TEST_F(PictureRun, DamagedPicturesAreSkippedAndTold) {
   HybridTrainerConfig config = PictureRun::config();
   config.training.steps = 12;
   config.data.validation_fraction = 0;
-  const auto damage = [&](int i) {  // a color that no picture has
+  const auto damage = [&](int i) {  // an invalid color
     std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2)}\n";
     std::string bytes = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size());
     const float values[4] = {0, 7, 0, 0};
@@ -302,7 +302,7 @@ TEST_F(PictureRun, FoldersOfClassesAreRead) {
   std::filesystem::rename(scratch_ / "classes", scratch_ / "parts/train");
   all = settings(config, "refused");
   all.data = scratch_ / "parts";
-  EXPECT_THROW(run_training(all, console_), DataError) << "train is no class";
+  EXPECT_THROW(run_training(all, console_), DataError) << "train is not a class";
 }
 
 TEST_F(PictureRun, TrainedRunsRefuseOtherLabels) {
@@ -312,7 +312,7 @@ TEST_F(PictureRun, TrainedRunsRefuseOtherLabels) {
   write_text(scratch_ / "other.jsonl", "{\"image\": \"held0.npy\", \"label\": \"bird\"}\n");
   try {
     score_of("run", "other.jsonl");
-    ADD_FAILURE() << "bird is a label";
+    ADD_FAILURE() << "bird should not be accepted as a label";
   } catch (const DataError& error) {
     for (const char* told : {"line 1", "bird", "disc, stairs, stripes"})
       EXPECT_TRUE(contains(error.what(), told)) << error.what();

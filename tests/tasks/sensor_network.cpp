@@ -18,7 +18,7 @@ namespace hybrid_trainer::testing {
 namespace {
 
 constexpr std::int64_t kSignals = 8, kClasses = 4, kUnseen = std::int64_t{1} << 40;
-constexpr double kTold = 0.8;  // share of the examples that are told their own class
+constexpr double kTold = 0.8;  // share of the examples with the true label
 
 /// y = x + perceptron(x).
 class Perceptron final : public Module {
@@ -40,7 +40,7 @@ class Perceptron final : public Module {
   FeedForward inner_;
 };
 
-/// A module that computes as its part says.
+/// A module that is recomputed as its part's settings say.
 class Part {
  public:
   Part(std::string name, Module& module) : name_(std::move(name)), module_(module) {}
@@ -166,7 +166,7 @@ std::unique_ptr<Network> make(const ModelConfig& config, std::uint64_t seed, con
   return std::make_unique<SensorNetwork>(config, seed, stream);
 }
 
-/// Signals of two sensors, of which one example follows from seed and number.
+/// Signals of two sensors. Seed and index determine an example.
 class Signals final : public Dataset {
  public:
   explicit Signals(std::uint64_t seed) : seed_(seed) {}

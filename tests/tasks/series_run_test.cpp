@@ -1,4 +1,4 @@
-// A network learns a number from windows of a table.
+// A network predicts a number from windows of a table.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,7 +16,7 @@ namespace {
 
 class SeriesRun : public ::testing::Test {
  protected:
-  /// Swings of three periods, whose period is the target, with a little noise.
+  /// Oscillations with three periods. The target is the period, with a little noise.
   std::filesystem::path swings(const std::string& name, int rows_of_each) const {
     std::string text = "flight,left,right,period\n";
     for (int flight = 0; flight < 30; ++flight)
@@ -71,14 +71,14 @@ class SeriesRun : public ::testing::Test {
 TEST_F(SeriesRun, LearnsFromATableAndKeepsItsScale) {
   const auto table = swings("swings.csv", 200);
   const TrainingRunResult result = train(config(), table, "run");
-  EXPECT_LT(*result.summary.final_validation_loss, 0.1) << "of a variance of 1\n" << console_.str();
+  EXPECT_LT(*result.summary.final_validation_loss, 0.1) << "the variance is 1\n" << console_.str();
   EXPECT_NE(console_.str().find("6000 rows of 2 measurements in 30 series"), std::string::npos)
       << console_.str();
   const Stream stream(MemoryPool::create("test"));
   const TrainedRun run = load_trained_run(scratch_ / "run", stream);
   EXPECT_EQ(run.config.model.series.channels, 2);
   EXPECT_EQ(run.config.model.context, 16);
-  EXPECT_EQ(score(run, {}, DType::kF32, stream).examples, 30 * 5) << "in 20 of 200 rows";
+  EXPECT_EQ(score(run, {}, DType::kF32, stream).examples, 30 * 5) << "in the last 20 of 200 rows";
   const NetworkScore own = score(run, {}, DType::kF32, stream);
   const auto measure = [&](const char* name) {
     for (const Measure& one : own.measures)
@@ -86,12 +86,13 @@ TEST_F(SeriesRun, LearnsFromATableAndKeepsItsScale) {
     return -1.0;
   };
   const double squared = measure("prediction.squared_error");
-  EXPECT_NEAR(squared, own.loss * 8.0 / 3, 0.05 * squared) << "periods 4, 6 and 8 vary by 8/3";
+  EXPECT_NEAR(squared, own.loss * 8.0 / 3, 0.05 * squared)
+      << "periods 4, 6 and 8 have a variance of 8/3";
   EXPECT_LT(measure("prediction.absolute_error"), std::sqrt(squared));
-  // Of other rows the scale stays that of training.
+  // Other rows are scaled like the training rows.
   const NetworkScore others = score(run, swings("others.csv", 400), DType::kF32, stream);
   EXPECT_LT(others.loss, 0.1);
-  EXPECT_EQ(others.examples, 30 * (400 - 16 + 1)) << "of all rows";
+  EXPECT_EQ(others.examples, 30 * (400 - 16 + 1)) << "windows of all rows";
 }
 
 TEST_F(SeriesRun, ResumedHasTheSameBitsAndWantsTheSameRows) {

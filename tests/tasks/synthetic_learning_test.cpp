@@ -1,4 +1,4 @@
-// Small networks of parts learn synthetic sets to within five percent of the best loss that there is.
+// Small networks reach the best possible loss on synthetic sets to within five percent.
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/kernels/reductions.h"
@@ -20,7 +20,7 @@ struct Lesson {
 
 class SyntheticLearning : public ::testing::Test {
  protected:
-  /// The loss of new examples over the best one.
+  /// Loss on new examples, relative to the best possible loss.
   double excess(std::vector<Node> nodes, const SyntheticSet& set, const Lesson& lesson) {
     ModuleGraph network(std::move(nodes), 1, stream_);
     const auto config =
@@ -50,7 +50,7 @@ class SyntheticLearning : public ::testing::Test {
     }
     return sum / kBatches;
   }
-  /// Also not much better, which no network can be.
+  /// Also expects that the loss is not much better, which is impossible.
   static void expect_best(double excess) {
     EXPECT_LT(excess, 1.05);
     EXPECT_GT(excess, 0.95);

@@ -11,7 +11,7 @@ namespace {
 
 class TridentRun : public TridentRuns {};
 
-/// Whether each loss alone is learnt, too, the preset's run of docs/RESULTS.md shows.
+/// The preset's run in docs/RESULTS.md shows each loss separately.
 TEST_F(TridentRun, LearnsOfAllSensorsTogether) {
   HybridTrainerConfig config = preset();
   config.training.steps = 300;
@@ -19,7 +19,7 @@ TEST_F(TridentRun, LearnsOfAllSensorsTogether) {
   const Stream stream(MemoryPool::create("test"));
   const TrainedRun run = load_trained_run(scratch_ / "run", stream);
   const NetworkScore found = score(run, {}, DType::kF32, stream);
-  // Who sees the video alone knows a seventh of what a movement is called: 1.38 of 0.89 nats.
+  // A network that sees only the video knows a seventh of the events: 1.38 instead of 0.89 nats.
   EXPECT_LT(found.loss, 1.3 * *found.best_loss) << found.text();
 }
 

@@ -10,10 +10,10 @@
 
 namespace hybrid_trainer {
 
-/// Runs of nets over several sensors.
+/// Runs of networks with several sensors.
 class TridentRuns : public RunContracts {
  protected:
-  /// A small one that goes through all phases in 40 steps.
+  /// A small config that passes through all phases in 40 steps.
   static HybridTrainerConfig small_config() {
     HybridTrainerConfig config = tiny_config();
     config.model = {.family = "trident", .layers = 1, .heads = 2, .width = 16, .context = 4};

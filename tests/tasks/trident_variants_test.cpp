@@ -1,5 +1,5 @@
-// The ways to train a net of several sensors on one device: what each takes, to the byte, and that it
-// learns.
+// Ways to train a network with several sensors on one device: each takes the planned memory to the
+// byte, and learns.
 #include <functional>
 
 #include "hybrid_trainer/core/error.h"
@@ -78,7 +78,7 @@ TEST_F(TridentVariants, TakeWhatIsPlannedToTheByteAndLearn) {
     SCOPED_TRACE(variant.name);
     const HybridTrainerConfig config = config_of(variant);
     const TrainingRunResult result = train(config, variant.name);
-    const MemoryNeed need = simulate_memory(config, {});  // with the run's threads
+    const MemoryNeed need = simulate_memory(config, {});  // with the run's number of threads
     for (const Phase phase : {Phase::kWarmup, Phase::kFull})
       EXPECT_EQ(result.summary.phase(phase).peak_bytes, need.phase(phase).peak_bytes);
     peaks[variant.name] = need.phase(Phase::kFull).peak_bytes;
@@ -95,7 +95,7 @@ TEST_F(TridentVariants, TakeWhatIsPlannedToTheByteAndLearn) {
     EXPECT_LT(peaks[name], peaks["recompute"]) << name;
 }
 
-/// A device of just the bytes that are planned holds the run in whole batches; with one byte less it takes
+/// A device with exactly the planned memory runs complete batches. With one byte less, the run uses
 /// smaller micro-batches.
 TEST_F(TridentVariants, KeepToAHardLimit) {
   for (const Variant& variant : variants()) {
@@ -117,7 +117,7 @@ TEST_F(TridentVariants, KeepToAHardLimit) {
   }
 }
 
-/// Without any choice of one's own: the device map falls back to the host, then to a file.
+/// With automatic placement, the device map falls back to the host and then to a file.
 TEST_F(TridentVariants, TheDeviceMapFallsBackToHostAndFile) {
   HybridTrainerConfig config = config_of(variants()[1]);
   config.training.steps = 12;

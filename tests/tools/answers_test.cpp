@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kQuickSeconds = 0.05;
 
-/// The processor time of the quickest of five runs, so that a busy machine does not matter.
+/// CPU time of the fastest of five runs, which is robust on a busy machine.
 double quickest(const std::vector<std::string>& arguments) {
   const TemporaryFolder folder;
   double best = 1e9;
@@ -51,7 +51,7 @@ TEST(Answers, DoctorMeasuresTheMachineWhoseThreadsSleepUnlessTheUserSaysOtherwis
   EXPECT_EQ(doctor().at("waiting"), "GOMP_SPINCOUNT=77");
   unsetenv("GOMP_SPINCOUNT");
   setenv("OMP_WAIT_POLICY", "active", 1);
-  setenv("OMP_PROC_BIND", "true", 1);  // leaves the main thread one core
+  setenv("OMP_PROC_BIND", "true", 1);  // leaves only one core to the main thread
   const boost::json::value bound = doctor();
   EXPECT_EQ(bound.at("waiting"), "OMP_WAIT_POLICY=active");
   EXPECT_EQ(bound.at("cores"), unsaid.at("cores"));

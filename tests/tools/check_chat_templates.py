@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares chats that `hybrid rows` renders with those of transformers, for collections of templates.
+"""Compares chats rendered by `hybrid rows` with transformers, for collections of templates.
 
 python3 tests/tools/check_chat_templates.py build/bin/hybrid trl-*.whl unsloth-*.whl [FILE.jinja ...]
 
-Wants transformers and jinja2. Templates are the .jinja files of a wheel and the texts of unsloth/chat_templates.py.
-Each is tried on ten chats. Where transformers renders a chat, `hybrid rows` has to render
-the same text, and targets have to be what each answer adds to the chat before it, where that chat is how the whole
-begins. Answers whose tool calls the template does not write are no targets.
+Needs transformers and jinja2. The templates are the .jinja files of a wheel and the texts in
+unsloth/chat_templates.py. Each is tested with ten chats. If transformers renders a chat, `hybrid rows` must render
+the same text. The targets must be the text that each answer adds to the previous chat, provided that chat is a
+prefix of the complete one. Answers whose tool calls are omitted by the template are not targets.
 """
 
 import ast
@@ -65,7 +65,7 @@ def templates_of(path):
 
 
 def templates_of_unsloth(source):
-    """The texts that the module assigns, without running it."""
+    """Returns the texts that the module assigns, without running it."""
     names, templates = {}, {}
     scope = {"_ollama_template": lambda name: None, "CHAT_TEMPLATES": templates}
     for statement in ast.parse(source).body:
@@ -78,14 +78,14 @@ def templates_of_unsloth(source):
                 names[target.id] = evaluated(statement.value)
             elif isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == "CHAT_TEMPLATES":
                 templates[evaluated(target.slice)] = evaluated(statement.value)
-        except Exception:  # what needs other modules is no template
+        except Exception:  # templates that need other modules are skipped
             continue
     for text in {entry[0] for entry in templates.values()}:
         yield "unsloth " + next(name for name, entry in templates.items() if entry[0] == text), text
 
 
 def forms_of(row):
-    """The row in each form that `hybrid rows` may hand to a template."""
+    """Returns the row in each format that `hybrid rows` may pass to a template."""
     for as_parts, none_beside_calls, as_text in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 1, 1)]:
         messages = json.loads(json.dumps(row["messages"]))
         for message in messages:
@@ -103,7 +103,7 @@ def forms_of(row):
 
 
 def targets_by_prefixes(render, messages, whole):
-    """Whether each character is a target; None where a chat is not how the next one begins."""
+    """Returns for each character whether it is a target, or None if a chat is not a prefix of the next one."""
     targets = [False] * len(whole)
     for i, message in enumerate(messages):
         if message["role"] != "assistant":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs scripts/gpu_check.sh on stand-ins for the GPU's programs: order, parts, going on from an archive, other cards, failures,
-# crashes that run again, halving, digests, sanitizers that find something or refuse the machine, time limits, bad input. Its groups
-# of suites have to be those of test_cuda.
+# Runs scripts/gpu_check.sh with stand-ins for the GPU programs. Covers order, parts, resuming from an archive, other
+# GPUs, failures, retries after crashes, halving, digests, sanitizers that report errors or do not support the machine,
+# time limits, and invalid input. Its groups of suites must be those of test_cuda.
 # usage: check_gpu_check.sh CUDA_BENCHMARK_EMULATED PHASE_CYCLE_BENCHMARK_EMULATED TEST_CUDA
 set -euo pipefail
 kernels=$1 cycle=$2 tests=$3
@@ -15,7 +15,7 @@ die() {
   cat "$work/said" >&2
   exit 1
 }
-check() { # wanted exit code, options
+check() { # expected exit code, options
   local wanted=$1 code=0
   shift
   scripts/gpu_check.sh "$@" >"$work/said" 2>&1 || code=$?
@@ -54,7 +54,7 @@ first_call=$(($(sed '/^pytorch/,$d' "$work/said" | grep -o '[0-9]* s$' | paste -
 ((first_call <= 480)) || die "up to train the parts may take $first_call s, of 540 s for all and the libraries"
 python3 scripts/peers/gpu_table.py --self-test
 
-# compute-sanitizer runs every suite of the tests on the device, attention's first. Those of the emulation's own tests are not there.
+# compute-sanitizer runs every suite of the device tests, attention first, and none of the emulation's own tests.
 check 0 --dry-run --only memcheck
 grep -o 'gtest_filter=.*' "$work/said" | sed 's/.*=//; s/:/\n/g' | sed 's/\.\*$//' >"$work/sanitized"
 [ "$(head -n 1 "$work/sanitized")" = CudaAttention ] || die "attention is not sanitized first"
@@ -158,7 +158,7 @@ export HT_TEST_MEMORY=""
 mkdir "$HT_GPU_PROGRAMS/lib"
 gzip <<<"a library" >"$HT_GPU_PROGRAMS/lib/libx.so.1.gz"
 
-# What is there, and that all of it is left as three files.
+# Present parts are listed, and the results are kept as three files.
 check 0 --only smoke,kernels,cycle,memcheck,generate,profile
 says "loading libraries"
 says_not "loading PyTorch"
@@ -184,7 +184,7 @@ rm "$work/path/ncu"
 check 0 --only profile --again
 says "profile: unavailable: ncu (Nsight Compute) is not on this machine"
 
-# What compute-sanitizer has no time for is left to the next call, which does not repeat the rest.
+# Parts for which compute-sanitizer has no time are left to the next call, which does not repeat the others.
 SLOW_ATTENTION=1 HT_GPU_SECONDS=16 check 1 --only memcheck --again
 says "attention not finished; products clean;"
 says "failed: memcheck: exit code 124"
@@ -194,7 +194,7 @@ check 0 --only memcheck
 says "attention clean; products clean;"
 [ $(($(calls "--tool memcheck") - before)) = $((1 + unfinished)) ] || die "a group that was clean ran again"
 
-# A run, twice, resumed and with graphs.
+# A run, a repetition, a resumed run and a run with CUDA graphs.
 check 0 --only train
 says "Runs on NVIDIA H200: once, twice, resumed, with graphs have one digest: once: all 77, twice: all 77, resumed: all 77, graphs: all 77"
 [ "$(calls "training.cuda_graphs=true")" = 1 ] || die "no run with graphs"
@@ -213,7 +213,7 @@ says "again under memcheck: exit code 0"
   die "a run that crashed is not repeated under memcheck"
 check 0 --only train --again
 
-# Ranks on one device are visibly left out.
+# Ranks need several devices and are visibly skipped on one.
 check 0 --only ranks
 says "ranks: unavailable: this machine has one CUDA device"
 program path/nvidia-smi <<<'echo "NVIDIA H200, 580.1, 143771 MiB, 1980 MHz, 700.00 W"; echo another'
@@ -225,8 +225,8 @@ says "failed: ranks: exit code 1: another digest than the first run's: 2-3"
 use_card "$card"
 check 0 --only ranks --again
 
-# One process a suite: a crash is one suite's, and what was done is kept. The test that crashed runs again, in two ways, and the
-# others of its suite without it.
+# Each suite has its own process, so a crash affects one suite and finished results are kept. The crashed test runs
+# again in two ways, and the rest of its suite runs without it.
 check 1 --only tests
 says "Tests on NVIDIA H200: 6, failed 1"
 says "- Broken.Second"
@@ -263,14 +263,14 @@ mv "$work/programs/kept" "$work/programs/test_cuda_device"
 check 1 --only tests
 says "- Broken: crashed in Broken.Second"
 
-# A sanitizer that refuses the machine is no failure.
+# A sanitizer that does not support the machine is not a failure.
 cp "$work/path/compute-sanitizer" "$work/kept"
 program path/compute-sanitizer <<<'echo "========= Error: Device not supported" && exit 1'
 check 0 --only memcheck --again
 says "memcheck: unavailable: compute-sanitizer refuses this machine, exit code 1: ========= Error: Device not supported"
 mv "$work/kept" "$work/path/compute-sanitizer"
 
-# Halving, failures, limits; what failed is tried again, what has a result is not.
+# Halving, failures and limits. Failed parts are retried, parts with results are not.
 HT_GPU_SECONDS=3 check 1 --only ours
 says "| 124m | HybridTrainer | 64 × 1024 | 500,000 |"
 says "| 350m | HybridTrainer | 32 × 1024 |"
@@ -292,7 +292,7 @@ says "failed: pytorch-350m: exit code 124"
 grep -q '"tokens_per_second": 400000' "$HT_GPU_RESULTS/pytorch-350m.json" || die "a variant that was done is lost"
 [ "$(calls "compile blocks")" = 1 ] || die "the larger models are not compiled by blocks"
 
-# Ours is timed at PyTorch's batch, where it had another one; without the timing of algorithms; and again where it crashes.
+# Our step is timed at PyTorch's batch size if that differs, without timing algorithms, and again after a crash.
 : >"$CALLS"
 TORCH_BATCH=16 check 0 --python python_with_torch --only pytorch-124m --again
 says "| 124m | HybridTrainer | 64 × 1024 | 500,000 | 131.0 | 40.6 % | 2.00 | - |"
@@ -310,7 +310,7 @@ says "again with CUDA_LAUNCH_BLOCKING=1: exit code 69"
 [ "$(calls "kernels blocking --precision bf16 --only broken, head 64")" = 1 ] || die "the kernel that crashed is not repeated"
 rm "$HT_GPU_RESULTS/kernels.failed" && cp "$work/kept" "$HT_GPU_RESULTS/kernels.json"
 
-# Smoke finds out whether algorithms may be timed.
+# The smoke part determines whether algorithms may be timed.
 HYBRID_TIME_ALGORITHMS=1 BROKEN_WITH=1 check 0 --only smoke --again
 says "a step runs with HYBRID_TIME_ALGORITHMS=0 alone"
 rm "$HT_GPU_RESULTS/untimed"
@@ -319,7 +319,7 @@ says_not "again with CUDA_LAUNCH_BLOCKING=1"
 HYBRID_TIME_ALGORITHMS=0 BROKEN_WITH=0 BROKEN_CODE=69 check 1 --only smoke --again
 says "again with CUDA_LAUNCH_BLOCKING=1: exit code 69"
 
-# Elsewhere it goes on from the archive, or from the folder that the archive is in.
+# On another machine, a call resumes from the archive or from the folder that contains it.
 for from in "$OUT/gpu_check.tar.gz" "$OUT"; do
   HT_GPU_RESULTS=$work/elsewhere OUT=$work/out2 check 0 --only kernels,cycle --from "$from"
   says "kernels: kept"
@@ -330,14 +330,14 @@ for from in "$OUT/gpu_check.tar.gz" "$OUT"; do
   rm -r "$work/elsewhere"
 done
 HT_GPU_RESULTS=$work/elsewhere HT_GPU_SECONDS=3 check 1 --only ours-774m,ours-1558m,ours-124m --from "$OUT/gpu_check.tar.gz" --again
-# Results of another card are refused, whether an archive has them, the folder of results, or a table.
+# Results of another GPU are rejected, from an archive, a results folder or a table.
 use_card "NVIDIA H100 80GB HBM3"
 HT_GPU_RESULTS=$work/other check 65 --only cycle --from "$OUT/gpu_check.tar.gz"
 says "has results of NVIDIA H200, but this machine has NVIDIA H100 80GB HBM3"
 check 65 --only cycle
 says "holds results of NVIDIA H200, but this machine has NVIDIA H100 80GB HBM3"
 mkdir -p "$work/other/train_run/once"
-echo '{}' >"$work/other/train_run/once/config.json" # a call that was killed leaves its runs
+echo '{}' >"$work/other/train_run/once/config.json" # left by a killed call
 HT_GPU_RESULTS=$work/other check 0 --only cycle
 says "Phase cycle on NVIDIA H100 80GB HBM3:"
 cp "$HT_GPU_RESULTS/ours-124m.json" "$work/other/"

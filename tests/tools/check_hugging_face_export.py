@@ -2,9 +2,9 @@
 """Opens an exported folder with Hugging Face transformers and compares it with this project.
 
 usage: check_hugging_face_export.py HYBRID_BINARY RUN DATA
-RUN is a run on DATA, DATA a folder of `hybrid prepare` with a BPE tokenizer. Needs torch and transformers. Checked are:
-the loss over the validation split against `hybrid eval`, to 1e-4; the token ids of a text against the shards that
-`hybrid prepare` writes; a greedy continuation against `hybrid sample`.
+RUN is a run on DATA, a folder of `hybrid prepare` with a BPE tokenizer. Needs torch and transformers. Compares the
+loss over the validation split with `hybrid eval`, to 1e-4; the token ids of a text with the shards of `hybrid
+prepare`; and a greedy continuation with `hybrid sample`.
 """
 
 import json

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# HYBRID FOLDER [TRIALS [CASE...]]: whatever is lost, a rank, the link to it or the launcher, all processes end, the one that is lost is named, and --resume goes
-# on to the bits of a run that was never stopped. One trial has shorter limits; more have those that a user has. A link is cut only where this may make network
-# namespaces.
+# HYBRID FOLDER [TRIALS [CASE...]]: kills or disconnects a rank or the launcher. All processes must end, the lost one
+# must be named, and --resume must reach the bits of an uninterrupted run. A single trial uses shorter limits, several
+# trials the default ones. Links are cut only on systems that allow network namespaces.
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 . "$here/../../scripts/strict.sh"
 hybrid=$(realpath "$1") folder=$2 trials=${3:-1}
@@ -32,7 +32,7 @@ reach() { # RUN STEP: waits until the step is saved
 digest() { "$hybrid" inspect "$1/checkpoints/$(printf 'step-%010d' "$2")" --digest | tail -n 1; }
 rank_processes() { pgrep -f -- "$hybrid train .*--run $run( |\$)" || true; }
 
-start() { # COMMAND...: as $job
+start() { # COMMAND...: runs in the background as $job
   (exec "$@" train "${settings[@]}" --set distributed.zero=2 --run "$run" "${more[@]}") >/dev/null 2>"$run.log" &
   job=$!
 }
@@ -59,7 +59,7 @@ wait_for_end() {
   [ "$took" -le $limit ] || fail "took $took s"
 }
 log_of() { if [ "$1" -eq 0 ]; then echo "$run/log.txt"; else echo "$run/ranks/$1/log.txt"; fi; }
-expect_named() { # RANK REASON: on the console, in the summary, and in the logs of those that are left
+expect_named() { # RANK REASON: on the console, in the summary, and in the logs of the remaining ranks
   local other
   grep -qE "^error: rank $1 \([^ ]+, process [0-9]+\) is lost: $2.*; the newest good checkpoint is .*, from which --resume goes on" "$run.log" || fail "not named"
   grep -qE "\"lost_rank\":\"rank [${3:-$1}] " "$run/summary.json" || fail "no rank $1 in summary.json"
@@ -67,7 +67,7 @@ expect_named() { # RANK REASON: on the console, in the summary, and in the logs 
     [ "$other" = "$1" ] || [ "$2" = "no sign of life" ] || grep -q "^rank $1 (" "$(log_of "$other")" || fail "rank $other does not know"
   done
 }
-# Two ranks of another stage go on, and are stopped in order after two more checkpoints.
+# Two ranks with a different stage resume, and are stopped after two more checkpoints.
 expect_same_bits() {
   local next code=0
   next=$(($(step_of "$run") + 10))
@@ -102,14 +102,14 @@ lose() { # CASE TRIAL
     stopped) signal_rank STOP "$lost" ;;
     first_stopped) signal_rank STOP $((lost = 0)) ;;
     stuck) touch "spin-$lost" ;;
-    link) touch cut ;; # to both of them
+    link) touch cut ;; # of both ranks
     launcher) kill -KILL "$job" ;;
   esac
   wait_for_end
   case $1 in
     *dead) expect_named "$lost" "its connection ended" ;;
     *stopped) expect_named "$lost" "no sign of life" ;;
-    link) expect_named '[12]' "no sign of life" 012 ;; # each side speaks for itself
+    link) expect_named '[12]' "no sign of life" 012 ;; # both sides report
     stuck) expect_named "$lost" "no progress" ;;
     launcher) for rank in 0 1 2; do grep -q "^the launcher (process $job) has ended" "$(log_of "$rank")" || fail "rank $rank does not tell"; done ;;
   esac

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# HYBRID FOLDER: the tool's runs over ranks, its own and mpirun's, leave the bits of one rank, and go on with another number.
+# HYBRID FOLDER: runs over ranks, started by the tool and by mpirun, give the bits of one rank and resume with a
+# different number of ranks.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
 hybrid=$(realpath "$1") folder=$2
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
@@ -22,7 +23,7 @@ same() {
   echo "$1: the bits of one rank"
 }
 
-# Each number of ranks meets each stage, alone or after a resume on another.
+# Combines each number of ranks with each stage, directly or after a resume.
 train muon-1 1 --set optimizer.name=muon
 want=$(digest muon-1)
 train muon-2 2 --set optimizer.name=muon --set distributed.zero=3
@@ -37,7 +38,7 @@ train adamw-3 3 --set optimizer.name=adamw --set distributed.zero=2
 same adamw-3
 grep -q '"distributed":{"ranks":3,"zero":2,"backend":"sockets"' adamw-3/summary.json
 
-# What three ranks wrote is read as what one wrote.
+# Checkpoints of three ranks are read like those of one.
 read_out() {
   "$hybrid" export "$1" --output "$1-exported" >/dev/null 2>&1
   "$hybrid" eval "$1" --json >"$1-loss" 2>/dev/null
@@ -58,7 +59,7 @@ done
 
 grep -q '"command":"[^"]*hybrid train .* --ranks 3 ' adamw-3/summary.json
 
-# Examples: adapters beside frozen weights, which each rank has, and all weights in parts.
+# Fine-tuning: adapters on frozen weights, which each rank has completely, and full fine-tuning with sharded weights.
 "$hybrid" export muon-1 --output base >/dev/null 2>&1
 cp data/tokenizer.json base
 for ((i = 0; i < 40; ++i)); do printf '{"prompt": "word%d ", "completion": "and word%d"}\n' $i $((i * i % 89)); done >examples.jsonl
@@ -85,7 +86,8 @@ for method in full lora qlora; do
   echo "$method: fine-tuned over ranks to the bits of one"
 done
 
-# Where a budget does not hold micro-batches as large as given, all ranks halve them at the same step, to the bits of one rank that begins so.
+# If the given micro-batches exceed a budget, all ranks halve them at the same step, with the bits of a single rank that
+# starts with the smaller ones.
 batches=(--set training.threads=1 --set training.steps=12 --set phases.max_predict_steps=0)
 peak() { # BATCH_SIZE MICRO_BATCHES
   "$hybrid" plan "${small[@]}" --devices 2 --zero 2 "${batches[@]}" --set "model.vocabulary=$(grep -o '"vocabulary_size":[0-9]*' data/data.json | cut -d: -f2)" \
@@ -97,7 +99,7 @@ for log in halves-2.log halves-2/ranks/1/log.txt; do grep -q 'memory is too smal
 [ "$("$hybrid" inspect halves-1/checkpoints/step-0000000012 --digest | tail -n 1)" = "$("$hybrid" inspect halves-2/checkpoints/step-0000000012 --digest | tail -n 1)" ] || { echo "halved micro-batches: other bits" && exit 1; }
 echo "ranks halve their micro-batches alike"
 
-# What is wrong is told by one line and an exit code, and nothing is left of the run.
+# Errors are reported in one line with an exit code, and nothing is left of the run.
 refused() { # CODE MESSAGE COMMAND...
   local want=$1 message=$2 code=0
   shift 2
@@ -132,7 +134,7 @@ OMPI_COMM_WORLD_RANK=0 refused 64 'OMPI_COMM_WORLD_SIZE is not set' "$hybrid" "$
 RANK=1 WORLD_SIZE=2 refused 64 'who set RANK and WORLD_SIZE started this without PMIx.*: mpirun -np 2 ' "$hybrid" "${here[@]}"
 RANK=0 WORLD_SIZE=2 refused 64 'two launchers disagree: mpirun says rank 1 of 2' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}"
 
-# What one rank meets alone is left in the run, too, whose earlier end it replaces.
+# An error of a single rank is also recorded in the run, and replaces its earlier end.
 rm -r adamw-2/ranks/1 && touch adamw-2/ranks/1
 code=0
 "$hybrid" train --resume --run adamw-2 --ranks 2 --set training.steps=25 >gave_up.log 2>&1 || code=$?
@@ -141,7 +143,7 @@ grep -q '^rank 1 (.*) gave up: .*ranks/1.*; the newest good checkpoint is adamw-
 grep -q '"lost_rank":"rank 1 .* gave up: ' adamw-2/summary.json
 echo "a rank that gives up says why in the run"
 
-# On processors that differ all compute with what all have, to the bits of one that has no more.
+# On different CPUs, all ranks use the common instruction set, with the bits of a single rank limited to it.
 over_mixed() { # RUN FIRST_ISA SECOND_ISA ...
   one=("$hybrid" train "${small[@]}" --data data --run "$1" --set training.threads=1 --set training.steps=12 --set data.batch_size=2 --set gradient_accumulation.micro_batches=4 "${@:4}")
   "${by_mpirun[@]}" -np 1 -x "HYBRID_MAX_ISA=$2" "${one[@]}" : -np 1 -x "HYBRID_MAX_ISA=$3" "${one[@]}" 2>"$1.log" || { cat "$1.log" && exit 1; }
@@ -157,8 +159,8 @@ over_mixed three avx2 avx2 --set distributed.zero=3
 grep -q '"backend":"mpi"' three/summary.json
 echo "ranks that mpirun started have the same bits at each stage"
 
-# Ranks of one machine, and whoever started them, listen at its loopback address alone.
-listens_elsewhere() { # PID...: the sockets that listen at another address
+# Ranks of one machine and their launcher listen only on the loopback address.
+listens_elsewhere() { # PID...: sockets that listen on another address
   local pid inodes
   inodes=$(for pid in "$@"; do ls -l "/proc/$pid/fd" 2>/dev/null; done | sed -n 's/.*socket:\[\([0-9]*\)\]/\1/p' | sort -u)
   for table in tcp tcp6; do

@@ -2,9 +2,9 @@
 """Compares `hybrid` with Hugging Face transformers on the folders that scripts/fetch_real_models.sh makes.
 
 usage: check_real_models.py HYBRID_BINARY FOLDER [smollm2] [gemma3] [finetune]
-Of smollm2 and gemma3, unchanged: the token ids of a text in many scripts, the loss over a text, greedy text. Then SmolLM2
-learns 16 chats by LoRA; the answer that it gives, and the one that transformers gives with the exported folder, must be
-what the chats taught.
+For smollm2 and gemma3, compares the token ids of a text in many scripts, the loss over a text, and greedy text. Then
+fine-tunes SmolLM2 on 16 chats with LoRA. Its answer, and the answer of transformers with the exported folder, must
+match the chats.
 """
 
 import json
@@ -69,7 +69,7 @@ def compare(hybrid, folder, scratch):
     text, data = scratch / "text.txt", scratch / f"{folder.name}_data"
     text.write_bytes((TEXT * 3 + PROSE * 14).encode())
     _, said = call(hybrid, "prepare", text, "--output", data, "--tokenizer", folder, "--validation", 0.4)
-    assert "ignores" not in said, said  # no key of the folder is unknown
+    assert "ignores" not in said, said  # the folder has no unknown key
     ids = numpy.concatenate([shard(data, "train"), shard(data, "val")]).tolist()
     wanted = tokenizer(text.read_bytes().decode(), add_special_tokens=True).input_ids
     end = [tokenizer.eos_token_id]

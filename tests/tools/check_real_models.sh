@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# HYBRID [FOLDER [PYTHON]]: opens SmolLM2-135M-Instruct and Gemma-3-270M unchanged, compares token ids, losses and greedy text with
-# transformers, and fine-tunes SmolLM2 on 16 chats. FOLDER holds what scripts/fetch_real_models.sh makes; it wants the network once.
+# HYBRID [FOLDER [PYTHON]]: compares SmolLM2-135M-Instruct and Gemma-3-270M with transformers (token ids, losses and
+# greedy text), and fine-tunes SmolLM2 on 16 chats. FOLDER contains the output of scripts/fetch_real_models.sh. Needs
+# the network once.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 hybrid=$(realpath "$1") folder=${2:-$root/build/real_models} python=${3:-}

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# HYBRID FOLDER: what examples/slurm/train_cpu.sbatch does, with stand-ins for srun and scontrol: it requeues the job where that helps, and the job goes on.
+# HYBRID FOLDER: runs examples/slurm/train_cpu.sbatch with stand-ins for srun and scontrol. It must requeue the job if
+# that can help, and the job must resume.
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 . "$here/../../scripts/strict.sh"
 hybrid=$(realpath "$1") folder=$2 script=$here/../../examples/slurm/train_cpu.sbatch
@@ -11,7 +12,7 @@ stand_in ends 'exit "$CODE"'
 export PATH=$PWD/bin:$PATH SLURM_JOB_ID=4711 SLURM_NTASKS=2 SLURM_CPUS_PER_TASK=1
 unset SLURM_RESTART_COUNT
 
-ends_with() { # CODE WANTED-REQUEUES [RESTARTS]
+ends_with() { # CODE EXPECTED-REQUEUES [RESTARTS]
   local code=0
   rm -f scontrol.log
   CODE=$1 HYBRID=ends SLURM_RESTART_COUNT=${3:-0} "$script" data run || code=$?

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Questions on how the text of trained_folder() goes on: its own words against others.
+/// Questions about the continuation of trained_folder()'s text: its next words or different ones.
 std::string questions() {
   const std::string text = read_text(trained_folder() / "text.txt");
   std::string lines;

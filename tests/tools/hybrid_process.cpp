@@ -28,7 +28,7 @@ double children_seconds() {
   return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
-/// Sentences that repeat, so that a few steps learn something.
+/// Repetitive sentences, so that a few steps lower the loss.
 std::string some_text() {
   std::string text;
   for (int i = 0; i < 150; ++i)
@@ -67,7 +67,7 @@ ProcessResult run_hybrid(const std::filesystem::path& folder,
   const int status = std::system(command.c_str());
   ProcessResult result;
   result.processor_seconds = children_seconds() - before;
-  // A shell answers 128 + signal for a child that a signal ended.
+  // A shell returns 128 + signal for a child that a signal ended.
   if (WIFEXITED(status) && WEXITSTATUS(status) < 128) result.exit_code = WEXITSTATUS(status);
   result.output = read_text(streams / "out");
   result.errors = read_text(streams / "err");
@@ -97,7 +97,6 @@ ProcessResult in_trained_folder(const std::vector<std::string>& arguments) {
   return result;
 }
 
-/// Fails the test where the output is anything but one JSON object.
 boost::json::object only_object(const std::string& output) {
   boost::json::error_code error;
   const boost::json::value value = boost::json::parse(output, error);

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// The result of one run of the `hybrid` tool.
+/// Result of one run of the `hybrid` tool.
 struct ProcessResult {
   int exit_code = -1;  // -1 if a signal ended it
   std::string output;  // standard output
@@ -15,23 +15,23 @@ struct ProcessResult {
   double processor_seconds = 0;
 };
 
-/// Runs the built tool in `folder` and waits for it. `input`: a file for its standard input.
+/// Runs the built tool in `folder` and waits for it. `input` is a file for its standard input.
 ProcessResult run_hybrid(const std::filesystem::path& folder,
                          const std::vector<std::string>& arguments,
                          const std::string& input = "/dev/null");
 
-/// A folder for the lifetime of a test program, with "text.txt", a data folder "data" of its
-/// characters and a finished run "run" of a tiny model on it.
+/// A folder that lasts as long as the test program: "text.txt", a data folder "data" of its
+/// characters, and a finished run "run" of a tiny model.
 const std::filesystem::path& trained_folder();
 
 /// Command line arguments that train the tiny model of trained_folder().
 std::vector<std::string> tiny_training(const std::string& run,
                                        const std::vector<std::string>& more = {});
 
-/// In trained_folder(); fails the test where the command does.
+/// Runs the tool in trained_folder(). Fails the test if the command fails.
 ProcessResult in_trained_folder(const std::vector<std::string>& arguments);
 
-/// Fails the test where the output is anything but one JSON object.
+/// Parses one JSON object. Fails the test if the output is anything else.
 boost::json::object only_object(const std::string& output);
 
 }  // namespace hybrid_trainer

@@ -77,7 +77,7 @@ TEST_F(InspectionOf, ADigestEndsWithTheOneOverAllTensors) {
   const std::string of_a{found.at("tensors").at("model.a").as_string()},
       all{found.at("all").as_string()};
   EXPECT_EQ(digest.text, of_a + "  model.a\n" + all + "  all 1 tensors\n");
-  EXPECT_EQ(inspect_digest(second).text, digest.text);  // another step, the same tensors
+  EXPECT_EQ(inspect_digest(second).text, digest.text);  // different step, same tensors
   EXPECT_THROW(inspect_digest(folder_ / "nowhere"), MissingInput);
   EXPECT_THROW(inspect_digest(folder_ / "run"), DataError);
 }

@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Ranks that are a shell's; what each wrote in `folder`/RANK.
+/// Ranks that run a shell script; each writes to `folder`/RANK.
 class LocalRanksTest : public ::testing::Test {
  protected:
   int run(int ranks, const std::string& script) {
@@ -43,7 +43,7 @@ TEST_F(LocalRanksTest, AreToldWhoTheyAreAndWhereTheyMeet) {
     EXPECT_EQ(local_size, "3");
     std::getline(words, rest);
     EXPECT_TRUE(rest.starts_with(" 127.0.0.1 ")) << rest;
-    EXPECT_EQ(rest.size() - rest.rfind(' '), 65u) << "no secret of 64 digits";
+    EXPECT_EQ(rest.size() - rest.rfind(' '), 65u) << "HYBRID_SECRET must have 64 digits";
     if (rank == 0) same = rest;
     EXPECT_EQ(rest, same);
   }
@@ -66,7 +66,7 @@ TEST_F(LocalRanksTest, OneThatIsKilledIsLostAndOneThatDoesNotStopIsKilled) {
             68);
 }
 
-/// Each saves by itself, so that none is asked twice.
+/// Each rank saves its own part, so each must be signaled only once.
 TEST_F(LocalRanksTest, ASignalGoesToAllOnce) {
   EXPECT_EQ(run(2,
                 "trap 'echo asked >>$RANK' TERM; echo >ready$RANK; "

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Types the commands of text files, one file after the other in a folder of its own, and compares what they print.
+# Runs the commands of text files, one file after another, each in a new folder, and compares their output.
 # usage: run_commands.sh HYBRID FILE.txt...
-#   $ command      goes to a shell, where `hybrid` is the program and $SOURCE the project's root
-#   ? code         its exit code, where that is not 0; a refusal prints a few lines, and none on standard output
-#   ! text         a line that it does not print
-#   text           a line that it prints, after the one above; * stands for anything
-# Commands may call `field KEY FILE`, which prints a value of a JSON file, and `near A B [MOST]`, which compares numbers.
-# Exit code 0: each command does as its file says.
+#   $ command      runs in a shell, in which `hybrid` is the program and $SOURCE the project's root
+#   ? code         expected exit code if not 0; an error prints a few lines, and none on standard output
+#   ! text         a line that must not be printed
+#   text           a line that must be printed, after the previous one; * matches anything
+# Commands may call `field KEY FILE`, which prints a value of a JSON file, and `near A B [MOST]`, which compares
+# numbers.
+# Exit code 0: each command behaves as its file says.
 set -uo pipefail
 program=$(realpath "$1")
 shift
@@ -25,7 +26,7 @@ complain() {
   printf '%s:%s: %s\n  $ %s\n%s\n' "$file" "$at" "$1" "$command" "$(sed 's/^/  > /' "$all/out" "$all/err")"
   failed=1
 }
-# Sets `pattern` to a text of which only * is special.
+# Sets `pattern` to a text in which only * is special.
 make_pattern() { pattern=$(sed 's/[^[:alnum:]* ]/\\&/g' <<<"$1"); }
 check() {
   [ -n "$command" ] || return 0

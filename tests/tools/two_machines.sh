@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# CUT [OPTION...] COMMAND...: runs mpirun's ranks with rank 0 on one machine and the others on a second one, as far as the network knows: two network namespaces with a cable
-# between them, which carries nothing more once there is a file CUT. Takes root and iproute2.
+# CUT [OPTION...] COMMAND...: runs mpirun's ranks with rank 0 on one simulated machine and the others on a second one:
+# two network namespaces with a cable between them, which stops working once the file CUT exists. Needs root and
+# iproute2.
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/strict.sh"
 if [ "${HT_ON_MACHINE:-}" = "" ]; then
   export HT_ON_MACHINE=first
@@ -14,7 +15,7 @@ if [ "$HT_ON_MACHINE" = first ]; then
   ip link add cable type veth peer name cable netns second
   ip addr add 10.77.0.1/24 dev cable && ip link set cable up
   ip -n second addr add 10.77.0.2/24 dev cable && ip -n second link set cable up
-  # Frames go to an address that nobody has: no side is told.
+  # Frames go to an address that does not exist, so neither side notices.
   (
     until [ -e "$cut" ]; do sleep 0.05; done
     ip neigh replace 10.77.0.2 lladdr 02:00:00:00:00:77 dev cable nud permanent
@@ -27,5 +28,5 @@ if [ "$HT_ON_MACHINE" = first ]; then
   kill %1 2>/dev/null || true
   exit "$code"
 fi
-shift # as mpirun's agent: HOST COMMAND...
+shift # mpirun's agent: HOST COMMAND...
 exec ip netns exec second bash -c "$*"

@@ -17,7 +17,7 @@ TEST(TypedCommand, IsPastedIntoAShellAsItIs) {
   EXPECT_TRUE(typed.ends_with("test_tools train --run 'my run' --set 'stretches=[]'")) << typed;
 }
 
-/// Names come from data, and whoever reads a message may paste its command.
+/// Names come from data, and a user may paste a command from a message into a shell.
 TEST(SuggestedCommands, QuoteTheNamesInThem) {
   const std::string odd = "it's; touch $(x)";
   const auto refusal = [&](std::string_view begin) {

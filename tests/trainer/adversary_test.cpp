@@ -5,8 +5,8 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// One seed's runs drift apart by chance where a jump is kept; means over seeds are
-/// adversary_benchmark's.
+/// The runs of one seed diverge by chance once a jump is kept. adversary_benchmark computes means
+/// over seeds.
 constexpr double kMostOfOneSeed = 1.05;
 
 class Adversaries : public ::testing::TestWithParam<const char*> {};
@@ -14,7 +14,7 @@ class Adversaries : public ::testing::TestWithParam<const char*> {};
 TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
   HybridTrainerConfig config = adversary_config(1, 100);
   config.phases.skip_backward.horizon = GetParam();
-  config.phases.skip_backward.trial_share = 0.5;  // several trials in so short a run
+  config.phases.skip_backward.trial_share = 0.5;  // allows several probes in a short run
   const AdversaryResult plain = train_with(config, {});
   EXPECT_GT(plain.weights.size(), 90'000u);
   int reverted = 0;
@@ -30,18 +30,18 @@ TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
   EXPECT_GE(reverted, 2);
 }
 
-/// A replay needs no more memory than the steps that it makes up for, so that it does not halve
-/// Full's micro-batches.
+/// Repeating reverted steps needs no more memory than the steps themselves, so Full's micro-batches
+/// are not halved.
 TEST(Adversary, RevertedUnderTheBudgetOfPlainTrainingLeavesItsBits) {
   HybridTrainerConfig config = adversary_config(1, 100);
   config.phases.skip_backward.trial_share = 0.5;
   auto& precision = config.mixed_precision;
   precision.warmup = precision.full = precision.predict = precision.correct = "fp32";
   config.phases.skip_backward.max_shrinks = 0;
-  config.data.batch_size = 2;  // a step's batch is much beside a micro-batch's activations
+  config.data.batch_size = 2;  // a step's batch is large relative to a micro-batch's activations
   config.gradient_accumulation.micro_batches = 4;
   const AdversaryResult plain = train_with(config, {});
-  const std::size_t budget = plain.live_bytes;  // without what it freed and kept for reuse
+  const std::size_t budget = plain.live_bytes;  // excludes freed memory kept for reuse
   int reverted = 0;
   for (const AdversaryRow& row : adversaries()) {
     const AdversaryResult result = train_with(config, row.make(1), budget);

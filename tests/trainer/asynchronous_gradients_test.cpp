@@ -12,13 +12,13 @@
 namespace hybrid_trainer {
 namespace {
 
-/// With zero 1 each rank predicts its own parts of the weights for all.
+/// With zero 1, each rank predicts its own shard of the weights for all ranks.
 class LateGradientsWithZero : public ::testing::TestWithParam<std::int64_t> {
  protected:
   static HybridTrainerConfig config_of(const std::string& optimizer = "adamw") {
     return late_config(optimizer, GetParam());
   }
-  /// Matrices of more than one chunk, so that parts end within weights.
+  /// Matrices of more than one chunk, so that shards end within weights.
   static HybridTrainerConfig cut_config() {
     HybridTrainerConfig config = config_of();
     config.model.width = 80;
@@ -45,7 +45,7 @@ TEST_P(LateGradientsWithZero, HaveTheSameBitsWhateverTheLinkIs) {
     config.phases.asynchronous_gradients.delay = lag;
     const RankOutcome wanted = common_outcome(config, 2);
     config.distributed.overlap = false;
-    EXPECT_EQ(common_outcome(config, 2), wanted) << "nothing beside, lag " << lag;
+    EXPECT_EQ(common_outcome(config, 2), wanted) << "without overlap, lag " << lag;
     config.distributed.overlap = true;
     config.distributed.imitated_link.bytes = 100'000'000;
     config.distributed.imitated_latency_microseconds = 1000;
@@ -88,12 +88,13 @@ TEST_P(LateGradientsWithZero, PredictOtherWeightsThanTheExactOnesWhichAreTheSame
               trainer.with_exact([&] { exact[i] = master_values(model, stream); });
               EXPECT_EQ(master_values(model, stream), predicted[i]);
             });
-  EXPECT_EQ(predicted[0] == predicted[1], GetParam() == 1) << "whose prediction it is";
+  EXPECT_EQ(predicted[0] == predicted[1], GetParam() == 1)
+      << "only with zero 1 the ranks share a prediction";
   EXPECT_EQ(exact[0], exact[1]);
   EXPECT_NE(exact[0], predicted[0]);
 }
 
-/// Mean over Predict's steps of what each told, and of whether it was the same on both ranks.
+/// Mean prediction error over Predict's steps. Expects the same errors on both ranks.
 double mean_error(const HybridTrainerConfig& config) {
   std::array<std::vector<double>, 2> errors;
   see_steps(config, 2, 20, [&](int rank, const StepRecord& record, auto&&...) {
@@ -174,12 +175,13 @@ TEST_P(LateGradientsWithZero, GoOnFromACheckpointAsIfNeverStopped) {
   }
 }
 
-/// What begins beside, and what is waited for, each in its order; and calls that wait for all of it.
+/// Records which collectives begin in the background, which are waited for, and the number of
+/// direct calls.
 class SeenCalls final : public DecoratedCommunicator {
  public:
   explicit SeenCalls(Communicator& ranks) : DecoratedCommunicator(ranks) {}
   CollectiveTicket begin(CollectiveJob job, const Stream& stream) override {
-    ranks().begin(std::move(job), stream);  // among threads it is done
+    ranks().begin(std::move(job), stream);  // already done for ranks that are threads
     begun.push_back(++last_);
     return last_;
   }
@@ -197,8 +199,8 @@ class SeenCalls final : public DecoratedCommunicator {
   CollectiveTicket last_ = 0;
 };
 
-/// One worker does what is begun in that order, so that the sum, which may be late, comes after the
-/// weights that the next step begins with.
+/// A single worker runs the collectives in order, so the gradient sum, which may be late, comes
+/// after the weights that the next step needs first.
 TEST_P(LateGradientsWithZero, AreSentLastAndWaitedForLastInTheNextStep) {
   const HybridTrainerConfig config = config_of();
   run_thread_ranks(2, [&](Communicator& others) {
@@ -220,14 +222,14 @@ TEST_P(LateGradientsWithZero, AreSentLastAndWaitedForLastInTheNextStep) {
       }
       before = ranks.begun;
       if (predicted > 0) {
-        EXPECT_EQ(before.size() > 1, GetParam() == 1) << "with weights";
+        EXPECT_EQ(before.size() > 1, GetParam() == 1) << "only zero 1 also sends weights";
       }
     }
     EXPECT_EQ(predicted, 12);
   });
 }
 
-/// Of the rank that has most of it in Predict: bytes of a kind, and what it sends in a step.
+/// The highest cost of any rank in Predict: peak bytes by kind, and bytes sent per step.
 struct PredictCost {
   std::array<double, kMemoryKinds> bytes{};
   double sent = 0;

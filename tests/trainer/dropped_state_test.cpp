@@ -1,4 +1,4 @@
-// Of predict_aware_memory.offload_strategy: drop_and_reinitialize.
+// Tests predict_aware_memory.offload_strategy: drop_and_reinitialize.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -40,14 +40,14 @@ class ExpertWatchTest : public ::testing::Test {
 
 TEST_F(ExpertWatchTest, CountsWhatHasGoneBackwardSinceTheLastReading) {
   const auto model = make_model(mixture(), 1, stream_);
-  EXPECT_TRUE(watch_.read(*model, stream_).empty()) << "nothing was computed";
+  EXPECT_TRUE(watch_.read(*model, stream_).empty()) << "nothing has been computed";
   train(*model, 1);
   const ExpertLoads one = watch_.read(*model, stream_);
   ASSERT_EQ(one.most.size(), 2u);
   EXPECT_GE(one.most[0], 1);
   EXPECT_LE(one.least[0], 1);
   EXPECT_LE(one.entropy[0], std::log(4) + 1e-6);
-  EXPECT_GE(one.balance_loss, 0.5 * 0.9) << "about its factor where loads are even";
+  EXPECT_GE(one.balance_loss, 0.5 * 0.9) << "even loads give about its factor";
   EXPECT_GT(one.z_loss, 0);
   EXPECT_TRUE(watch_.read(*model, stream_).empty());
   train(*model, 2);
@@ -61,7 +61,7 @@ TEST_F(ExpertWatchTest, TellsOnceOfExpertsThatGetNothing) {
   model->visit_parameters([](Parameter& parameter) {
     if (parameter.role() != Role::kRouter) return;
     const Tensor values = parameter.home_master();
-    std::fill_n(values.data<float>(), values.elements(), 0.0f);  // the first of equal ones
+    std::fill_n(values.data<float>(), values.elements(), 0.0f);  // chooses the first expert
   });
   for (std::int64_t step = 1; step <= ExpertLoads::kDeadAfter + 1; ++step) {
     model->visit_routings([&](RoutedExperts& experts) {

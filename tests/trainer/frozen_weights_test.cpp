@@ -26,7 +26,7 @@ class FrozenWeightsTest : public ::testing::Test {
     read_hugging_face_weights(folder_, *model, stream_);
     return model;
   }
-  /// Each weight is what is multiplied where it is held as `form`.
+  /// A model whose weights are rounded to the values that products use with `form`.
   std::unique_ptr<LanguageModel> rounded_model(const std::string& form) {
     auto model = plain_model();
     model->visit_parameters([&](Parameter& parameter) {

@@ -39,7 +39,7 @@ TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
   parts.config.memory.folder = "/nowhere/at/all";
   try {
     const HybridTrainer trainer(model, parts.config, parts.stream, parts.host);
-    FAIL() << "a bad configuration was taken";
+    FAIL() << "an invalid configuration was accepted";
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.problems().size(), 2u) << error.what();
   }
@@ -75,7 +75,7 @@ TEST(HybridTrainer, TellsOfOldCheckpointsThatStay) {
   trainer.save(folder.path().string());
   trainer.step(parts.batch);
   {
-    const FileFault fault({.at = 1, .error = EACCES, .only = FileCall::kRename});  // the rotation's
+    const FileFault fault({.at = 1, .error = EACCES, .only = FileCall::kRename});  // rotation
     trainer.save(folder.path().string());
   }
   EXPECT_NE(told.find("old checkpoints are left behind"), std::string::npos) << told;

@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer {
 
-/// Predict is steps 9 to 20, and so on. With parts of weights in several groups.
+/// A config with Predict in steps 9 to 20 and so on. With ZeRO, the shards are in several groups.
 inline HybridTrainerConfig late_config(const std::string& optimizer = "adamw",
                                        std::int64_t zero = 0) {
   HybridTrainerConfig config = rank_config(optimizer, 4);
@@ -24,13 +24,14 @@ inline HybridTrainerConfig late_config(const std::string& optimizer = "adamw",
   return config;
 }
 
-/// Where `steps` are 0, the ranks send each step's gradient.
+/// Sets the method: local SGD with `steps`, or asynchronous gradients if `steps` is 0.
 inline void set_local_steps(PhaseConfig& phases, std::int64_t steps) {
   phases.method = steps > 0 ? "local_sgd" : "asynchronous_gradients";
   phases.local_sgd.steps = steps;
 }
 
-/// The same on each rank, but for the losses of steps in which nothing had arrived yet.
+/// The outcome of all ranks. Expects the same weights and phases; losses may differ before the
+/// first exchange.
 inline RankOutcome common_outcome(const HybridTrainerConfig& config, int ranks) {
   const std::vector<RankOutcome> all = train_ranks(config, ranks);
   for (const RankOutcome& one : all) {
@@ -42,7 +43,7 @@ inline RankOutcome common_outcome(const HybridTrainerConfig& config, int ranks) 
   return all[0];
 }
 
-/// Of Predict's steps, by step: what `see` makes of the trainer of each rank after it.
+/// Trains `steps` steps and calls `see` after each step of each rank.
 template <class See>
 void see_steps(const HybridTrainerConfig& config, int ranks, std::int64_t steps, const See& see) {
   run_thread_ranks(ranks, [&](Communicator& others) {
@@ -57,7 +58,8 @@ void see_steps(const HybridTrainerConfig& config, int ranks, std::int64_t steps,
   });
 }
 
-/// One rank's weights, trained to the end from a checkpoint that is made after so many steps, or was.
+/// Returns one rank's final weights. Saves a checkpoint after `saves_after` steps or resumes from
+/// it.
 inline std::vector<float> train_through(const HybridTrainerConfig& config, bool resumes,
                                         std::int64_t saves_after, const TemporaryFolder& folder,
                                         Communicator& others, Device device = {}) {
@@ -76,7 +78,7 @@ inline std::vector<float> train_through(const HybridTrainerConfig& config, bool 
   return master_values(*model, stream);
 }
 
-/// Those of two ranks on a processor.
+/// Final weights of two ranks on a CPU.
 inline std::vector<std::vector<float>> train_through(const HybridTrainerConfig& config,
                                                      bool resumes, std::int64_t saves_after,
                                                      const TemporaryFolder& folder) {

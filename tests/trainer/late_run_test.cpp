@@ -38,7 +38,7 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
     config_.phases.max_predict_steps = 100;
     config_.phases.asynchronous_gradients.prediction_error_limit = 0;
   }
-  /// How the run of each rank ended. Rank 1 asks for a stop after step `stops_after`.
+  /// Returns how the run of each rank ended. Rank 1 requests a stop after step `stops_after`.
   std::array<RunEnd, 2> train(const fs::path& run, bool resume, std::int64_t stops_after = 0) {
     const Interruption interruption;
     std::array<RunEnd, 2> ends{};
@@ -54,7 +54,7 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
       settings.on_step = [&](const StepRecord& record) {
         if (rank.rank() != 1 || record.step != stops_after) return;
         ::kill(::getpid(), SIGTERM);
-        while (!interruption.requested()) std::this_thread::yield();  // another thread takes it
+        while (!interruption.requested()) std::this_thread::yield();  // another thread handles it
       };
       std::ostringstream console;
       ends[static_cast<std::size_t>(rank.rank())] = run_training(settings, console).end;
@@ -64,7 +64,7 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
   }
   TemporaryFolder folder_;
   HybridTrainerConfig config_;
-  std::string told_;  // by rank 0, the last time
+  std::string told_;  // console of rank 0 in the latest run
 };
 
 TEST_P(LateRun, AStopInPredictIsAtTheSameStepOnAllRanks) {
@@ -88,7 +88,7 @@ TEST_P(LateRun, OneThatWasKilledComesToTheSameWeights) {
   EXPECT_EQ(newest_checkpoint_digest(again), newest_checkpoint_digest(run));
 }
 
-/// Which see the exact weights.
+/// Evaluations and comparisons use the exact weights.
 TEST_P(LateRun, EvaluationsAndComparisonsInPredictChangeNothing) {
   const fs::path run = folder_ / "run", other = folder_ / "other";
   train(run, false);

@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(All, FinderRun,
                          [](const auto& test) { return test.param.name; });
 
 TEST_P(FinderRun, PutsTheWeightsBackBitForBit) {
-  HybridTrainerConfig with = config(30), plain = with;  // far too high: all probes refuse
+  HybridTrainerConfig with = config(30), plain = with;  // far too high: all probes fail
   plain.learning_rate_finder.mode = "off";
   train_tiny(with, data(), run("with"));
   train_tiny(plain, data(), run("plain"));
@@ -112,7 +112,7 @@ TEST_P(FinderRun, IsSimulatedToTheByte) {
   }
 }
 
-/// The best constant rate of this model by trial is 0.01 to 0.02 (AdamW, 120 steps).
+/// The best constant rate of this model, found by trial, is 0.01 to 0.02 (AdamW, 120 steps).
 TEST(LearningRateFinderRun, EndsNearARateThatTrainsWellFromSixtyTimesBelow) {
   const TemporaryFolder folder;
   prepare_tiny_data(folder / "data");
@@ -151,7 +151,7 @@ TEST(LearningRateFinderRun, EndsNearARateThatTrainsWellFromSixtyTimesBelow) {
 TEST(LearningRateFinderConfigs, SayWhereNothingCouldBeFound) {
   HybridTrainerConfig config = tiny_config();
   config.learning_rate_finder = {.mode = "warmup", .interval = 4};
-  config.phases.warmup_steps = 9;  // 4 of the schedule, 4 updates, one step that probes
+  config.phases.warmup_steps = 9;  // 4 steps of the schedule, 4 updates, 1 probe
   EXPECT_TRUE(config.problems().empty());
   config.phases.warmup_steps = 8;
   config.phases.method = "asynchronous_optimizer";

@@ -17,7 +17,7 @@ HybridTrainerConfig local_config(const std::string& optimizer = "adamw") {
   return config;
 }
 
-/// In which form exchanges are made.
+/// Format of the exchanges.
 struct ExchangeForm {
   std::int64_t fragments = 1, bits = 32;
 };
@@ -81,11 +81,11 @@ TEST(LocalSteps, SendFarLessThanGradients) {
     set_local_steps(config.phases, local_steps);
     return static_cast<double>(common_outcome(config, 2).bytes_sent);
   };
-  // 24 gradients, against four exchanges, the last of which ends Predict, and the moments.
+  // Compares 24 gradients with four exchanges, the last of which ends Predict, and the moments.
   EXPECT_LT(sent(8), 0.5 * sent(0));
 }
 
-/// What rank 0 sends in each step of a Predict whose exchanges are done at once.
+/// Bytes that rank 0 sends in each step of Predict, with blocking exchanges.
 std::vector<double> bytes_by_step(const ExchangeForm& form) {
   HybridTrainerConfig config = exchanged(late_config(), form);
   config.model.width = 64;
@@ -124,7 +124,7 @@ TEST(LocalSteps, SendAsManyBytesAsTheirBitsSay) {
   EXPECT_NEAR(bytes_by_step({2, 4})[1] / whole, (4 + 32 / 64.0) / 32 / 2, 0.005);
 }
 
-/// The weights of two ranks after so many steps, and what a checkpoint then makes of them.
+/// Weights of two ranks after a number of steps, and after a checkpoint has averaged them.
 struct SettledWeights {
   std::array<std::vector<float>, 2> own, settled;
 };
@@ -141,7 +141,7 @@ SettledWeights settle_after(std::int64_t steps, const HybridTrainerConfig& confi
       trainer.step(step_batch(config, trainer.steps_done(), stream));
     EXPECT_EQ(trainer.machine().phase(), Phase::kPredict);
     weights.own[i] = master_values(*model, stream);
-    trainer.save((folder / "checkpoints").string());  // settles
+    trainer.save((folder / "checkpoints").string());  // averages the weights
     weights.settled[i] = master_values(*model, stream);
   });
   EXPECT_NE(weights.own[0], weights.own[1]);
@@ -162,7 +162,7 @@ TEST(LocalSteps, EndWithTheMeanOfTheirWeights) {
   expect_the_mean(settle_after(11, exchanged(local_config(), {1, 4})));
 }
 
-/// Where exchanges move the weights by the mean itself.
+/// Exchanges set the weights to the mean itself.
 TEST(LocalSteps, EndWithTheMeanWhateverWasExchangedBefore) {
   HybridTrainerConfig config = local_config();
   config.phases.local_sgd.outer_learning_rate = 1;
@@ -174,7 +174,7 @@ TEST(LocalSteps, EndWithTheMeanWhateverWasExchangedBefore) {
     }
 }
 
-/// Once an exchange in few bits has begun: at its end nothing is lost.
+/// Saves while a low-bit exchange is pending; its rounding errors must not be lost.
 TEST(LocalSteps, EndWithWhatRoundingLeft) {
   HybridTrainerConfig config = local_config();
   config.phases.local_sgd.outer_learning_rate = 1;
@@ -196,7 +196,7 @@ TEST(LocalSteps, TellHowLongAgoAnExchangeBegan) {
 
 class LocalStepsInForms : public ::testing::TestWithParam<ExchangeForm> {};
 
-/// Which all ranks have after each step, and which move when exchanges arrive.
+/// All ranks have the common weights after each step. They change when exchanges arrive.
 TEST_P(LocalStepsInForms, EvaluateTheCommonWeights) {
   std::array<std::vector<std::vector<float>>, 2> own, common;
   see_steps(exchanged(local_config(), GetParam()), 2, 16,
@@ -252,7 +252,8 @@ TEST_P(LocalStepsInForms, GoOnFromACheckpointAsIfNeverStopped) {
   }
 }
 
-// Of five fragments none that has the first weight begins or ends in the step that breaks.
+// With five fragments, no fragment that includes the first weight begins or ends in the step that
+// fails.
 INSTANTIATE_TEST_SUITE_P(LocalSteps, LocalStepsInForms,
                          ::testing::Values(ExchangeForm{}, ExchangeForm{5, 32}, ExchangeForm{1, 8},
                                            ExchangeForm{5, 4}),
@@ -286,7 +287,7 @@ TEST(LocalSteps, RefuseFormsThatThereAreNot) {
   EXPECT_EQ(told(5, {1, 16}),
             "phases.local_sgd.exchange_bits: got 16, but an exchange has no other form (with "
             "phases.method local_sgd); want 32, 8 or 4");
-  // Without local steps they only have no effect.
+  // Without local steps, the settings merely have no effect.
   EXPECT_EQ(told(0, {2, 16}), "");
 }
 

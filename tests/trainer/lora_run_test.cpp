@@ -35,7 +35,7 @@ class LoraRunTest : public ::testing::Test {
  protected:
   LoraRunTest() { prepare_tiny_data(data_); }
 
-  /// A Hugging Face folder of a model for the data, the dtype of its tensors as given.
+  /// A Hugging Face folder of a model for the data, with tensors of the given dtype.
   fs::path base(std::uint64_t seed, DType dtype = DType::kF32, std::int64_t width = 16) {
     const fs::path folder = scratch_ / concat("base", seed, name_of(dtype), "_", width);
     if (fs::exists(folder)) return folder;
@@ -46,7 +46,7 @@ class LoraRunTest : public ::testing::Test {
     export_hugging_face(*model, nullptr, folder, stream_, model_families(), dtype);
     return folder;
   }
-  /// A resumed run has its own model.
+  /// Trains. A resumed run uses its own model config.
   TrainingRunResult train(HybridTrainerConfig config, const fs::path& run,
                           const std::optional<fs::path>& from, bool resume = false,
                           const std::optional<fs::path>& adapter = {}) {
@@ -117,7 +117,7 @@ TEST_F(LoraRunTest, WhereTheWeightsLieChangesNoBitOfAnyVariant) {
   };
   for (const char* variant : {"lora", "dora"}) {
     for (const std::string& form : frozen_base_names()) {
-      if (form == kFileBase) continue;  // of a GGUF file
+      if (form == kFileBase) continue;  // requires a GGUF file
       config.lora.variant = variant;
       config.lora.base = form;
       config.memory.weights = "device";
@@ -147,7 +147,7 @@ TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
   copy_up_to(scratch_ / "whole", scratch_ / "cut", 7, 12);
   train(config, scratch_ / "cut", {}, true);
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"), wanted);
-  config.lora.base = "fp32";  // dequantised once: training multiplies the same numbers
+  config.lora.base = "fp32";  // dequantized once; uses the same numbers
   train(config, scratch_ / "plain", file);
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "plain"), wanted);
   EXPECT_EQ(records_of(scratch_ / "plain").back().validation_loss,
@@ -184,7 +184,7 @@ TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
       export_merged(scratch_ / ("beside_" + form), scratch_ / "merged", RunWeights::kLast);
     };
     if (form == "mxfp4") {
-      EXPECT_NO_THROW(merge()) << "models are released in it alone";
+      EXPECT_NO_THROW(merge()) << "published models use this format";
     } else {
       EXPECT_THROW(merge(), DataError);
     }
@@ -193,7 +193,7 @@ TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
   }
 }
 
-/// The frozen weights are rounded as they are multiplied, in whatever form they are held.
+/// Frozen weights in any format are rounded when they are multiplied.
 TEST_F(LoraRunTest, ProductsOfFewBitsGoWithFrozenWeights) {
   HybridTrainerConfig config = tiny_lora();
   config.mixed_precision.loss_scale = 1 << 24;
@@ -298,10 +298,11 @@ TEST_F(LoraRunTest, WithoutAdaptersItIsExportedInTheDtypeOfItsBase) {
   EXPECT_EQ(dtype("scratch", {}), DType::kF32);
   fs::remove_all(base(5, DType::kBF16));
   EXPECT_EQ(export_dtype(load_trained_run(scratch_ / "short", stream_)), DType::kBF16)
-      << "the base may be gone";
+      << "the base folder may be missing";
   config.training.steps = 3;
   train(config, scratch_ / "short", {}, true);
-  EXPECT_EQ(config_of_run({scratch_ / "short"}).exported.dtype, "bf16") << "as when it began";
+  EXPECT_EQ(config_of_run({scratch_ / "short"}).exported.dtype, "bf16")
+      << "the same as at the start";
   config.exported.dtype = "fp32";
   EXPECT_EQ(dtype("asked", base(6, DType::kBF16)), DType::kF32);
   EXPECT_EQ(export_dtype(load_hugging_face_folder(base(6, DType::kBF16), "fp32", stream_)),
@@ -336,13 +337,13 @@ TEST_F(LoraRunTest, MergingIsOfTheBasesOwnFilesAndSaysWhatItChanged) {
 TEST_F(LoraRunTest, MergingRefusesLogitsThatAreNotFinite) {
   ModelConfig shape{.family = "llama", .layers = 2, .heads = 2, .width = 16, .context = 16};
   const std::int64_t words = load_tokenizer(data_)->vocabulary_size();
-  shape.vocabulary = words + 64;  // of which the data have none
+  shape.vocabulary = words + 64;  // the data has none of these
   shape.tied_head = false;
   const auto model = make_model(shape, 8, stream_);
   model->visit_parameters([&](Parameter& parameter) {
     if (parameter.name() != "wte.weight") return;
     auto* const rows = testing::master_of(parameter).data<float>();
-    // Which bf16, in which the base is held, rounds to infinity.
+    // Exceeds bf16's range: the bf16 base rounds it to infinity.
     std::fill(rows + words * 16, rows + shape.vocabulary * 16, std::numeric_limits<float>::max());
   });
   export_hugging_face(*model, nullptr, scratch_ / "broken", stream_);
@@ -352,7 +353,7 @@ TEST_F(LoraRunTest, MergingRefusesLogitsThatAreNotFinite) {
   train(config, scratch_ / "run", scratch_ / "broken");
   try {
     export_merged(scratch_ / "run", scratch_ / "merged", RunWeights::kLast);
-    FAIL() << "was merged";
+    FAIL() << "the merge should have failed";
   } catch (const DataError& error) {
     EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
   }

@@ -19,7 +19,7 @@ TEST(LossJudge, KeepsTheLowestAndOfEqualOnesTheEarlier) {
   LossJudge judge(judging(2, 0));
   EXPECT_TRUE(judge.judge(10, 3.0));
   EXPECT_TRUE(judge.judge(20, 2.0));
-  EXPECT_FALSE(judge.judge(30, 3.0)) << "as low as the second, and later";
+  EXPECT_FALSE(judge.judge(30, 3.0)) << "equal to the second best, but later";
   EXPECT_TRUE(judge.judge(40, 2.5));
   EXPECT_FALSE(judge.judge(50, 2.6));
   EXPECT_EQ(judge.best(), (Best{{20, 2.0}, {40, 2.5}}));
@@ -58,7 +58,7 @@ TEST(LossJudge, GoesOnFromASavedState) {
   State state;
   judge.save(state);
   LossJudge again(judging(2, 3, 0.1));
-  again.judge(5, 0.5);  // of steps that are given up
+  again.judge(5, 0.5);  // a step that is discarded
   again.load(state);
   EXPECT_EQ(again.best(), judge.best());
   EXPECT_EQ(again.kept(), judge.kept());
@@ -66,14 +66,14 @@ TEST(LossJudge, GoesOnFromASavedState) {
   again.judge(40, 2.0);
   EXPECT_FALSE(again.is_out_of_patience());
   again.judge(50, 2.0);
-  EXPECT_TRUE(again.is_out_of_patience()) << "the evaluation of step 30 counts";
-  EXPECT_TRUE(again.evaluates(false, false)) << "one was owed";
+  EXPECT_TRUE(again.is_out_of_patience()) << "the evaluation of step 30 must count";
+  EXPECT_TRUE(again.evaluates(false, false)) << "an evaluation was due";
   EXPECT_EQ(best_in(state), (BestCheckpoint{30, 1.95}));
   LossJudge fewer(judging(1, 0));
   fewer.load(state);
   EXPECT_EQ(fewer.best(), (Best{{30, 1.95}}));
   fewer.load({});
-  EXPECT_TRUE(fewer.best().empty()) << "of a state from before there was a best";
+  EXPECT_TRUE(fewer.best().empty()) << "a state of an earlier version has no best";
   EXPECT_EQ(best_in({}), std::nullopt);
 }
 
@@ -86,7 +86,8 @@ TEST(LossJudge, KeepsWhatWasTheBestWhereTheRunMayGoBackTo) {
   judge.remember({15, 25});
   EXPECT_EQ(judge.kept(), (std::vector<std::int64_t>{20, 10, 20}));
   judge.remember({25, 35});
-  EXPECT_EQ(judge.kept(), (std::vector<std::int64_t>{20, 20, 20})) << "not back to 15 any more";
+  EXPECT_EQ(judge.kept(), (std::vector<std::int64_t>{20, 20, 20}))
+      << "the run can no longer roll back to 15";
   EXPECT_FALSE(judge.forget_all_but({35, 25, 20}));
   EXPECT_TRUE(judge.forget_all_but({35, 25}));
   EXPECT_TRUE(judge.kept().empty());
@@ -100,7 +101,7 @@ TEST(LossJudge, WaitsWithADueEvaluationForWeightsThatAreNotPredicted) {
   EXPECT_FALSE(judge.evaluates(false, false));
   EXPECT_TRUE(judge.evaluates(true, false));
   LossJudge off(judging(0, 0));
-  EXPECT_TRUE(off.evaluates(true, true)) << "nobody judges it";
+  EXPECT_TRUE(off.evaluates(true, true)) << "the loss is not judged";
   EXPECT_FALSE(off.evaluates(false, false));
 }
 

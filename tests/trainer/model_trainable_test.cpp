@@ -46,7 +46,8 @@ TEST_P(Accumulation, OfMicroBatchesEqualsTheLargeBatchWithinRounding) {
         setup->trainable.apply_gradient();
       }
     }
-    EXPECT_LT(largest_difference(large, small), 3e-4) << "a tenth of one step; " << dropout;
+    EXPECT_LT(largest_difference(large, small), 3e-4)
+        << "a tenth of one step at most; dropout " << dropout;
   }
 }
 
@@ -79,7 +80,7 @@ TEST(ModelTrainable, AccumulatesTheBitsThatTwoPassesByHandGive) {
     EXPECT_TRUE(testing::same_bits(x[k]->gradient(), sums[k])) << x[k]->name();
 }
 
-/// Live bytes: what is kept for reuse is given back where it would be too much.
+/// Peak of live bytes; cached memory is excluded because it is released when needed.
 std::size_t needed_by_a_step(Subject& setup) {
   setup.trainable.enter_phase(Phase::kFull);
   setup.trainable.wait_for_gradient(setup.batch(0));
@@ -104,7 +105,7 @@ TEST(ModelTrainable, HalvesMicroBatchesWhereMemoryIsTooSmallAndGivesTheirBits) {
   resumed.trainable.load(state);
   resumed.trainable.save(state);
   EXPECT_EQ(state.integer("trainer.micro_batches.full"), 2)
-      << "or the bits would depend on the memory";
+      << "otherwise the bits would depend on the memory";
 }
 
 TEST(ModelTrainable, SaysThatMemoryIsTooSmallWhereOneExampleIsTooMuch) {
@@ -118,7 +119,7 @@ std::size_t live(const Subject& setup, MemoryKind kind) {
   return setup.stream.pool()->use().live[static_cast<std::size_t>(kind)];
 }
 
-/// Masters and copies.
+/// Live bytes of masters and copies.
 std::size_t live_weights(const Subject& setup) {
   return live(setup, MemoryKind::kParameters) + live(setup, MemoryKind::kMasterWeights);
 }
@@ -144,7 +145,7 @@ TEST(ModelTrainable, PredictFreesGradientsAndMovesTheOptimizerStateOutAndBackBit
   EXPECT_EQ(live_on_host(setup, MemoryKind::kOptimizerState), state);
   setup.trainable.begin_restore();
   setup.trainable.enter_phase(Phase::kCorrect);
-  EXPECT_EQ(live(setup, MemoryKind::kOptimizerState), 0u) << "it comes beside Correct's passes";
+  EXPECT_EQ(live(setup, MemoryKind::kOptimizerState), 0u) << "it returns during Correct's passes";
   for (Subject* each : {&setup, &stayed}) {
     each->trainable.wait_for_gradient(each->batch(1));
     each->trainable.apply_gradient();
@@ -207,7 +208,7 @@ TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
   });
 }
 
-/// One normal tensor per weight; zeros for vectors.
+/// One normally distributed tensor per weight; zeros for vectors.
 std::vector<Tensor> matrix_directions(ModelTrainable& trainable) {
   std::vector<Tensor> directions;
   for (const Tensor& weight : weights_of(trainable)) {
@@ -242,7 +243,7 @@ TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
     EXPECT_TRUE(testing::same_bits(back[k], start[k])) << k;
 }
 
-/// A model with one more weight, which no batch reaches.
+/// A model with an extra weight that no batch uses.
 class WithIdleWeight final : public LossModel {
  public:
   WithIdleWeight(LossModel& model, const Stream& stream)

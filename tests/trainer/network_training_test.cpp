@@ -1,4 +1,4 @@
-// A network of unlike parts in training: phases, ranks, and where its parts' weights lie.
+// Training of a network with different parts: phases, ranks, and the placement of its weights.
 #include "hybrid_trainer/nn/module_graph.h"
 #include "tests/nn/graph/mixed_network.h"
 #include "tests/trainer/rank_outcome.h"

@@ -1,4 +1,4 @@
-// Whole runs with the optimizers whose state is smaller than AdamW's: memory options and a stop in
+// Complete runs with optimizers whose state is smaller than AdamW's. Memory options and a stop in
 // between change no bit.
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ class OptimizerRuns : public ::testing::TestWithParam<std::pair<const char*, int
   void SetUp() override { prepare_tiny_data(data_); }
   HybridTrainerConfig config() const {
     HybridTrainerConfig config = tiny_config();
-    config.model.width = 64;  // matrices are large enough for few bits
+    config.model.width = 64;  // makes matrices large enough for 8-bit state
     config.optimizer.name = GetParam().first;
     config.optimizer.state_bits = GetParam().second;
     config.optimizer.orthogonalization_period = 3;

@@ -1,5 +1,5 @@
-// Whole runs with what predicts by more than the optimizer's state, and of models whose layers carry a state: through all phases, stopped and resumed, reverted, and with memory
-// elsewhere.
+// Complete runs with predictors that use more than the optimizer's state, and of models with
+// recurrent layers: through all phases, stopped and resumed, reverted, and with offloaded memory.
 #include <gtest/gtest.h>
 
 #include "src/files/config_fields.h"
@@ -13,7 +13,7 @@ constexpr const char* kArms = R"([{"predictor": "two_timescale", "steps": 3},
 
 constexpr const char* kModel = "model";
 
-/// A key of the configuration and its value; kModel with the family of a tiny_model.
+/// A config key and its value, or kModel and the family of a tiny_model.
 class PredictorRuns : public ::testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
   void SetUp() override { prepare_tiny_data(data_); }
@@ -51,7 +51,7 @@ TEST_P(PredictorRuns, LeaveThePlainRunsBitsWhereTheyAreReverted) {
   HybridTrainerConfig config = PredictorRuns::config();
   config.phases.skip_backward.max_shrinks = 0;
   config.phases.skip_backward.decay = 1;
-  // So large that every jump overshoots.
+  // So large that every predicted step overshoots.
   config.optimizer.learning_rate = GetParam().first == kModel ? 3 : 0.3;
   const TrainingRunResult result = train_tiny(config, data_, scratch_ / "reverted");
   ASSERT_GT(result.summary.predictions.made, 0);

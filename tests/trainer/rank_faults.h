@@ -8,12 +8,12 @@
 
 namespace hybrid_trainer {
 
-/// Gives out every block by itself, but for one that it has not when it is asked.
+/// Allocates every block separately, and fails one allocation.
 class FailingMemory final : public MemorySource {
  public:
   explicit FailingMemory(std::unique_ptr<MemorySource> memory) : memory_(std::move(memory)) {}
   void* take(std::size_t bytes) noexcept override {
-    const bool fails = left_ == 0 || left_ == -1;  // a pool asks twice
+    const bool fails = left_ == 0 || left_ == -1;  // a pool retries once
     if (left_ >= -1) --left_;
     return fails ? nullptr : memory_->take(bytes);
   }
@@ -21,7 +21,7 @@ class FailingMemory final : public MemorySource {
   Device device() const override { return memory_->device(); }
   bool keeps_blocks_apart() const override { return true; }
 
-  /// After so many more.
+  /// Fails after `blocks` more allocations.
   void fail_after(std::int64_t blocks) { left_ = blocks; }
   bool has_failed() const { return left_ < -1; }
 
@@ -30,11 +30,11 @@ class FailingMemory final : public MemorySource {
   std::int64_t left_ = -2;
 };
 
-/// Where a rank has no memory for one block.
+/// A rank fails to allocate one block.
 struct Fault {
   int rank = 0;
-  std::int64_t step = 0, blocks = 0;               // before it in that step
-  std::int64_t steps() const { return step + 3; }  // that are trained
+  std::int64_t step = 0, blocks = 0;               // allocated before it in that step
+  std::int64_t steps() const { return step + 3; }  // number of steps to train
 };
 
 struct Trained {

@@ -18,7 +18,7 @@ namespace hybrid_trainer {
 
 inline constexpr std::int64_t kSteps = 30;
 
-/// What a rank has at the end.
+/// Final results of a rank.
 struct RankOutcome {
   std::vector<float> weights;
   std::vector<double> losses;
@@ -39,7 +39,7 @@ inline HybridTrainerConfig rank_config(const std::string& optimizer, std::int64_
   return config;
 }
 
-/// Tokens of a step, the same for each rank.
+/// Tokens of a step, identical on each rank.
 inline Batch step_batch(const HybridTrainerConfig& config, std::int64_t step,
                         const Stream& stream) {
   if (stream.device().type != DeviceType::kCpu) {

@@ -16,8 +16,8 @@ HybridTrainerConfig short_config(const std::string& optimizer, std::int64_t zero
   return config;
 }
 
-/// Faults at every `stride`th block of a step, on one rank after the other. Where all halve, they come
-/// to what one rank comes to that does. Returns how often.
+/// Fails every `stride`th allocation of a step, on one rank after another. If all ranks halve their
+/// micro-batches, expects the results of a single rank that halves. Returns the number of halvings.
 int halve_at_blocks(const HybridTrainerConfig& config, int ranks, std::int64_t step,
                     std::int64_t stride) {
   SingleCommunicator one;
@@ -34,7 +34,7 @@ int halve_at_blocks(const HybridTrainerConfig& config, int ranks, std::int64_t s
         all[static_cast<std::size_t>(rank.rank())] = train_with(fault, config, rank);
       });
     } catch (const OutOfMemory&) {
-      continue;  // smaller ones would have been no way out
+      continue;  // smaller micro-batches would not help
     }
     if (!all[static_cast<std::size_t>(fault.rank)].has_failed) return halved;
     for (const Trained& each : all) {
@@ -47,8 +47,8 @@ int halve_at_blocks(const HybridTrainerConfig& config, int ranks, std::int64_t s
 
 class RankShortage : public ::testing::TestWithParam<std::int64_t> {};
 
-/// Wherever in forward and backward a rank has too little memory; in sums over ranks and in the
-/// update smaller micro-batches are no way out.
+/// Fails allocations anywhere in forward and backward. In sums over ranks and in the update,
+/// smaller micro-batches would not help.
 TEST_P(RankShortage, LetsAllRanksHalveAtTheSameStep) {
   for (const std::int64_t step : {0, 1}) {
     EXPECT_GE(halve_at_blocks(short_config("adamw", GetParam()), 2, step, 13), 5);
@@ -63,7 +63,7 @@ TEST_P(RankShortage, LetsRanksHalveThatHaveNoMicroBatchesOfTheSameNumber) {
   EXPECT_GE(halve_at_blocks(config, 3, 1, 31), 5);
 }
 
-/// Where losses alone are computed.
+/// Predict computes only losses.
 TEST_P(RankShortage, LetsAllRanksHalveInPredict) {
   const HybridTrainerConfig config = short_config("adamw", GetParam());
   const std::vector<Phase> phases = train_alone(config).phases;
@@ -74,7 +74,7 @@ TEST_P(RankShortage, LetsAllRanksHalveInPredict) {
 INSTANTIATE_TEST_SUITE_P(Zero, RankShortage, ::testing::Values(0, 1, 2, 3),
                          [](const auto& info) { return std::to_string(info.param); });
 
-/// Of the second of two ranks, the phases' peaks in `config`.
+/// Peaks by phase of the second of two ranks.
 PhasePeaks second_peaks(const HybridTrainerConfig& config) {
   PhasePeaks peaks{};
   run_thread_ranks(2, [&](Communicator& others) {
@@ -85,14 +85,14 @@ PhasePeaks second_peaks(const HybridTrainerConfig& config) {
   return peaks;
 }
 
-/// What a rank comes to, and its micro-batches by step.
+/// A rank's final weights and its micro-batches by step.
 struct LateOutcome {
   std::vector<float> weights;
   std::vector<std::int64_t> micro_batches;
 };
 
-/// Of two ranks, of which the second has `bytes` at most. A checkpoint is made after so many steps, or
-/// was.
+/// Trains two ranks, the second of which has at most `bytes`. Saves a checkpoint after
+/// `saves_after` steps or resumes from it.
 std::vector<LateOutcome> train_late(const HybridTrainerConfig& config, std::size_t bytes,
                                     bool resumes, std::int64_t saves_after,
                                     const TemporaryFolder& folder) {
@@ -117,7 +117,8 @@ std::vector<LateOutcome> train_late(const HybridTrainerConfig& config, std::size
   return outcomes;
 }
 
-/// Nobody waits for it there: it halves its own alone, and all come to the same.
+/// No rank waits for it then, so it halves only its own micro-batches, and all ranks get the same
+/// results.
 TEST(LateRankShortage, LetsARankHalveAloneWhereItGoesOnAlone) {
   for (const std::int64_t local_steps : {0, 3}) {
     HybridTrainerConfig config = late_config();
@@ -149,7 +150,7 @@ TEST(LateRankShortage, LetsARankHalveAloneWhereItGoesOnAlone) {
   }
 }
 
-/// With predicted weights on their way, and parts of the state.
+/// Fails while predicted weights and shards of the state are in flight.
 TEST(LateRankShortage, LeavesAllTheSameWeightsWherePartsOfThemArrive) {
   const HybridTrainerConfig config = late_config("adamw", 1);
   int halved = 0;
@@ -161,7 +162,7 @@ TEST(LateRankShortage, LeavesAllTheSameWeightsWherePartsOfThemArrive) {
         all[static_cast<std::size_t>(rank.rank())] = train_with(fault, config, rank);
       });
     } catch (const OutOfMemory&) {
-      continue;  // smaller ones would have been no way out
+      continue;  // smaller micro-batches would not help
     }
     halved += all[1].micro_batches[12] == 8;
     EXPECT_EQ(all[0].micro_batches[12], 4);

@@ -17,7 +17,7 @@
 namespace hybrid_trainer {
 namespace {
 
-const double kTooMuch = std::ldexp(1.0, 100);  // exact, so that its inverse undoes it to the bit
+const double kTooMuch = std::ldexp(1.0, 100);  // a power of 2, so dividing by it restores the bits
 
 std::string text_of(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
@@ -30,7 +30,7 @@ std::vector<StepRecord> records_of(const std::filesystem::path& run) {
   return records;
 }
 
-/// A run whose learning rate is fatal until it has gone back once.
+/// A run whose learning rate is fatal until it has rolled back once.
 HybridTrainerConfig fatal(HybridTrainerConfig config) {
   config.optimizer.learning_rate *= kTooMuch;
   config.divergence.on_critical = Recovery::kRollBack;
@@ -41,7 +41,7 @@ HybridTrainerConfig fatal(HybridTrainerConfig config) {
 class RollBackRun : public ::testing::Test {
  protected:
   void SetUp() override { prepare_tiny_data(data_); }
-  /// Trains until a step is done, then goes down without a word.
+  /// Trains until step `last` is done, then ends abruptly.
   void train_and_die(const HybridTrainerConfig& config, const std::filesystem::path& run,
                      std::int64_t last, bool resume) {
     std::ostringstream console;
@@ -56,7 +56,7 @@ class RollBackRun : public ::testing::Test {
     };
     EXPECT_THROW(run_training(settings, console), std::int64_t) << console.str();
   }
-  /// Trains until the run is asked to stop in a step; it ends with a checkpoint.
+  /// Trains until a stop is requested in step `last`; the run ends with a checkpoint.
   void stop_after(const HybridTrainerConfig& config, const std::filesystem::path& run,
                   std::int64_t last) {
     const Interruption interruption;
@@ -131,7 +131,7 @@ TEST_F(RollBackRun, ToACheckpointOfAnyPhaseGivesTheBitsOfARunWithoutIt) {
       const RunSummary summary = train_tiny(fatal(config), data_, run, true).summary;
       EXPECT_EQ(summary.count(Recovery::kRollBack), 1);
       EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(whole))
-          << method << " from step " << step;
+          << method << " resumed from step " << step;
     }
   }
 }
@@ -165,9 +165,11 @@ TEST_F(RollBackRun, GoesFurtherBackWhereTheNewestCheckpointIsRuined) {
   copy_up_to(whole, run, 20, 40);
   const RunSummary summary = train_tiny(fatal(config), data_, run, true).summary;
   EXPECT_EQ(summary.end, "finished");
-  EXPECT_EQ(summary.learning_rate_factor, std::pow(kTooMuch, -2)) << "from step 21, then from 20";
+  EXPECT_EQ(summary.learning_rate_factor, std::pow(kTooMuch, -2))
+      << "rolled back from step 21, then from 20";
   EXPECT_EQ(summary.rolled_back_steps, 1 + 2);
-  EXPECT_EQ(summary.count(Recovery::kRollBack), 2) << "also the one whose record was given up";
+  EXPECT_EQ(summary.count(Recovery::kRollBack), 2)
+      << "includes the rollback whose record was discarded";
   EXPECT_NE(text_of(run / "summary.json").find("\"roll_back\":2"), std::string::npos);
   EXPECT_NE(text_of(run / "report.html").find("2 times"), std::string::npos);
 }
@@ -175,11 +177,11 @@ TEST_F(RollBackRun, GoesFurtherBackWhereTheNewestCheckpointIsRuined) {
 TEST_F(RollBackRun, EndsTheRunAfterItsMostTimes) {
   HybridTrainerConfig config = fatal(tiny_config());
   config.schedule.warmup_steps = 0;
-  config.divergence.roll_back_rate = 0.5;  // helps nothing
+  config.divergence.roll_back_rate = 0.5;  // does not help
   config.divergence.max_roll_backs = 2;
   try {
     train_tiny(config, data_, scratch_ / "run");
-    FAIL() << "it ended";
+    FAIL() << "the run should have diverged";
   } catch (const Diverged& error) {
     EXPECT_NE(std::string(error.what()).find("divergence.max_roll_backs = 2"), std::string::npos)
         << error.what();
@@ -191,7 +193,7 @@ TEST_F(RollBackRun, EndsTheRunAfterItsMostTimes) {
   EXPECT_NE(newest_checkpoint_digest(scratch_ / "run"), "none");
 }
 
-/// Any noise is a warning then.
+/// A config in which any noise is a warning.
 HybridTrainerConfig nervous(Recovery on_warning) {
   HybridTrainerConfig config = tiny_config();
   config.divergence.window = 4;
@@ -201,7 +203,8 @@ HybridTrainerConfig nervous(Recovery on_warning) {
   return config;
 }
 
-/// The rate comes out as half of the config's, so that bits tell which step was gone back to.
+/// The rate ends at half of the configured one, so the bits depend on the step that the run rolled
+/// back to.
 TEST_F(RollBackRun, GoesBackToTheSameStepWhereverTheRunWasStopped) {
   HybridTrainerConfig config = tiny_config();
   config.phases.max_predict_steps = 0;

@@ -9,8 +9,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Scales of second moments that were rounded as if they had signs would come back as zeros where
-/// gradients are small beside others, and the next update would be divided by epsilon alone.
+/// Second-moment scales rounded as if they were signed would become zeros for gradients that are
+/// relatively small. The next update would then be divided by epsilon alone.
 TEST(RoundedState, EightBitStateIsNotRoundedOnceMoreInPredict) {
   HybridTrainerConfig config = tiny_config();
   config.model.vocabulary = 20;
@@ -49,7 +49,7 @@ TEST(RoundedState, EightBitStateIsNotRoundedOnceMoreInPredict) {
     EXPECT_TRUE(!is_coded || bytes == before.at(name)) << name;
   }
   EXPECT_GT(same, 0);
-  EXPECT_GT(rounded, 0) << "f32 state of small weights";
+  EXPECT_GT(rounded, 0) << "small weights have f32 state";
 }
 
 }  // namespace

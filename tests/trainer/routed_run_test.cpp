@@ -36,7 +36,7 @@ class RoutedRunTest : public ::testing::Test {
     train_tiny(config, data_, scratch_ / "whole");
     const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
     const std::vector<StepRecord> records = records_of(scratch_ / "whole");
-    std::set<std::pair<Phase, bool>> tried;  // the first step of a phase, and a later one
+    std::set<std::pair<Phase, bool>> tried;  // first and later steps of each phase
     for (std::size_t i = 0; i + 1 < records.size(); ++i) {
       const bool is_first = i == 0 || records[i - 1].phase != records[i].phase;
       if (!tried.insert({records[i].phase, is_first}).second) continue;

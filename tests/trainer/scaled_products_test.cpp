@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A run whose first loss scale is too large for half precision.
+/// A config whose initial loss scale is too large for fp16.
 HybridTrainerConfig overflowing_config() {
   HybridTrainerConfig config = rank_config("adamw", 4);
   config.model.initializer_range = 0.5;
@@ -26,7 +26,7 @@ HybridTrainerConfig eight_bit_config() {
   return config;
 }
 
-/// A trainer with its model, and what its steps said.
+/// A trainer with its model and the records of its steps.
 struct Training {
   explicit Training(const HybridTrainerConfig& of)
       : config(of),
@@ -87,7 +87,7 @@ TEST(ScaledProducts, AnOverflowSkipsTheStepAndHalvesTheLossScale) {
   EXPECT_FALSE(first == run.weights());
 }
 
-/// A power of two changes no bit, where nothing is too large or too small.
+/// Scaling by a power of two changes no bit, unless a value overflows or underflows.
 TEST(ScaledProducts, TheNormIsThatOfTheLossItself) {
   HybridTrainerConfig config = rank_config("adamw", 2);
   config.mixed_precision = MixedPrecisionConfig::all("fp16");
@@ -109,11 +109,11 @@ TEST(ScaledProducts, ALossThatIsNotFiniteIsAFaultOfTheModel) {
   HybridTrainerConfig config = overflowing_config();
   config.divergence.max_skipped_updates = 0;
   Training run(config);
-  fill_weights(*run.model, 300, run.stream);  // products beyond half precision in forward
+  fill_weights(*run.model, 300, run.stream);  // products overflow fp16 in forward
   EXPECT_THROW(run.step_to(1), Diverged);
 }
 
-/// A model whose gradient has a NaN, whatever the loss is multiplied by.
+/// A model whose gradient contains a NaN, for any loss scale.
 class BrokenModel final : public LossModel {
  public:
   explicit BrokenModel(LossModel& model) : model_(model) {}
@@ -155,7 +155,8 @@ TEST(ScaledProducts, AGradientThatNoScaleMakesFiniteIsAFaultOfTheModel) {
   EXPECT_THROW(step(), Diverged);
 }
 
-/// Correct's own gradient, which is too large for the first scale, says nothing about a prediction.
+/// If Correct's own gradient overflows at the initial scale, this does not count against the
+/// prediction.
 TEST(ScaledProducts, NoPredictionIsRevertedForAnOverflow) {
   HybridTrainerConfig config = overflowing_config();
   config.mixed_precision.warmup = config.mixed_precision.full = config.mixed_precision.predict =
@@ -174,7 +175,7 @@ TEST(ScaledProducts, NoPredictionIsRevertedForAnOverflow) {
   EXPECT_TRUE(judged->gradient_norm.has_value());
 }
 
-/// What only says where numbers lie, or that they are computed twice, changes no bit.
+/// Options that only move numbers or recompute them change no bit.
 TEST(ScaledProducts, MemoryOptionsKeepTheBits) {
   const std::vector<std::pair<const char*, void (*)(HybridTrainerConfig&)>> options{
       {"recomputation", [](auto& c) { c.memory.recompute = 1; }},
@@ -198,7 +199,7 @@ TEST(ScaledProducts, MemoryOptionsKeepTheBits) {
   }
 }
 
-/// The first scale depends on which operands a micro-batch has, as those of fp8 have no history yet.
+/// The first fp8 scale depends on the operands of a micro-batch, because there is no history yet.
 TEST(ScaledProducts, MicroBatchesAddUp) {
   for (const auto& [precision, tolerance] : {std::pair("fp16", 1e-3), std::pair("fp8", 2e-2)}) {
     HybridTrainerConfig config = rank_config("adamw", 4);
@@ -275,7 +276,7 @@ TEST(ScaledProducts, RanksSkipTogetherAndHaveTheBitsOfOne) {
   }
 }
 
-/// The predicted updates of an asynchronous optimizer wait for no gradient that overflowed.
+/// The predicted updates of an asynchronous optimizer do not wait for a gradient that overflowed.
 TEST(ScaledProducts, AnAsynchronousOptimizerSkipsToo) {
   HybridTrainerConfig config = overflowing_config();
   config.phases.method = "asynchronous_optimizer";

@@ -1,4 +1,4 @@
-// What it takes to add a family: the first half of this file, and one entry of a registry.
+// Shows how to add a family: the first half of this file, and one registry entry.
 #include <gtest/gtest.h>
 
 #include "hybrid_trainer/config/hybrid_trainer_config.h"
@@ -20,8 +20,8 @@
 namespace hybrid_trainer {
 namespace {
 
-/// No biases, an untied head, two wide heads whatever the config says, another epsilon, the branches in
-/// another order, and none but a feed-forward branch in each second layer.
+/// Differences from GPT-2: no biases, an untied head, always two wide heads, a different epsilon,
+/// branches in a different order, and only a feed-forward branch in every second layer.
 std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t seed,
                                     const Stream& stream) {
   const Attention::Spec attention{
@@ -110,7 +110,7 @@ TEST_F(SecondFamily, RefusesKeysThatItDoesNotHave) {
 
 TEST_F(SecondFamily, TrainsThroughAllPhases) {
   HybridTrainerConfig config = config_;
-  config.model = {};  // whoever builds the model uses it, not the trainer
+  config.model = {};  // only the model's creator uses it, not the trainer
   config.training.steps = 60;
   config.phases.warmup_steps = 10;
   config.phases.full_steps = 6;

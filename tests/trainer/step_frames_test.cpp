@@ -1,4 +1,4 @@
-// How many calls lead from a step of the trainer to the model.
+// Depth of calls between a trainer's step and the model.
 #include <execinfo.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ int frames_here() {
   return backtrace(frames, 256);
 }
 
-/// A model that notes from how deep it is called.
+/// A model that records the depth at which it is called.
 class CountedModel final : public LossModel {
  public:
   explicit CountedModel(LossModel& model) : model_(model) {}
@@ -52,7 +52,7 @@ TEST(StepFrames, AreAtMostNineFromTheTrainerToTheModel) {
                                     Tensor::zeros(shape, DType::kI32, MemoryKind::kData, stream));
     const int before = frames_here();
     for (int i = 0; i < 4; ++i) trainer.step(batch);
-    const int between = model.deepest - before - 1;  // the model's own is not counted
+    const int between = model.deepest - before - 1;  // excludes the model's own frame
     EXPECT_LE(between, 9) << micro_batches;
     EXPECT_GE(between, 4) << micro_batches;
   }

@@ -28,7 +28,7 @@ inline HybridTrainerConfig config_of(const std::string& optimizer, std::int64_t 
   return config;
 }
 
-/// A model with its trainable, and batches that depend on their number alone.
+/// A model with its trainable, and batches that depend only on their index.
 struct Subject {
   explicit Subject(const HybridTrainerConfig& config, std::optional<std::size_t> budget = {},
                    std::optional<std::size_t> host_budget = {})

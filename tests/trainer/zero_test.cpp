@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A model with matrices of more than one chunk, so that parts end within weights.
+/// A model with matrices of more than one chunk, so that shards end within weights.
 HybridTrainerConfig cut_config(const std::string& optimizer, std::int64_t micro_batches) {
   HybridTrainerConfig config = rank_config(optimizer, micro_batches);
   config.model.width = 80;
@@ -51,7 +51,7 @@ struct Change {
   std::function<void(HybridTrainerConfig&)> make;
 };
 
-/// Whatever else a run may be asked for goes with parts of weights.
+/// Other settings of a run can be combined with sharded weights.
 TEST(Zero, HasTheBitsOfOneRankWithOtherSettingsToo) {
   const std::vector<Change> changes{
       {"bf16", [](auto& c) { c.mixed_precision.warmup = c.mixed_precision.full = "bf16"; }},
@@ -95,7 +95,7 @@ TEST(Zero, HasTheBitsOfOneRankWhereLayersCarryAState) {
   expect_bits_of_one(config, {3}, {0, 1, 2, 3}, "Mamba-2");
 }
 
-/// Ranks whose tokens choose other experts, of which some get none.
+/// Different ranks' tokens choose different experts, some of which get no tokens.
 TEST(Zero, HasTheBitsOfOneRankWhereTokensChooseExperts) {
   HybridTrainerConfig config = cut_config("adamw", 5);
   config.model.family = "mixtral";
@@ -115,7 +115,7 @@ TEST(Zero, HasTheBitsOfOneRankWhereWeightsLieElsewhere) {
   expect_bits_of_one(config, {2}, {1, 2, 3}, "paged state");
 }
 
-/// Of each rank after two steps: what lies on the device, and what the second one sent.
+/// Cost of each rank after two steps: memory on the device, and traffic of the second step.
 struct RankCost {
   MemoryUse memory;
   std::uint64_t bytes_sent = 0, calls = 0;
@@ -130,7 +130,7 @@ std::vector<RankCost> costs_of(const HybridTrainerConfig& config, int ranks) {
     const auto model = make_model(config.model, 1, stream);
     HybridTrainer trainer(*model, config, stream, MemoryPool::create("host"), &rank);
     trainer.step(step_batch(config, 0, stream));
-    rank.barrier();  // after what goes on beside
+    rank.barrier();  // waits for background communication
     const CommunicationUse before = rank.use();
     stream.pool()->reset_peaks();
     trainer.step(step_batch(config, 1, stream));
@@ -172,8 +172,8 @@ TEST(Zero, LeavesARankItsShareOfStateGradientsAndWeights) {
   EXPECT_NEAR(share(3, MemoryKind::kParameters), 1.0 / kRanks, 0.05);
 }
 
-/// Elements that each rank sends in a step of M micro-batches: the sums of its micro-batches but for
-/// its own part, and its part to the others.
+/// Bytes that each rank sends in a step of M micro-batches: the sums of its micro-batches except
+/// its own shard, and its shard to the others.
 TEST(Zero, SendsWhatItsStageSays) {
   constexpr double kRanks = 2, kMicroBatches = 4;
   for (const char* const optimizer : {"adamw", "muon"}) {
@@ -194,7 +194,8 @@ TEST(Zero, SendsWhatItsStageSays) {
   }
 }
 
-/// Held, they wait for what ranks tell each other between two steps, and for a use by all.
+/// Held weights are not sent along with the messages between two steps. Once released, a single
+/// rank may use them.
 TEST(Zero, SendsHeldWeightsWithTheNextStepOrWhenTheyAreHeldNoMore) {
   HybridTrainerConfig config = cut_config("adamw", 4);
   config.distributed.zero = 1;
@@ -213,7 +214,7 @@ TEST(Zero, SendsHeldWeightsWithTheNextStepOrWhenTheyAreHeldNoMore) {
     }
     const std::uint64_t before = ranks.use().bytes_sent;
     trainer.hold_weights(false);
-    if (ranks.rank() == 0) {  // alone
+    if (ranks.rank() == 0) {  // only on rank 0
       model->visit_parameters(
           [&](Parameter& weight) { const Weight master = weight.acquire_master(stream); });
     }

@@ -9,14 +9,15 @@ namespace {
 
 using kernels::AttentionSpec;
 
-/// What a query sees: all keys before it, or those of its document, or those in its window.
+/// Keys visible to a query: all previous ones, only those in its document, or only those in its
+/// window.
 struct Sight {
   const char* name;
-  std::int64_t document, window;  // tokens; 0: no bound
+  std::int64_t document, window;  // tokens; 0: unlimited
 };
 
-/// Pairs of a query and a key in `length` tokens, in units of whole squares: half of each document's,
-/// as in what others report, less what is beyond the window.
+/// Query-key pairs of `length` tokens, counted as half of each document's square, as other
+/// benchmarks report, minus the pairs beyond the window.
 double pairs_of(const Sight& sight, std::int64_t length) {
   double pairs = 0;
   const std::int64_t document = sight.document > 0 ? sight.document : length;
@@ -28,7 +29,7 @@ double pairs_of(const Sight& sight, std::int64_t length) {
   return pairs;
 }
 
-/// The place of each token in its document, if there are several.
+/// Each token's position in its document, if there are several documents.
 Tensor positions_of(const Sight& sight, const KernelTimer& timer) {
   return sight.document > 0 ? timer.places(sight.document) : Tensor();
 }
@@ -68,7 +69,7 @@ void time_sight(KernelTimer& timer, DType dtype, std::int64_t head_size, const S
              [&] { return make(true); });
 }
 
-/// One token of each of `texts` texts against caches that it fills.
+/// Decodes one token of each of `texts` texts with full caches.
 void time_decode(KernelTimer& timer, DType dtype, std::int64_t texts) {
   const Sizes& sizes = timer.sizes();
   const Stream& stream = timer.stream();

@@ -1,4 +1,4 @@
-// Row kernels of models that norm by the root mean square, rotate and gate, at the sizes of GPT-2's.
+// Row kernels of models with RMSNorm, rotary positions and gated feed-forward, at GPT-2's sizes.
 #include "hybrid_trainer/kernels/attention.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/normalization.h"
@@ -31,7 +31,7 @@ void time_rms_norm(KernelTimer& timer, DType dtype) {
   timer.time({"rms_norm_backward", dtype, Limit::kCopy, 0}, [&] { return make(true); });
 }
 
-/// Norms of queries and keys, and their rotation, which change two thirds of qkv in place.
+/// Normalizes queries and keys and rotates them, which changes two thirds of qkv in place.
 void time_heads(KernelTimer& timer, DType dtype) {
   const Sizes& sizes = timer.sizes();
   const Stream& stream = timer.stream();
@@ -67,7 +67,7 @@ void time_heads(KernelTimer& timer, DType dtype) {
   }
 }
 
-/// SwiGLU's, of the inner width 8/3 C.
+/// SwiGLU with an intermediate size of 8/3 C.
 void time_gates(KernelTimer& timer, DType dtype) {
   const Stream& stream = timer.stream();
   const std::int64_t n = timer.sizes().rows(), f = 8 * timer.sizes().channels / 3 / 64 * 64;

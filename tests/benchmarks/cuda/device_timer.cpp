@@ -13,9 +13,9 @@
 namespace hybrid_trainer::benchmarks {
 namespace {
 
-constexpr int kTimedRows = 5;               // of launches
-constexpr double kRowSeconds = 0.015;       // what one row is to take
-constexpr std::size_t kCachesPerRound = 4;  // bytes of all sets, in second-level caches
+constexpr int kTimedRows = 5;               // series of launches
+constexpr double kRowSeconds = 0.015;       // goal for the duration of a series
+constexpr std::size_t kCachesPerRound = 4;  // bytes of all sets, in sizes of the L2 cache
 constexpr std::size_t kFarBeyondCaches = 20;
 constexpr std::size_t kMostSets = 64;
 constexpr std::size_t kMostLaunches = 400;
@@ -63,7 +63,7 @@ double DeviceTimer::seconds_of_launch(const std::vector<Work>& sets, std::size_t
   return Event::seconds_between(begin, end) / static_cast<double>(launches);
 }
 
-/// Of copies between numbers without a pattern, much larger than the cache.
+/// Copies random numbers whose size far exceeds the cache.
 double DeviceTimer::measure_memcpy_rate() const {
   const auto elements = static_cast<std::int64_t>(kFarBeyondCaches * cache_bytes_ / sizeof(float));
   const Tensor from = random({small_ ? 256 : elements}, DType::kF32);
@@ -75,8 +75,8 @@ double DeviceTimer::measure_memcpy_rate() const {
   return work.amount / best;
 }
 
-/// Those of kernels/backend/machine.h; at the small scale, whose numbers mean nothing, of one tiny
-/// copy and product.
+/// Measures as kernels/backend/machine.h does. At the small scale, whose numbers are meaningless,
+/// uses one tiny copy and product.
 void DeviceTimer::measure_rates() {
   rates_.memcpy = measure_memcpy_rate();
   if (!small_) {

@@ -4,11 +4,11 @@
 
 namespace hybrid_trainer::benchmarks {
 
-/// Times kernels one after the other by the device's own clock. Launches follow each other without
-/// a gap, over so many sets of tensors that the L2 cache holds none of the next one.
+/// Times kernels one after another by the device's clock. Launches follow each other without a gap
+/// and cycle through enough sets of tensors that the L2 cache never has the next set.
 class DeviceTimer final : public KernelTimer {
  public:
-  /// Measures the rates of the device first. Throws DeviceError.
+  /// Measures the device's rates first. Throws DeviceError.
   DeviceTimer(const std::string& scale, std::string only, const Stream& stream);
   const Rates& rates() const { return rates_; }
 

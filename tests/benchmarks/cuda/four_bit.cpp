@@ -7,7 +7,7 @@ namespace {
 
 using namespace kernels;
 
-/// NormalFloat 4 of random numbers, without levels.
+/// Quantizes random numbers to NormalFloat 4 with fixed levels.
 FourBitTensors quantized(const KernelTimer& timer, const Tensor& values) {
   const Stream& stream = timer.stream();
   const std::int64_t n = values.elements();
@@ -49,7 +49,7 @@ void time_four_bit(KernelTimer& timer, DType dtype) {
       });
     });
   }
-  if (dtype != DType::kF32) return;  // which alone are quantized
+  if (dtype != DType::kF32) return;  // only f32 weights are quantized
   timer.time({"quantize_four_bit", dtype, Limit::kCopy, 0}, [&] {
     const Tensor values = timer.random({n}, dtype);
     const FourBitTensors to = quantized(timer, values);

@@ -9,25 +9,25 @@
 
 namespace hybrid_trainer::benchmarks {
 
-/// The step whose kernels are timed.
+/// Sizes of the timed training step.
 struct Sizes {
   std::int64_t batch, length, layers, channels, vocabulary, padded_vocabulary, parameters;
-  /// Rows of one chunk of logits: of a bf16 step, of an f32 step, and fewer.
+  /// Rows of a chunk of logits: in a bf16 step, in an f32 step, and a smaller size.
   std::vector<std::int64_t> head_rows;
   std::int64_t rows() const { return batch * length; }
 };
 
-/// "full": GPT-2 124M at B = 64, T = 1024; "small": everything tiny, for an emulated device.
+/// "full": GPT-2 124M with B = 64, T = 1024; "small": tiny sizes for an emulated device.
 Sizes sizes_of(const std::string& scale);
 
-/// One launch on its own tensors, which it keeps alive.
+/// One kernel launch and its tensors, which it keeps alive.
 struct Work {
-  double amount = 0;                // bytes that must be read and written, or operations
+  double amount = 0;                // bytes read and written at least, or operations
   std::size_t footprint_bytes = 0;  // of its tensors, each of which a product reads or writes once
   std::function<void()> run;
 };
 
-/// The rate that a kernel is compared with.
+/// The rate that limits a kernel.
 enum class Limit { kProduct, kCopy, kRead };
 const char* name_of(Limit limit);
 
@@ -35,32 +35,32 @@ struct Kernel {
   std::string name;
   DType dtype;
   Limit limit;
-  double calls_per_step;  // of the 124M step; 0 where it is not part of it
+  double calls_per_step;  // calls in a 124M step; 0 if it is not part of the step
 };
 
-/// Whether its calls belong to a bf16 step, in which the update has f32 tensors too.
+/// Whether its calls belong to a bf16 step. Updates do, although their tensors are f32.
 bool in_bf16_step(const Kernel& kernel);
 
 struct Timing {
   Kernel kernel;
-  std::string problem;    // why it could not be timed; then the rest is 0
-  double seconds = 0;     // of one launch, the median over several series of launches
+  std::string problem;    // reason why it could not be timed; the other fields are 0 then
+  double seconds = 0;     // for one launch, the median of several series
   double spread = 0;      // (longest - shortest) / median of the series
-  double amount = 0;      // as the kernel's Work tells
-  double bytes = 0;       // of the tensors that it reads and writes
-  double limit_rate = 0;  // of the device
+  double amount = 0;      // Work::amount of the kernel
+  double bytes = 0;       // size of the tensors that it reads and writes
+  double limit_rate = 0;  // the device's rate
   double rate() const { return problem.empty() ? amount / seconds : 0; }
   double share() const { return rate() / limit_rate; }
 };
 
 struct Rates {
-  double bf16_product = 0, f32_product = 0;  // operations a second
-  double copy = 0, read = 0;                 // bytes a second
-  double memcpy = 0;                         // of cudaMemcpyAsync, read and written
+  double bf16_product = 0, f32_product = 0;  // operations per second
+  double copy = 0, read = 0;                 // bytes per second
+  double memcpy = 0;                         // cudaMemcpyAsync, bytes read plus bytes written
   double of(const Kernel& kernel) const;
 };
 
-/// What times the kernels, and makes their tensors.
+/// Makes the tensors of kernels and times them.
 class KernelTimer {
  public:
   KernelTimer(Sizes sizes, std::string only, const Stream& stream);
@@ -73,16 +73,16 @@ class KernelTimer {
   /// Random numbers in (-1, 1).
   Tensor random(const Shape& shape, DType dtype) const;
   Tensor tokens(const Shape& shape) const;
-  /// i32, on the device: `value(i)` of each element i.
+  /// An i32 tensor on the device with `value(i)` as element i.
   Tensor integers(const Shape& shape, const std::function<std::int64_t(std::int64_t)>& value) const;
-  /// (batch, length) i32: each token's place in its document, where each has `document` tokens.
+  /// A (batch, length) i32 tensor of each token's position in its document of `document` tokens.
   Tensor places(std::int64_t document) const;
 
-  /// Calls `listener` with each timing as it comes.
+  /// Calls `listener` with each timing as soon as it is known.
   void report_to(std::function<void(const Timing&)> listener) { listener_ = std::move(listener); }
 
-  /// Calls `make` for each set of tensors, then frees them. An Error becomes the timing's problem.
-  /// Kernels whose name does not hold the text asked for are left out.
+  /// Calls `make` for each set of tensors, times the launches and frees the tensors. An Error
+  /// becomes the timing's problem. Skips kernels whose name does not contain the requested text.
   void time(const Kernel& kernel, const std::function<Work()>& make);
 
  protected:
@@ -92,20 +92,21 @@ class KernelTimer {
   Sizes sizes_;
   std::string only_;
   const Stream& stream_;
-  Tensor noise_;  // f32, what random tensors are made of
+  Tensor noise_;  // f32 noise from which random tensors are made
   std::vector<Timing> timings_;
   std::function<void(const Timing&)> listener_;
 };
 
-/// What a launch reads and writes, in bytes.
+/// Bytes that a launch reads and writes.
 double bytes_of(const Kernel& kernel, const Work& work);
 
-/// Total bytes.
+/// Total bytes of the tensors.
 double bytes_of(std::initializer_list<Tensor> tensors);
 /// A launch that reads or writes each of `tensors` once.
 Work moving(std::initializer_list<Tensor> tensors, std::function<void()> run);
 
-// The kernels, by what they work on. All of one dtype, except time_updates, which has its own.
+// The kernels by area. Each function times one dtype, except time_updates, which times both f32 and
+// bf16 weights.
 void time_products(KernelTimer& timer, DType dtype);
 void time_head(KernelTimer& timer, DType dtype);
 void time_rows(KernelTimer& timer, DType dtype);

@@ -1,5 +1,5 @@
-// Kernels of mixtures of experts: at GPT-2's width 64 experts whose matrices have twice as many rows as
-// columns, eight for each token.
+// Kernels of mixtures of experts at GPT-2's width: 64 experts whose matrices have twice as many
+// rows as columns, eight experts per token.
 #include <algorithm>
 
 #include "hybrid_trainer/kernels/experts.h"
@@ -10,12 +10,12 @@ namespace {
 
 using namespace kernels;
 
-/// 64 experts, or so few that each has some rows.
+/// 64 experts, or fewer so that each has at least 16 rows.
 std::int64_t experts_of(const Sizes& sizes) {
   return std::min<std::int64_t>(64, sizes.rows() / 16);
 }
 
-/// Products of `rows` rows, the same number for each expert.
+/// Products of `rows` rows, divided equally among the experts.
 void time_grouped_products(KernelTimer& timer, std::int64_t rows, DType dtype) {
   const Stream& stream = timer.stream();
   const std::int64_t c = timer.sizes().channels, experts = experts_of(timer.sizes());

@@ -5,8 +5,8 @@
 namespace hybrid_trainer::benchmarks {
 namespace {
 
-/// Dense products without sparsity; memory of the SXM modules, read or read and written. Source:
-/// NVIDIA's data sheets of A100 (80 GB), H100 and H200.
+/// Peak rates of dense products without sparsity, and of the SXM modules' memory, reads and writes
+/// together. Source: NVIDIA's data sheets of A100 (80 GB), H100 and H200.
 Card card(const char* name, double bf16_tera, double f32_tera, double memory_giga) {
   const double memory = memory_giga * 1e9;
   return {name, {bf16_tera * 1e12, f32_tera * 1e12, memory, memory, memory}};
@@ -18,7 +18,7 @@ const std::vector<Card>& cards() {
   return all;
 }
 
-/// Of kernels whose name holds the text; the first that fits counts.
+/// Applies to kernels whose name contains the text; the first match counts.
 struct Expected {
   const char* text;
   double share;
@@ -34,11 +34,11 @@ Card card_of(const std::string& name) {
 }
 
 double expected_share(const Kernel& kernel) {
-  // Large cuBLASLt products reach 570 to 640 of 989 TFLOP/s on an H100, f32 outputs least.
+  // Large cuBLASLt products reach 570 to 640 of 989 TFLOP/s on an H100, the least with f32 outputs.
   // Attention by mma.sync: FlashAttention-2 reaches 229 TFLOP/s forward there (head size 64, 1,024
-  // keys, causal); backward as estimated in attention_joint_backward_cuda.cu, 17 to 20 ms a step.
-  // Kernels bound by memory: what copies reach (0.9), and less for reductions and passes over many
-  // arrays.
+  // keys, causal). The backward estimate, 17 to 20 ms a step, is derived in
+  // attention_joint_backward_cuda.cu. Memory-bound kernels reach the rate of copies (0.9), and less
+  // if they reduce or pass over many arrays.
   static constexpr Expected kProducts[] = {
       {"attention_forward", 0.20}, {"attention_backward", 0.17}, {"dw", 0.58}, {"", 0.63}};
   static constexpr Expected kMoves[] = {

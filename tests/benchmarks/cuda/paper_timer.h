@@ -4,7 +4,7 @@
 
 namespace hybrid_trainer::benchmarks {
 
-/// A device by its maker's data sheet.
+/// A device as specified by its maker's data sheet.
 struct Card {
   std::string name;
   Rates rates;
@@ -13,12 +13,12 @@ struct Card {
 /// Throws UsageError.
 Card card_of(const std::string& name);
 
-/// The share of the data sheet's rate that a kernel is expected to reach: an assumption, made where
-/// no device has measured it yet.
+/// Share of the data sheet's rate that a kernel is expected to reach: an assumption until a device
+/// has measured it.
 double expected_share(const Kernel& kernel);
 
-/// Estimates each kernel's time from its bytes and operations; no kernel runs, and no device is
-/// needed. Its stream is of simulated memory.
+/// Estimates each kernel's time from its bytes and operations, without a device. Its stream uses
+/// simulated memory.
 class PaperTimer final : public KernelTimer {
  public:
   PaperTimer(Card card, std::string only, const Stream& stream);

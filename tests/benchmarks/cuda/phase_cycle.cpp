@@ -48,7 +48,7 @@ Tensor random_tokens(const CycleSettings& settings, std::uint64_t seed, const St
   return wait_for_device(tokens, stream);
 }
 
-/// Two tensors like each of the model's parameters, as AdamW has them.
+/// Two tensors like each of the model's parameters, like AdamW's moments.
 std::vector<Tensor> make_state(LossModel& model, const Stream& stream) {
   std::vector<Tensor> state;
   model.visit_parameters([&](Parameter& parameter) {
@@ -64,7 +64,7 @@ std::size_t live_state(const Stream& stream) {
   return stream.pool()->use().live[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
 }
 
-/// An optimizer state beside the model's own, and where it goes.
+/// A second optimizer state, in addition to the model's own, and its offload strategy.
 class MovingState {
  public:
   MovingState(LossModel& model, const PredictAwareMemoryConfig& config,
@@ -77,7 +77,7 @@ class MovingState {
   }
 
   std::size_t bytes() const { return bytes_; }
-  /// Seconds of the call, and until nothing of it is live on the device.
+  /// Seconds until the call returns, and until none of the state is live on the device.
   std::pair<double, double> move_out() {
     std::vector<OffloadSlot> slots;
     for (Tensor& tensor : tensors_) slots.push_back({"state", &tensor});
@@ -139,7 +139,7 @@ void PhaseCycle::cycle() {
   mark("Correct step", [&] { train_step(); });
 }
 
-/// The device is waited for, but not while a restore runs.
+/// Waits for the device, but not while a restore runs.
 void PhaseCycle::mark(const std::string& what, const std::function<void()>& work) {
   stream_.pool()->reset_peaks();
   Mark mark;
@@ -164,8 +164,9 @@ void PhaseCycle::predict(std::int64_t passes) {
     trainable_->wait_for_loss(batch_, batch_.size());
 }
 
-/// A card's pace drifts by more than a copy takes of many passes, so that each round takes as few as
-/// outlast the copies, and compares with the mean of those just before and just after.
+/// A GPU's speed drifts by more than a copy costs over many passes. Each round therefore runs only
+/// as many passes as outlast the copies, and compares with the mean of the passes just before and
+/// after.
 CopyTimes PhaseCycle::time_copies() {
   trainable_->enter_phase(Phase::kPredict);
   while (live_state(stream_) > 0) predict(1);
@@ -181,7 +182,7 @@ CopyTimes PhaseCycle::time_copies() {
       state.wait_until_restored();
     }));
     state.move_out();
-    predict(1);  // takes from the system again what moving out gave back
+    predict(1);  // reallocates the memory that moving out released
     const double pass = seconds_of([&] { predict(1); });
     times.passes =
         std::max(times.passes, static_cast<std::int64_t>(2 * median(restore) / pass) + 1);

@@ -12,40 +12,41 @@ struct CycleSettings {
   ModelConfig model;
   std::int64_t batch = 64, sequence = 1024;
   bool bf16 = true;
-  std::int64_t passes = 10;    // forward passes of Predict
-  std::int64_t lookahead = 5;  // how many of them come after the restore has begun
-  std::int64_t rounds = 3;     // of the copies; the median counts
+  std::int64_t passes = 10;    // forward passes in Predict
+  std::int64_t lookahead = 5;  // number of them after the restore has begun
+  std::int64_t rounds = 3;     // repetitions of the copies; the median counts
 };
 
-/// Something that was done, and what is live once the device has finished it.
+/// One timed span and the memory that is live once the device has finished it.
 struct Mark {
   std::string what;
-  double begin_seconds = 0;  // from the start of the first
+  double begin_seconds = 0;  // since the start of the first span
   double seconds = 0;
-  MemoryUse device;            // its peaks are of this span
+  MemoryUse device;            // with the peaks of this span
   std::size_t host_bytes = 0;  // live in the host pool
 };
 
-/// Times of the copies of an optimizer state, medians in seconds. "Alone": nothing else runs.
+/// Median times in seconds to copy an optimizer state. "Alone": nothing else runs.
 struct CopyTimes {
   std::size_t state_bytes = 0;
   double out_call = 0;       // until move_out returns
   double out = 0;            // until the device memory is free
   double restore_call = 0;   // until begin_return returns
-  double restore_alone = 0;  // until the state is in place
-  std::int64_t passes = 1;   // as many as take twice a restore
+  double restore_alone = 0;  // until the state is restored
+  std::int64_t passes = 1;   // enough passes to take twice as long as a restore
   double passes_without = 0;
-  double exposed = 0;  // what a restore beside them adds, up to its end
+  double exposed = 0;  // time that a concurrent restore adds to them, up to its end
   double hidden_share() const { return 1 - exposed / restore_alone; }
 };
 
-/// Takes a GPT-2 through a cycle of phases on random tokens.
+/// Takes a GPT-2 through a phase cycle on random tokens.
 class PhaseCycle {
  public:
   PhaseCycle(const CycleSettings& settings, const Stream& stream);
-  /// Full, Predict with a restore in the background, Correct; a first cycle is not recorded.
+  /// Runs Full, Predict with a restore in the background, and Correct. The first cycle is not
+  /// recorded.
   std::vector<Mark> run();
-  /// The copies on an optimizer state of the model's size, while the model itself is in Predict.
+  /// Times copies of an optimizer state of the model's size while the model is in Predict.
   CopyTimes time_copies();
 
  private:

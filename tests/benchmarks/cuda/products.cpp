@@ -8,14 +8,14 @@ namespace {
 
 using namespace kernels;
 
-/// One matrix of a block: (outputs, inputs).
+/// One matrix of a block, of shape (outputs, inputs).
 struct Linear {
   std::string name;
   std::int64_t outputs, inputs;
   bool adds_residual, applies_gelu;
 };
 
-/// What a product of one matrix works on.
+/// The operands of one matrix product.
 struct LinearTensors {
   Tensor x, w, bias, y, other, dw;
   Work work(double operations, std::function<void()> run) const {
@@ -79,14 +79,14 @@ void time_linear(KernelTimer& timer, const Linear& linear, DType dtype) {
   });
 }
 
-/// The head on chunks of `rows` rows.
+/// Times the head on chunks of `rows` rows.
 void time_head_chunk(KernelTimer& timer, std::int64_t rows, double calls, DType dtype) {
   const Sizes& sizes = timer.sizes();
   const Stream& stream = timer.stream();
   const std::int64_t c = sizes.channels, v = sizes.padded_vocabulary;
   const std::string name = "head of " + std::to_string(rows) + " rows: ";
   const double operations = 2.0 * static_cast<double>(rows) * static_cast<double>(v * c);
-  // One table and one gradient: so it is in a step, where each chunk follows the last.
+  // All chunks share one table and one gradient, as in a step.
   const Tensor table = timer.random({v, c}, dtype), dtable = timer.random({v, c}, DType::kF32);
   const auto product = [&](const char* what, double times, auto call) {
     timer.time({name + what, dtype, Limit::kProduct, times}, [&] {

@@ -73,8 +73,7 @@ void time_embedding(KernelTimer& timer, DType dtype) {
     const Tensor dtable = timer.random({sizes.padded_vocabulary, sizes.channels}, DType::kF32),
                  dpositions = timer.random({sizes.length, sizes.channels}, DType::kF32),
                  dy = timer.random(rows, dtype), tokens = timer.tokens({sizes.batch, sizes.length});
-    // At least: dy once for each table, the rows of the token table that are drawn, read and
-    // written.
+    // Lower bound: dy once for each table, and the drawn rows of the token table, read and written.
     const double touched =
         std::min(1.0, static_cast<double>(sizes.rows()) / static_cast<double>(sizes.vocabulary));
     Work work = moving({dy, dy}, [=, &stream] {

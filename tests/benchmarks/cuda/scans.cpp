@@ -1,5 +1,5 @@
-// Kernels of state-space and delta-rule layers, at the width of GPT-2's: Mamba-2 of twice as many
-// channels in heads of 64 with a state of 128, and heads of 128 keys and values.
+// Kernels of state-space and delta-rule layers at GPT-2's width: Mamba-2 with twice as many
+// channels, in heads of 64 with a state of 128, and delta-rule heads of 128 keys and values.
 #include "hybrid_trainer/kernels/scans.h"
 #include "hybrid_trainer/kernels/convolution.h"
 #include "hybrid_trainer/kernels/normalization.h"
@@ -11,10 +11,10 @@ namespace {
 using namespace kernels;
 
 constexpr std::int64_t kConvolutionTaps = 4, kScanChunk = 64;
-constexpr std::int64_t kFullChannels = 512;  // with fewer one small head, for an emulated device
+constexpr std::int64_t kFullChannels = 512;  // below it one small head, for an emulated device
 
-/// Operations of a scan whose state has so many elements in all heads, each of `outputs` channels:
-/// products with the state, and of a chunk's tokens.
+/// Operations of a scan with this number of state elements in all heads and `outputs` channels per
+/// head: products with the state and among the tokens of a chunk.
 Work scanning(const Sizes& sizes, double state, double outputs, double products,
               std::initializer_list<Tensor> tensors, std::function<void()> run) {
   Work work = moving(tensors, std::move(run));

@@ -3,7 +3,7 @@
 namespace hybrid_trainer::benchmarks {
 namespace {
 
-/// Of one step.
+/// Sums over one step.
 struct Sum {
   double calls = 0, bytes = 0, operations = 0, limit_seconds = 0, seconds = 0;
 

@@ -6,9 +6,9 @@
 
 namespace hybrid_trainer::benchmarks {
 
-/// Prints each kernel of one bf16 training step: its calls, bytes and operations in the step,
-/// its time at the device's limit, its time, and the share of the limit that it reaches; then the
-/// sums. `timed` says what the times are, such as "measured".
+/// Prints each kernel of one bf16 training step: its calls, bytes and operations, its time, its
+/// time at the device's limit, and the share of the limit that it reaches; then the sums. `timed`
+/// describes the times, such as "measured".
 void print_step_table(std::FILE* to, const KernelTimer& timer, const char* timed);
 
 }  // namespace hybrid_trainer::benchmarks

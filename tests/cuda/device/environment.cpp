@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Work that fails belongs to the test that started it, though CUDA answers it to all later calls. The
+/// Fails the test whose device work failed; CUDA would report the error only to later calls. The
 /// test's memory has been freed by then, which waits for the device.
 class AfterEachTest final : public ::testing::EmptyTestEventListener {
   void OnTestEnd(const ::testing::TestInfo&) override {
@@ -21,7 +21,7 @@ class AfterEachTest final : public ::testing::EmptyTestEventListener {
   }
 };
 
-/// Looks for failed work after each test, and skips every test, visibly, where there is no device.
+/// Checks for failed work after each test. Skips every test, visibly, if there is no device.
 class NeedsCuda : public ::testing::Environment {
  public:
   void SetUp() override {

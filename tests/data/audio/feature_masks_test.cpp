@@ -10,8 +10,9 @@
 namespace hybrid_trainer {
 namespace {
 
-/// What 4,000 masks of transformers' _compute_mask_indices cover: mean and standard deviation of the
-/// number of places, and the share of them that covers the first, the middle and the last.
+/// Statistics of 4,000 masks of transformers' _compute_mask_indices: mean and standard deviation of
+/// the number of masked positions, and the share of masks that cover the first, the middle and the
+/// last position.
 struct MaskStatistics {
   std::int64_t length;
   AxisMasks masks;
@@ -95,7 +96,7 @@ TEST(FeatureMasks, SetWholeFramesAndBandsToZero) {
   EXPECT_LE(bands.size(), 4u);
   const auto zeros = std::count(features.begin(), features.end(), 0.0f);
   EXPECT_EQ(zeros, std::ssize(frames) * kMels + std::ssize(bands) * (kFrames - std::ssize(frames)))
-      << "and nothing else";
+      << "and leaves the rest unchanged";
 }
 
 }  // namespace

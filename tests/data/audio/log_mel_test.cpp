@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kRate = 16000;
 
-/// As tests/golden/make_sound_golden.py makes it.
+/// The noise that tests/golden/make_sound_golden.py generates.
 std::vector<float> noise(std::int64_t count) {
   std::uint32_t state = 1;
   std::vector<float> samples;
@@ -51,7 +51,7 @@ class LogMelTest : public ::testing::Test {
     return samples;
   }
 
-  /// Compares the frames that the file has, and the mean over all.
+  /// Compares the frames in the golden file, and the mean of all frames.
   void expect_golden(const std::string& name, const std::vector<float>& samples,
                      std::int64_t mels = 80) const {
     const std::string key = concat(name, ".", mels);

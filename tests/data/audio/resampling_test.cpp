@@ -25,7 +25,7 @@ std::vector<float> sine(double frequency, std::int64_t rate, double seconds) {
   return samples;
 }
 
-/// The largest difference to a sine, away from the ends, in decibels of its amplitude.
+/// Largest difference from a sine, excluding both ends, in decibels relative to its amplitude.
 double decibels_off(const std::vector<float>& samples, double frequency, std::int64_t rate,
                     double amplitude = 1) {
   double most = 0;
@@ -52,7 +52,7 @@ TEST(Resampling, TakesAwayWhatTheNewRateCannotHold) {
       const std::vector<float> result = Resampling(rate, 16000).of(sine(frequency, rate, 0.4));
       EXPECT_LT(decibels_off(result, 0, 16000, 0), -80) << rate << " Hz, " << frequency;
     }
-  // Of a slower sound's spectrum no mirror image appears.
+  // Upsampling must not produce a mirror image of the spectrum.
   const std::vector<float> result = Resampling(8000, 16000).of(sine(3000, 8000, 0.4));
   std::complex<double> image = 0;
   for (std::size_t i = 1200; i + 1200 < result.size(); ++i)

@@ -177,7 +177,8 @@ TEST_F(WavFileTest, WritesWhatItReads) {
   const std::vector<float> wanted{0,           0.25f, -1, 0.999969482421875f, 0.999969482421875f,
                                   33 / 0x1p15f};
   EXPECT_EQ(rounded, wanted);
-  EXPECT_THROW(write_wav(folder_ / "short.wav", sound), Error) << "nothing is overwritten";
+  EXPECT_THROW(write_wav(folder_ / "short.wav", sound), Error)
+      << "an existing file is not overwritten";
 }
 
 }  // namespace

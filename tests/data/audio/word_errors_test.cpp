@@ -20,10 +20,10 @@ TEST(WordErrors, NormalizeTextsAsWhisperDoes) {
   for (const auto& one : golden.at("normal").as_array())
     EXPECT_EQ(normal_words(one.at(0).as_string()), std::string(one.at(1).as_string()))
         << one.at(0).as_string();
-  EXPECT_EQ(normal_words("a\xFF z"), "a z") << "what is not UTF-8 separates words";
+  EXPECT_EQ(normal_words("a\xFF z"), "a z") << "invalid UTF-8 separates words";
 }
 
-/// In which vowels are marks; Whisper's normalizer cuts words at them.
+/// In these scripts vowels are combining marks, at which Whisper's normalizer splits words.
 TEST(WordErrors, MarksStayInWords) {
   const char* texts[] = {"मैं हिन्दी बोलता हूँ।", "நான் தமிழ் பேசுகிறேன்", "ഞാൻ മലയാളം പറയുന്നു",
                          "আমি বাংলা বলি",    "สวัสดี ครับ",           "مَرْحَبًا بِكَ"};
@@ -32,7 +32,8 @@ TEST(WordErrors, MarksStayInWords) {
     EXPECT_EQ(word_errors(texts[i], "").words, words[i]) << texts[i];
     EXPECT_EQ(word_errors(texts[i], texts[i]).errors(), 0);
   }
-  EXPECT_EQ(normal_words("\u2764\uFE0F love"), "love") << "a mark behind a sign is none of a word";
+  EXPECT_EQ(normal_words("\u2764\uFE0F love"), "love")
+      << "a mark after a symbol does not belong to a word";
 }
 
 TEST(WordErrors, EqualThoseOfJiwer) {

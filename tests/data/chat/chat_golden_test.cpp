@@ -21,7 +21,7 @@ const json::object& golden() {
   return content;
 }
 
-/// What jinja2 was given in this case.
+/// The variables that jinja2 was given in this case.
 json::object variables_of(const json::object& value) {
   json::object variables = golden().at("variables").as_object();
   if (!value.contains("chat")) return variables;
@@ -31,7 +31,7 @@ json::object variables_of(const json::object& value) {
   return variables;
 }
 
-/// The text, the spans of generation as JSON, and "refused" in place of both.
+/// Returns the text and the generated spans as JSON, or "refused" for both.
 std::pair<std::string, std::string> rendered(const json::object& value) {
   const bool is_named = value.contains("template");
   const json::value& source =

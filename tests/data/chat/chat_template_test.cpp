@@ -17,7 +17,7 @@ std::string rendered(const std::string& source, const json::object& variables = 
   return ChatTemplate(source, "t").render(variables, 0).text;
 }
 
-/// The refusal of a template, while it is read or while it runs.
+/// The error of a template, when it is parsed or rendered.
 std::string template_refusal(const std::string& source, const json::object& variables = {}) {
   return message_of<DataError>([&] { rendered(source, variables); });
 }
@@ -43,7 +43,7 @@ TEST(ChatTemplate, NamesWhatIsOutsideTheSubsetAndItsLine) {
                {"generation", "macro"});
 }
 
-/// Each of them was an empty text once.
+/// Each of these attributes used to render as an empty text.
 TEST(ChatTemplate, AttributesOfPythonAreThereOrRefused) {
   EXPECT_EQ(rendered("{% for a in [1] %}{% for b in [2] %}{{ loop.depth }}{{ loop.depth0 }}"
                      "{% endfor %}{% endfor %}"),
@@ -97,7 +97,7 @@ TEST(ChatTemplate, ChangesTheCaseOfAsciiLettersAloneTheFirstAndLastIncluded) {
   EXPECT_EQ(rendered("{{ 'a'.upper() }}{{ 'Z'.lower() }}"), "Az");
 }
 
-/// Each end of each range, and what stands beside it.
+/// Checks both ends of each range and their neighbors.
 TEST(ChatTemplate, TrimsWhatIsWhiteSpaceInPythonAndNothingElse) {
   const auto trimmed = [](char32_t character) {
     std::string text = "x";

@@ -16,13 +16,13 @@ std::string text_of(const std::string& source, const json::object& variables = {
   return ChatTemplate(source, "t").render(variables, 0).text;
 }
 
-/// The refusal of a template, while it is read or while it runs, which has to come soon.
+/// The error of a template, when it is parsed or rendered. Expects it soon.
 std::string soon_refused(const std::string& source, const json::object& variables = {}) {
   const std::clock_t begin = std::clock();
   std::string message = message_of<DataError>([&] { text_of(source, variables); });
   EXPECT_LT(message.size(), 1200u) << message.substr(0, 400);
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-  EXPECT_LT(seconds, 10) << source.substr(0, 200);  // 2 s where no sanitizer looks on
+  EXPECT_LT(seconds, 10) << source.substr(0, 200);  // 2 s without a sanitizer
   return message;
 }
 
@@ -132,7 +132,7 @@ TEST(HostileTemplate, ComputingWithoutEndIsRefused) {
   expect_words(soon_refused("{% macro m(x=m()) %}{% endmacro %}{{ m() }}"), {"\"m\"", "deeply"});
 }
 
-/// The stack holds what is allowed, with a sanitizer too.
+/// The allowed depth must fit on the stack, even with a sanitizer.
 TEST(HostileTemplate, MacrosStatementsAndExpressionsAreDeepTogether) {
   const std::string body = repeated("{% if 1 %}", 60) + "{{ " + repeated("(", 40) + "m()" +
                            repeated(" ~ '')", 40) + " }}" + repeated("{% endif %}", 60);

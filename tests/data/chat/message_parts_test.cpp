@@ -9,7 +9,8 @@ namespace {
 
 namespace json = boost::json;
 
-/// The parts of a text about messages with the contents "a", "b", "c", as "number:text".
+/// Renders messages with the contents "a", "b", "c" and returns the parts of the text as
+/// "number:text".
 std::string parts(const std::string& source) {
   json::array messages;
   for (const char* content : {"a", "b", "c"})
@@ -53,7 +54,7 @@ TEST(MessageParts, AnInnerLoopOverOthersIsTheirs) {
             "1:[b] 2:[c] 0:(a[b][c]) ");
 }
 
-/// Whose addresses nothing that the template makes may get.
+/// No value that the template creates may reuse the address of a dropped message.
 TEST(MessageParts, MessagesThatATemplateDropsAreHeld) {
   EXPECT_EQ(
       parts("{% set messages = messages[2:] %}{% for x in [{'content': 'x'}, {'content': 'y'}, "

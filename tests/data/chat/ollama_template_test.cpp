@@ -62,7 +62,7 @@ TEST(OllamaTemplate, WritesASystemMessageOfTheTemplatesOwn) {
   EXPECT_EQ(made.stop, "<|im_end|>");
 }
 
-/// As Llama 3 has it, with the text of 3.1 before each system message and tools.
+/// Llama 3's template, with the text of 3.1 before each system message and the tools.
 const std::string kHeaders =
     "{{ bos_token }}{% if messages[0].role == 'system' %}{% set s = messages[0].content | trim %}"
     "{% set messages = messages[1:] %}{% else %}{% set s = '' %}{% endif %}"
@@ -92,7 +92,7 @@ TEST(OllamaTemplate, TellsOfATokenThatTheRunnerAddsAlone) {
   EXPECT_NE(made.remarks.front().find("<bos>"), std::string::npos);
 }
 
-/// As Gemma 3 has it: the system's message within the first turn.
+/// Gemma 3's template: the system message is inside the first turn.
 const std::string kWithinFirstTurn =
     "{{ bos_token }}{% if messages[0].role == 'system' %}{% set first = messages[0].content + "
     "'\n\n' %}{% set chat = messages[1:] %}{% else %}{% set first = '' %}{% set chat = messages %}"
@@ -112,7 +112,7 @@ TEST(OllamaTemplate, WritesASystemMessageWithinTheFirstTurn) {
   EXPECT_EQ(made.stop, "<end_of_turn>");
 }
 
-/// As Mistral has it: the system's message within the last turn.
+/// Mistral's template: the system message is inside the last turn.
 const std::string kWithinLastTurn =
     "{% if messages[0].role == 'system' %}{% set s = messages[0].content %}"
     "{% set chat = messages[1:] %}{% else %}{% set chat = messages %}{% endif %}{{ bos_token }}"

@@ -12,7 +12,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// In the manner of Qwen3: the reasoning of the last answer alone is written.
+/// A template like Qwen3's, which writes only the last answer's reasoning.
 constexpr const char* kThinking =
     "{%- set ns = namespace(last=-1) %}{%- for m in messages %}{%- if m.role == 'user' %}"
     "{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}"
@@ -286,13 +286,14 @@ TEST_F(ChatRowsTest, TimeGrowsWithTheLengthOfTheChat) {
     for (int i = 0; i < turns; ++i)
       messages += "," + assistant("some words of an answer") + "," + user("and some more");
     const std::string line = R"({"messages": [)" + messages + "]}";
-    const std::clock_t begin = std::clock();  // of the processor, whatever runs beside it
+    const std::clock_t begin = std::clock();  // CPU time, independent of other processes
     EXPECT_EQ(read(line, 1 << 20).rows.size(), 1u);
     return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   };
   seconds(10);
   const double few = std::min(seconds(100), seconds(100));
-  EXPECT_LT(seconds(1600), 60 * few);  // 256 times that where each turn is found by what is before
+  EXPECT_LT(seconds(1600),
+            60 * few);  // 256 times if every turn rescanned the previous ones
 }
 
 }  // namespace

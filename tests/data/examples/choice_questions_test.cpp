@@ -54,9 +54,9 @@ TEST_F(ChoiceQuestionsTest, BeginBehindTheSameTokensForAllChoices) {
     std::vector<std::int32_t> whole = one.prompt;
     whole.insert(whole.end(), choice.tokens.begin(), choice.tokens.end());
     EXPECT_FALSE(choice.tokens.empty());
-    EXPECT_EQ(whole, tokenizer_->encode(text_of(whole))) << "as the whole text is encoded";
+    EXPECT_EQ(whole, tokenizer_->encode(text_of(whole))) << "as in the encoding of the entire text";
   }
-  EXPECT_EQ(one.choices[0].bytes, 3u) << "bytes are those of the choice alone";
+  EXPECT_EQ(one.choices[0].bytes, 3u) << "counts only the bytes of the choice";
 }
 
 TEST_F(ChoiceQuestionsTest, HaveAPromptOfMessagesByTheChatTemplate) {

@@ -40,7 +40,7 @@ class ClipRowsTest : public ::testing::Test {
                 const ColumnNames& columns = {}, double longest_seconds = 30) {
     return read_clips(folder_.write(name, content), columns, longest_seconds);
   }
-  /// Why the file's one row is refused.
+  /// The reason why the file's only row is rejected.
   std::string reason(const std::string& row) {
     const ClipRows clips = read("one.jsonl", row + "\n");
     EXPECT_TRUE(clips.rows.empty());

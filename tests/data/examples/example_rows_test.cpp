@@ -212,7 +212,7 @@ TEST_F(ExampleRowsTest, StandInAnArrayAsInLines) {
 TEST_F(ExampleRowsTest, OfAnArrayAreUsedOrRefusedByTheirPlace) {
   const ExampleRows rows = read(R"([{"text": "0a"}, {"text": "0b"} {}, {"text": "0c"}])");
   ASSERT_EQ(rows.rows.size(), 2u);
-  ASSERT_EQ(rows.refused.size(), 1u) << "what lacks a comma";
+  ASSERT_EQ(rows.refused.size(), 1u) << "the item after the missing comma";
   EXPECT_EQ(rows.refused[0].line, 2);
   for (const char* broken : {"[]", R"([{"text": "0a"})", R"([{"text": "0a"}] {"text": "0b"})",
                              R"([{"text": "0a"}, ])", R"([{"text": "0a"}, , {"text": "0b"}])"})
@@ -228,7 +228,7 @@ TEST_F(ExampleRowsTest, MayGoOverSeveralLines) {
   EXPECT_EQ(shown(rows.rows[1]), "0[{<|endoftext|>]");
   ASSERT_EQ(rows.refused.size(), 1u);
   EXPECT_EQ(rows.refused[0].line, 8);
-  // A line that is cut off spoils no other.
+  // A truncated line does not invalidate other lines.
   EXPECT_EQ(read("{\"text\": \"0a\n{\"text\": \"0b\"}\n").rows.size(), 1u);
   EXPECT_EQ(read("{\"text\": {\n{\"text\": \"0b\"}\n").rows.size(), 1u);
 }
@@ -254,7 +254,7 @@ TEST_F(ExampleRowsTest, ThatPythonWroteNoJsonOfSaySo) {
   expect_words(only_reason(R"({"text": "0", "score": NaN})"), {"NaN is no JSON", "write null"});
 }
 
-/// A million lines that are no examples took 5 s to refuse one by one.
+/// Rejecting a million invalid lines one by one took 5 s.
 TEST_F(ExampleRowsTest, AreNotSearchedForToTheEndOfAFileOfSomethingElse) {
   std::string lines;
   for (int i = 0; i < 100'001; ++i) lines += "1\n";
@@ -381,7 +381,8 @@ TEST_F(ExampleRowsTest, OfAnEncoderHaveASourceAndAText) {
        .source = SourceFormat{.start = tokenizer_->encode("9").front(), .longest = 4}});
   ASSERT_EQ(rows.rows.size(), 2U);
   EXPECT_EQ(shown(rows.rows[0]), "9[45<|endoftext|>]");
-  EXPECT_EQ(tokenizer_->decode(rows.rows[0].source), "012<|endoftext|>") << "it keeps its end";
+  EXPECT_EQ(tokenizer_->decode(rows.rows[0].source), "012<|endoftext|>")
+      << "a truncated source keeps its end";
   EXPECT_EQ(rows.rows[0].source_left_out, 1);
   EXPECT_EQ(tokenizer_->decode(rows.rows[1].source), "0\n1<|endoftext|>");
   EXPECT_EQ(

@@ -57,7 +57,7 @@ TEST(HeldOutPrompts, OfAChatAreWhatWasSaidLast) {
       ControlText::kAsTokens);
   row.learnt.assign(row.tokens.size(), false);
   row.learnt.back() = true;
-  EXPECT_EQ(held_out_prompts({row}, *tokenizer, 1, 99).at(0).text, "你好") << "one word";
+  EXPECT_EQ(held_out_prompts({row}, *tokenizer, 1, 99).at(0).text, "你好") << "a single word";
 }
 
 }  // namespace

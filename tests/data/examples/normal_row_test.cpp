@@ -24,7 +24,7 @@ std::string messages(const std::string& line, const MessageForm& form = {}) {
 std::string row_refusal(const std::string& line) {
   return message_of<DataError>([&] { normal(line); });
 }
-/// Members that are used, by themselves and beside a chat.
+/// Used members of the row, and of its chat if it is one.
 std::string used(const std::string& line) {
   std::set<std::string> keys = shaped(line).used, unused;
   keys.merge(normal_row(shaped(line).example, {}, unused).used);

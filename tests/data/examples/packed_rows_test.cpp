@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A row of the tokens first, first + 1, …, all learnt but the first two.
+/// A row of the tokens first, first + 1, …; all are target tokens except the first two.
 ExampleRow row_of(std::int32_t first, std::size_t count) {
   ExampleRow row{.tokens = std::vector<std::int32_t>(count)};
   std::iota(row.tokens.begin(), row.tokens.end(), first);
@@ -76,7 +76,7 @@ TEST(PackedRows, PadABatchThatHasMoreSequencesThanThereAre) {
       {.batch_size = 5});
   const Batch batch = few.read(0, few.empty_batch(Stream(make_device_pool())));
   ASSERT_EQ(batch.size(), 5);
-  EXPECT_EQ(batch.targets(), 6) << "of each row once";
+  EXPECT_EQ(batch.targets(), 6) << "counts the targets of each row once";
   EXPECT_EQ(batch.loss_divisor(), 6);
   const std::vector<std::int32_t> targets = values_of(batch.at("targets"));
   EXPECT_TRUE(std::all_of(targets.begin() + 8, targets.end(), [](int id) { return id == -1; }));

@@ -18,7 +18,7 @@ class PairRow : public RowsFixture {
         folder_.write("pairs.jsonl", lines),
         {.tokenizer = *tokenizer_, .chat = chat_, .longest = longest, .pairs = true});
   }
-  /// Both texts of the only row, with what is learned in brackets.
+  /// Both texts of the only row, with the target tokens in brackets.
   std::string only_pair(const std::string& line) const {
     const ExampleRows examples = pairs(line + "\n");
     if (examples.rows.empty()) return "refused: " + examples.refused.front().reason;
@@ -84,7 +84,7 @@ TEST_F(PairRow, OfMessagesLearnWhatTheAssistantSays) {
   EXPECT_EQ(pair("[" + user + "]", "[" + yes + "]", "[" + no + "]"), wanted);
   EXPECT_EQ(pair("", "[" + user + ", " + yes + "]", "[" + user + ", " + no + "]"), wanted);
   EXPECT_EQ(pair("\"Hi\"", "[" + user + ", " + yes + "]", "[" + user + ", " + no + "]"), wanted)
-      << "the prompt once more, as UltraFeedback has it";
+      << "the prompt is repeated, as in UltraFeedback";
   EXPECT_EQ(pair("\"Hi\"", "[" + yes + "]", "[" + no + "]"), wanted);
   EXPECT_EQ(pair("[" + user + "]", "\"Yes\"", "\"No\""), wanted);
 }

@@ -14,7 +14,7 @@ inline constexpr const char* kChat =
     "{% for m in messages %}<{{ m.role }}>{{ m.content }}<|endoftext|>{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}";
 
-/// A model's folder with the small golden tokenizer, and files of examples.
+/// A model folder with the small golden tokenizer, and files of examples.
 class RowsFixture : public ::testing::Test {
  protected:
   RowsFixture() { set_template(kChat); }
@@ -29,7 +29,7 @@ class RowsFixture : public ::testing::Test {
                                                                       .control = control_,
                                                                       .columns = columns_});
   }
-  /// The row's text with what is learnt in brackets.
+  /// The row's text with the target tokens in brackets.
   std::string shown(const ExampleRow& row) const {
     std::string text;
     bool inside = false;

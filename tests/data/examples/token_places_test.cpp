@@ -9,7 +9,8 @@ std::string golden(const char* name) {
   return std::string(HT_TEST_DATA_DIR "/tokenizers/") + name + ".json";
 }
 
-/// Checks that the text's parts between the bytes have the tokens that encoding each prefix gives.
+/// Expects the token range of each part of the text to match the token counts of the encoded
+/// prefixes.
 void expect_places(const Tokenizer& tokenizer, const std::string& text,
                    const std::vector<std::size_t>& bytes) {
   const auto tokens = tokenizer.encode(text, ControlText::kAsTokens);

@@ -13,7 +13,7 @@ inline std::filesystem::path image_golden(const std::string& name) {
   return std::filesystem::path(HT_TEST_DATA_DIR) / "images" / name;
 }
 
-/// The values of a tensor, as they lie in the file.
+/// The values of a tensor in file order.
 template <class T>
 std::vector<T> golden_values(const SafetensorsFile& file, const std::string& name) {
   std::vector<T> values(file.entry(name).bytes / sizeof(T));
@@ -26,7 +26,7 @@ inline Picture golden_picture(const SafetensorsFile& file, const std::string& na
   return {shape[0], shape[1], golden_values<std::uint8_t>(file, name)};
 }
 
-/// Numbers that look random, the same in each run.
+/// A reproducible pseudo-random generator.
 class PlainRandom {
  public:
   std::uint32_t next() { return state_ = state_ * 1664525 + 1013904223; }

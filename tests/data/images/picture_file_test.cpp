@@ -81,10 +81,11 @@ TEST_F(PictureFileTest, RefusesDamagedFiles) {
   std::string huge = read_text(image_golden("rgb.png"));
   huge[16] = 0x00;
   huge[17] = 0x70;
-  EXPECT_THROW(read("a", huge), DataError) << "a checksum is wrong then";
+  EXPECT_THROW(read("a", huge), DataError) << "a wrong checksum";
 }
 
-/// The first 41 bytes of a PNG file of one color of 8 bits; libpng looks at the checksum.
+/// The first 41 bytes of an 8-bit grayscale PNG file. The checksum is valid, since libpng verifies
+/// it.
 std::string png_header(std::uint32_t height, std::uint32_t width) {
   std::string chunk = "IHDR";
   for (const std::uint32_t side : {width, height})

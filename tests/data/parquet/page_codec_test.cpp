@@ -26,25 +26,25 @@ TEST(Snappy, HasLiteralsAndCopies) {
 
 TEST(Snappy, ThatIsDamagedIsRefused) {
   for (const auto& [in, size] :
-       std::vector<std::pair<std::string, std::size_t>>{{"", 0},  // no length
+       std::vector<std::pair<std::string, std::size_t>>{{"", 0},  // without a length
                                                         {"\x03\x08"
                                                          "abc"s,
-                                                         4},  // another length
+                                                         4},  // a different length
                                                         {"\x03\x08"
                                                          "ab"s,
-                                                         3},  // a literal that is cut off
+                                                         3},  // a truncated literal
                                                         {"\x0A\x04"
                                                          "ab\x11\x03"s,
-                                                         10},  // from before the start
+                                                         10},  // a copy from before the start
                                                         {"\x0A\x04"
                                                          "ab\x11\x00"s,
-                                                         10},  // from itself
+                                                         10},  // a copy from itself
                                                         {"\x02\x04"
                                                          "ab\x11\x02"s,
-                                                         2},  // more than it says
+                                                         2},  // more than declared
                                                         {"\x09\x04"
                                                          "ab"s,
-                                                         9},  // less than it says
+                                                         9},  // less than declared
                                                         {"\xFF\xFF\xFF\xFF\xFF\xFF"s, 9}})
     EXPECT_THROW(unsnapped(in, size), DataError) << ::testing::PrintToString(in);
 }

@@ -30,14 +30,14 @@ TEST(Unpacked, ReachesOverEightBytes) {
 }
 
 TEST(DeltaReader, ReadsDifferences) {
-  // Blocks of 8 in one part; 9 numbers from 7 on; differences of at least −2 in 2 bits each.
+  // Blocks of one mini-block of 8; 9 numbers from 7 on, differences of at least −2 in 2 bits each.
   const std::string bytes = "\x08\x01\x09\x0E\x03\x02\xE4\xE4 rest"s;
   DeltaReader deltas(bytes, 9);
   for (const std::int64_t want : {7, 5, 4, 4, 5, 3, 2, 2, 3}) EXPECT_EQ(deltas.next(), want);
   EXPECT_THROW(deltas.next(), DataError);
   EXPECT_EQ(DeltaReader(bytes, 9).behind(), " rest");
-  EXPECT_THROW(DeltaReader(bytes, 8), DataError) << "more numbers than the page has";
-  EXPECT_THROW(DeltaReader("\x08\x00\x09\x0E"s, 9), DataError) << "no parts";
+  EXPECT_THROW(DeltaReader(bytes, 8), DataError) << "more numbers than in the page";
+  EXPECT_THROW(DeltaReader("\x08\x00\x09\x0E"s, 9), DataError) << "no mini-blocks";
 }
 
 }  // namespace

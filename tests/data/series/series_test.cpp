@@ -26,7 +26,7 @@ class Series : public ::testing::Test {
     }
     return "nothing was thrown";
   }
-  /// Two series of `rows` rows: x counts on, y is its double, z always 3.
+  /// Two series of `rows` rows: x counts up, y is twice x, and z is always 3.
   std::filesystem::path counting(int rows) const {
     std::string text = "flight,x,note,z,y\n";
     for (int row = 0; row < 2 * rows; ++row)
@@ -114,12 +114,12 @@ TEST_F(Series, WindowsKeepToTheirSeries) {
   EXPECT_EQ(windows.training, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 10, 11, 12, 13, 14}));
   EXPECT_EQ(windows.validation, (std::vector<std::int64_t>{7, 17}));
   EXPECT_EQ(windows_of(table, 2, 0.3).validation, (std::vector<std::int64_t>{7, 8, 17, 18}))
-      << "each that fits";
+      << "every window that fits";
   EXPECT_THROW(windows_of(table, 8, 0.3), DataError);
-  EXPECT_THROW(windows_of(table, 4, 0.3), DataError) << "validation has 3 rows of each";
+  EXPECT_THROW(windows_of(table, 4, 0.3), DataError) << "validation has only 3 rows of each series";
 }
 
-/// Rows that cannot be used and steps in time that are too long, by each kind of gap.
+/// Unusable rows and time steps that are too long, for each kind of gap.
 TEST_F(Series, GapsEndWindowsAndAreToldOnce) {
   struct Case {
     const char *cell, *time;  // of row 4
@@ -161,16 +161,17 @@ TEST_F(Series, StepsInTimeThatAreTooLongAreGaps) {
   EXPECT_EQ(found.gaps, std::vector<std::int64_t>{20});
   ASSERT_EQ(found.notes.size(), 1u);
   EXPECT_TRUE(has(found.notes[0], "column Timestamp steps by 60")) << found.notes[0];
-  EXPECT_EQ(table_of("when", "x,target=y", true).gaps.size(), 0u) << "nobody says what it is";
+  EXPECT_EQ(table_of("when", "x,target=y", true).gaps.size(), 0u)
+      << "not recognized as a time column";
   EXPECT_EQ(table_of("when", "x,target=y,time=when", true).gaps, found.gaps);
-  EXPECT_EQ(table_of("time", "x,target=y", false).gaps.size(), 0u) << "its steps differ";
+  EXPECT_EQ(table_of("time", "x,target=y", false).gaps.size(), 0u) << "its steps are not constant";
   std::string hours = "time,y\n";
   for (int row = 0; row < 30; ++row) hours += concat(row < 20 ? row : row + 5, ",0\n");
   const SeriesTable of_input = read_series(written("b.csv", hours), SeriesColumns("time,target=y"));
-  EXPECT_EQ(of_input.gaps, found.gaps) << "the time may be an input";
+  EXPECT_EQ(of_input.gaps, found.gaps) << "the time column may also be an input";
 }
 
-/// 30 rows whose x is their number, with times of each form.
+/// 30 rows whose x is their index, with times of each format.
 TEST_F(Series, TimesAreReadAsTheyAreWritten) {
   const auto minutes = [](int row) { return 10 + row + (row < 20 ? 0 : 5); };
   struct Case {
@@ -241,7 +242,8 @@ TEST_F(Series, RowsOfSeriesThatTakeTurnsAreGrouped) {
   const SeriesTable table =
       read_series(written("a.csv", text), SeriesColumns("x,target=y,series=sensor,time=time"));
   EXPECT_EQ(table.starts, (std::vector<std::int64_t>{0, 5}));
-  EXPECT_EQ(table.gaps, (std::vector<std::int64_t>{3, 8})) << "of either, since row 7 is of nobody";
+  EXPECT_EQ(table.gaps, (std::vector<std::int64_t>{3, 8}))
+      << "one in each series, since row 7 belongs to none";
   EXPECT_EQ(table.row(5)[0], 1);
   EXPECT_EQ(table.numbers.back(), 12);
 }
@@ -250,9 +252,9 @@ TEST_F(Series, AreScaledByTrainingRowsAlone) {
   const SeriesTable table = read_series(counting(10), SeriesColumns("x,z,target=y,series=flight"));
   const SeriesWindows windows = windows_of(table, 3, 0.3);
   const SeriesScale scale = scale_of(table, windows.training_rows);
-  EXPECT_NEAR(scale.columns[0].mean, 8, 1e-12) << "of 0 to 6 and 10 to 16";
+  EXPECT_NEAR(scale.columns[0].mean, 8, 1e-12) << "the mean of 0 to 6 and 10 to 16";
   EXPECT_NEAR(scale.columns[2].deviation, 2 * std::sqrt(29.0), 1e-12);
-  EXPECT_EQ(scale.columns[1].deviation, 1) << "which would be 0";
+  EXPECT_EQ(scale.columns[1].deviation, 1) << "not 0";
   EXPECT_EQ(scale_from(text_of(scale), 3, "scale"), scale);
   for (const char* text : {"1/2", "1/2,3/0,5/6", "1/2,3,5/6", "1/2,x/4,5/6", "1/2,3/4,5/6,7/8"})
     EXPECT_THROW(scale_from(text, 3, "scale"), ConfigError) << text;

@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// The mean of losses, and how far chance moves it.
+/// Mean of losses and its standard error.
 class MeasuredLoss {
  public:
   void add(double loss) { sum_ += loss, squares_ += loss * loss, ++count_; }
@@ -17,7 +17,7 @@ class MeasuredLoss {
   double sum_ = 0, squares_ = 0, count_ = 0;
 };
 
-/// Of a label among others, for who knows which one is right.
+/// Loss of a label for a predictor that knows the true label and the noise.
 inline double loss_of_label(bool is_right, std::int64_t labels, double noise) {
   return -std::log(is_right ? 1 - noise : noise / static_cast<double>(labels - 1));
 }

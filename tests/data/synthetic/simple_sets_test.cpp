@@ -76,8 +76,8 @@ double box_cost(double away, double beta) {
   return away < beta ? away * away / (2 * beta) : away - beta / 2;
 }
 
-/// One plume a picture, so that its middle and its widths are those of the light. A beta as small as the
-/// noise uses both pieces of the cost.
+/// One plume per image, so its center and widths follow from the brightness. A beta as small as the
+/// noise uses both branches of the loss.
 TEST_F(SimpleSets, BoxesHaveTheCostOfTheirNoise) {
   const PlumeShape shape{.size = 64, .grid = 2, .plumes = 1, .missed = 0};
   const PlumeSet set(shape, 3);
@@ -103,7 +103,7 @@ TEST_F(SimpleSets, BoxesHaveTheCostOfTheirNoise) {
       for (std::size_t n = 0; n < known.size(); ++n) cost += box_cost(box[n] - known[n], beta);
       measured.add(cost);
     }
-    // Of the one cell of four that has a plume, which is always noted.
+    // The loss comes from the one cell of four with a plume, which is always labeled.
     const double boxes = best_plume_loss(shape, {.kind = 0, .beta = beta});
     EXPECT_NEAR(measured.mean() / 4, boxes, measured.deviation());
     EXPECT_LT(measured.deviation() / 4, 0.03 * boxes);

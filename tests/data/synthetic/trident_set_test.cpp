@@ -12,8 +12,8 @@
 #include "hybrid_trainer/core/error.h"
 #include "tests/data/synthetic/measured_loss.h"
 
-// What each sensor shows is read from its tensor by arithmetic, as the best model would, and predicts what
-// is said: the losses that this measures must be those that the set calls best.
+// Decodes each sensor's tensor arithmetically, like an ideal model, and predicts the labels. The
+// measured losses must equal those that the set declares best.
 namespace hybrid_trainer {
 namespace {
 
@@ -26,7 +26,7 @@ std::span<const T> part(const Batch& batch, const char* name, std::int64_t examp
   return {all.data<T>() + example * count, static_cast<std::size_t>(count)};
 }
 
-/// The way of the middle of what becomes brighter from frame to frame.
+/// Direction in which the center of the brightening pixels moves.
 std::int64_t motion_of(std::span<const float> video, const VideoShape& shape) {
   const auto frame = static_cast<std::size_t>(shape.height * shape.width * shape.channels);
   double x = 0, y = 0;
@@ -67,7 +67,7 @@ std::int64_t brightness_of(std::span<const float> image, std::int64_t size) {
   return down > right ? 1 : 0;
 }
 
-/// By the light of two plumes: each Gaussian's is 2π·σx·σy.
+/// Derives the kind from the brightness of the two plumes: a Gaussian's is 2π·σx·σy.
 std::int64_t plume_kind_of(std::span<const float> image, const PlumeShape& shape) {
   double light = 0;
   for (const float pixel : image) light += pixel;
@@ -103,8 +103,8 @@ void add_events(Losses& losses, const Batch& batch, std::int64_t i, const Triden
   }
 }
 
-/// Of a cell. Where the image is bright in it, there is a plume; what its box is without noise, another
-/// test knows.
+/// Loss of one cell. It has a plume if the image is bright there. Another test covers the loss of
+/// the boxes.
 double loss_of_cell(bool plume, std::int32_t noted, std::int64_t kind, const PlumeShape& shape) {
   if (!plume) return 0;
   const double presence = loss_of_label(noted != kNoTarget, 2, shape.missed);
@@ -157,13 +157,13 @@ TEST(TridentSet, SaysNoMoreThanItsBestLosses) {
   expect_best(losses.cooling, best[2].value, "cooling");
 }
 
-/// Any half of what the events follow from leaves more open: each sensor is needed.
+/// A subset of the sensors leaves the events ambiguous, so every sensor is needed.
 TEST(TridentSet, NeedsEachSensor) {
   const Stream stream(MemoryPool::create("test"));
   const TridentSet set({}, 7);
   const Batch batch = set.empty_batch(2000, stream);
   set.read(0, batch);
-  // Who sees the motion alone has two events to choose from, each as often.
+  // With the motion alone, two events remain, equally likely.
   std::int64_t right = 0;
   for (std::int64_t i = 0; i < batch.size(); ++i)
     right += part<std::int32_t>(batch, "event_targets", i)[0] / 2 ==

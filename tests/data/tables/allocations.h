@@ -4,7 +4,8 @@
 
 namespace hybrid_trainer {
 
-/// Bytes that operator new was asked for at once, at most, since the last call of forget_allocations.
+/// Largest number of bytes requested from operator new in one call since the last
+/// forget_allocations().
 std::size_t largest_allocation();
 void forget_allocations();
 

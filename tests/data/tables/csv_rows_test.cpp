@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// The rows as cells in brackets; those without quotes that are empty as a dash.
+/// The rows with each cell in brackets; an unquoted empty cell is a dash.
 std::string read(std::string_view content, const std::vector<std::string>& wanted = {}) {
   CsvRows rows(content, "t.csv", wanted);
   std::string text;
@@ -37,7 +37,8 @@ TEST(CsvRows, MayHaveTabsOrSemicolons) {
   EXPECT_EQ(read("a;\"b,c\"\n1,5;2\n"), "[a][b,c] [1,5][2]");
   EXPECT_EQ(read("a;b, in mm\n1;2\n3,5;4\n"), "[a][b, in mm] [1][2] [3,5][4]");
   EXPECT_EQ(read("a;b, c\n1;2, 3\n", {"a"}), "[a][b, c] [1][2, 3]");
-  EXPECT_EQ(read("a;b, c\n1;2, 3\n"), "[a;b][ c] [1;2][ 3]") << "both fit, and comes first";
+  EXPECT_EQ(read("a;b, c\n1;2, 3\n"), "[a;b][ c] [1;2][ 3]")
+      << "both separators fit; a comma is preferred";
   EXPECT_EQ(read("a;b"), "[a][b]");
   EXPECT_EQ(read("a|b\n1,5|2\n"), "[a][b] [1,5][2]");
 }
@@ -46,7 +47,7 @@ TEST(CsvRows, MayNameTheirSeparatorInALineOfExcel) {
   for (const char* line : {"sep=;\n", "SEP=;\r\n", "\"sep=;\"\n"})
     EXPECT_EQ(read(concat(line, "a;b,c\n1;2\n")), "[a][b,c] [1][2]") << line;
   EXPECT_EQ(read("sep=|\na|b\n1,5|2\n"), "[a][b] [1,5][2]");
-  EXPECT_EQ(read("sep=,,\n1,2,3\n"), "[sep=][][] [1][2][3]") << "is no such line";
+  EXPECT_EQ(read("sep=,,\n1,2,3\n"), "[sep=][][] [1][2][3]") << "not a separator line";
 }
 
 TEST(CsvRows, ThatAreBrokenAreNamed) {
@@ -58,7 +59,7 @@ TEST(CsvRows, ThatAreBrokenAreNamed) {
                {"column 2", "4097 bytes", "at most 4096"});
 }
 
-/// Where each name is compared with all before it, this takes minutes.
+/// Takes minutes if each name is compared with all previous ones.
 TEST(CsvRows, MayHaveManyColumns) {
   constexpr int kColumns = 300'000;
   std::string line;

@@ -22,7 +22,7 @@ std::string little_endian(std::uint32_t value) {
   return bytes;
 }
 
-/// A struct in thrift's compact protocol, whose fields are added in their order.
+/// A struct in Thrift's compact protocol. Fields must be added in ascending order.
 class Struct {
  public:
   Struct& number(int id, std::int64_t value, int type = 5) {
@@ -56,13 +56,13 @@ class Struct {
   int last_ = 0;
 };
 
-/// A table of one column of texts in one page, and of a dictionary page.
+/// A Parquet table with one text column: a data page and a dictionary page.
 struct Table {
   std::int64_t rows = 1, values = 1, page_values = 1, page_bytes = -1;
   int codec = 0, encoding = 0;
   std::string page = little_endian(2) + "ab";
-  std::string dictionary{};  // of one text
-  std::string group{};       // around the column
+  std::string dictionary{};  // with one text
+  std::string group{};       // that contains the column
   int columns = 1;
 
   std::string bytes() const {
@@ -110,7 +110,7 @@ struct Table {
   }
 };
 
-/// A run of one number of 0 bits: the only text of a dictionary, again and again.
+/// A run of `count` indices of 0 bits, all of which refer to the dictionary's only text.
 std::string run_of(std::int64_t count) {
   return '\0' + varint(static_cast<std::uint64_t>(count) << 1);
 }
@@ -135,10 +135,11 @@ TEST_F(ParquetClaims, ThatTheFileBearsOutAreRead) {
                      .page = run_of(100'000),
                      .dictionary = "said in each row"}),
             100'000);
-  EXPECT_THROW(rows_of({.group = std::string(2000, 'g')}), DataError) << "no column text";
+  EXPECT_THROW(rows_of({.group = std::string(2000, 'g')}), DataError)
+      << "the column text is missing";
 }
 
-/// Memory and time are bounded by the file's size, whatever it says.
+/// The file's size bounds memory and time, whatever sizes the file declares.
 TEST_F(ParquetClaims, AreMeasuredByTheFile) {
   const auto many = [](std::int64_t rows, const std::string& text) {
     return Table{.rows = rows,
@@ -148,7 +149,7 @@ TEST_F(ParquetClaims, AreMeasuredByTheFile) {
                  .page = run_of(rows),
                  .dictionary = text};
   };
-  // A page of numbers of no bits, in blocks of 2^20: two billion in 6 kB.
+  // A delta-encoded page of 0-bit numbers in blocks of 2^20: two billion in 6 kB.
   Table deltas{
       .page_values = 2'000'000'000,
       .encoding = 6,

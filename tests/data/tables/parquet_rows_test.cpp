@@ -30,7 +30,7 @@ std::vector<fs::path> golden_files() {
   return files;
 }
 
-/// With an empty text for nothing.
+/// Reads a CSV file with "" in place of null.
 std::vector<json::value> read_csv(const fs::path& path) {
   std::vector<json::value> rows;
   visit_rows(path, {},
@@ -65,7 +65,7 @@ std::vector<json::value> lines_of(const fs::path& path) {
   return rows;
 }
 
-/// Without the members of structs that are null, which other programs give for what a row lacks.
+/// Removes null members of structs, which other programs write for absent members.
 json::value without_nulls(const json::value& value) {
   if (const json::array* list = value.if_array()) {
     json::array kept;
@@ -80,14 +80,14 @@ json::value without_nulls(const json::value& value) {
   return kept;
 }
 
-/// Compares with what a program of others read of the file.
+/// Compares with the rows that another program read from the file.
 void expect_rows(const fs::path& path, const std::vector<json::value>& expected) {
   const std::vector<json::value> rows = read(path);
   ASSERT_EQ(rows.size(), expected.size()) << path;
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].get_object().size(), expected[i].get_object().size()) << path;
     for (const auto& [key, given] : expected[i].get_object()) {
-      const json::value value = key == "map" ? given : without_nulls(given);  // its keys are meant
+      const json::value value = key == "map" ? given : without_nulls(given);  // keeps its nulls
       const json::value& got = rows[i].at(key);
       const bool are_numbers = value.is_double() && got.is_double();
       EXPECT_TRUE(are_numbers ? got.get_double() == value.get_double()
@@ -97,7 +97,7 @@ void expect_rows(const fs::path& path, const std::vector<json::value>& expected)
   }
 }
 
-/// What pyarrow wrote in several ways is what it read.
+/// pyarrow's files in several encodings must all contain the same rows.
 TEST(ParquetRows, AreWhatWasWritten) {
   const std::vector<json::value> expected = lines_of(kTables / "table.json");
   ASSERT_EQ(expected.size(), 40u);
@@ -105,7 +105,7 @@ TEST(ParquetRows, AreWhatWasWritten) {
   for (const fs::path& path : golden_files()) expect_rows(path, expected);
 }
 
-/// Tables that scripts/peers/compare_tables.py makes.
+/// Reads the tables that scripts/peers/compare_tables.py makes.
 TEST(ParquetRows, OfManyTablesAreWhatOthersRead) {
   const char* const folder = std::getenv("HT_TABLES");
   if (folder == nullptr) GTEST_SKIP() << "scripts/peers/compare_tables.py sets HT_TABLES";
@@ -193,7 +193,7 @@ TEST_F(DamagedParquet, NeitherCrashesNorTakesMemory) {
       }
     }
   }
-  EXPECT_GT(refused, count) << "of all files";
+  EXPECT_GT(refused, count) << "over all files";
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 class TableReader : public ::testing::Test {
  protected:
-  /// Rows as JSON, and what is refused as its number.
+  /// The rows as JSON; a rejected row as its number and "!".
   std::string read(const std::string& name, const std::string& content,
                    const TableReading& reading = {}) {
     std::string rows;
@@ -189,7 +189,7 @@ TEST_F(TableReader, FindsFilesOfAFolder) {
     return all;
   };
   for (const char* name : {"test.jsonl", "valid.jsonl"}) folder_.write(concat("s/", name), "");
-  EXPECT_EQ(names(RowSplit::kTrain), "test.jsonl valid.jsonl ") << "there are no others";
+  EXPECT_EQ(names(RowSplit::kTrain), "test.jsonl valid.jsonl ") << "no other file exists";
   EXPECT_EQ(names(RowSplit::kTest), "");
   for (const char* name : {"train-00000-of-00002.parquet", "latest.csv", "a_validation.json",
                            "test-00000-of-00001.parquet"})

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// "[id]" for a token, else the text.
+/// The split text, with "[id]" for each token.
 std::string spelled(const AddedTokens& tokens, std::string_view text, bool skips_special = false) {
   std::string all;
   for (const auto& piece : tokens.split(text, skips_special))
@@ -32,7 +32,7 @@ AddedTokens tokens_of(const std::vector<std::string>& contents) {
   return finished(tokens);
 }
 
-/// By trying every token at every place.
+/// Reference implementation: tries every token at every position.
 std::string spelled_by_trying(const std::vector<std::string>& contents, std::string_view text) {
   std::string all;
   for (std::size_t i = 0; i < text.size();) {
@@ -93,7 +93,7 @@ TEST(AddedTokens, SpecialOnesCanBeText) {
   EXPECT_EQ(spelled(tokens, "<s>s>", false), "[1][2]");
 }
 
-/// A text whose every place begins like a long token, and white space before every token.
+/// Text in which each position starts like a long token, and white space before every token.
 TEST(AddedTokens, TakeTimeLinearInTheText) {
   const std::string many(300'000, 'a');
   const std::string spaces(300'000, ' ');

@@ -10,7 +10,7 @@ namespace {
 
 class BpeDescriptionTest : public ::testing::Test {
  protected:
-  /// Of a tokenizer.json with these parts.
+  /// Parses a tokenizer.json with these parts.
   BpeDescription described(const std::string& pre, const std::string& normalizer,
                            const std::string& more = "", const std::string& settings = "") {
     const bool is_whole = pre == "null" || pre.find("ByteLevel") == std::string::npos;

@@ -38,7 +38,7 @@ std::vector<std::string> tokens_of(const std::vector<std::string>& texts, std::i
   return tokens;
 }
 
-/// The definition, counted anew for each merge.
+/// Reference implementation by the definition, which recounts all pairs for each merge.
 std::vector<std::string> tokens_by_definition(const std::vector<std::string>& texts,
                                               std::size_t size) {
   std::vector<std::string> tokens;
@@ -128,7 +128,7 @@ TEST(BpeTraining, SmallCorpusGivesASmallerVocabularyAndSaysSo) {
   BpeTrainer trainer(4096);
   trainer.add(std::vector<std::string_view>{"xyxy qz"});
   const auto result = trainer.train();
-  EXPECT_EQ(result.tokenizer->vocabulary_size(), 258);  // xy; nothing else comes twice
+  EXPECT_EQ(result.tokenizer->vocabulary_size(), 258);  // xy; no other pair occurs twice
   EXPECT_EQ(result.missing_merges, 4096 - 258);
 }
 

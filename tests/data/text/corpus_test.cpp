@@ -78,7 +78,7 @@ TEST(Corpus, MissingAndEmptyInputsAreNamed) {
   expect_words(message_of<MissingInput>([] { find_corpus({"/dev/null"}); }), {"/dev/null"});
 }
 
-/// Whether `holds` does in a child process of a user who may not read everything.
+/// Runs `holds` in a child process as an unprivileged user and returns its result.
 template <class F>
 bool holds_without_rights(const F& holds) {
   const pid_t child = ::fork();
@@ -103,7 +103,7 @@ TEST(Corpus, AFolderThatMayNotBeReadIsNamed) {
   folder.write("shelf/c.txt", "c");
   std::filesystem::create_directory_symlink(folder / "books/closed", folder / "shelf" / "link");
   EXPECT_TRUE(holds_without_rights([&] { return find_corpus({folder / "shelf"}).bytes == 1; }))
-      << "what is behind the link is not read";
+      << "the link's target is not read";
   EXPECT_TRUE(holds_without_rights([&] {
     try {
       find_corpus({folder / "books"});

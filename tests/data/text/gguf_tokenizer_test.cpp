@@ -12,7 +12,7 @@ namespace {
 
 class GgufTokenizerTest : public ::testing::Test {
  protected:
-  /// A file with the tokens <unk>, one, two and ▁, and their scores.
+  /// A file with the tokens <unk>, one, two and ▁, and the given scores.
   std::unique_ptr<Tokenizer> load(const std::string& one, const std::string& two,
                                   double score = -2) {
     const std::filesystem::path path = folder_ / concat(++files_, ".gguf");

@@ -58,7 +58,7 @@ TEST(Prepare, WhatAnEndedProcessLeftOverIsRemoved) {
   ASSERT_EQ(::waitpid(ended, nullptr, 0), ended);
   ASSERT_EQ(entries(folder.path()), 2u);
   prepare_data(settings_for(folder, "bytes"));
-  EXPECT_EQ(entries(folder.path()), 2u) << "text and data";
+  EXPECT_EQ(entries(folder.path()), 2u) << "only text and data remain";
 }
 
 TEST(Prepare, TokensDecodeToTheText) {
@@ -75,7 +75,7 @@ TEST(Prepare, TokensDecodeToTheText) {
     EXPECT_EQ(result.info.tokenizer, kind);
     EXPECT_EQ(result.info.train_bytes, static_cast<std::int64_t>(train.size()));
     EXPECT_EQ(result.info.vocabulary_size, tokenizer->vocabulary_size());
-    EXPECT_EQ(entries(folder.path()), 2u) << "something is left beside the data";
+    EXPECT_EQ(entries(folder.path()), 2u) << "temporary files remain";
   }
 }
 
@@ -180,7 +180,7 @@ TEST(Prepare, BadInputIsNamedAndNothingIsLeft) {
   expect_words(message_of<DataError>([&] { prepare("bytes"); }), {"text", "too short", "2 bytes"});
   folder.write("text", std::string(20, 'x'));
   auto few = settings_for(folder, "bytes");
-  for (const double validation : {0.05, 0.95}) {  // one token for validation, or for training
+  for (const double validation : {0.05, 0.95}) {  // one token for validation or for training
     few.validation = validation;
     expect_words(message_of<DataError>([&] { prepare_data(few); }),
                  {"20 bytes", "1 ", "19 ", "at least 2 of each"});
@@ -217,7 +217,7 @@ TEST(Prepare, ProgressReachesTheWholeText) {
   EXPECT_EQ(done, total);
 }
 
-/// Documents with a separator each, whatever the container.
+/// Rows become documents with a separator each, in every file format.
 TEST(Prepare, TakesTheRowsOfTablesAsDocuments) {
   const TemporaryFolder folder;
   folder.write("a.csv", "text,n\none,1\n,2\n\"t,wo\",3\n");
@@ -238,7 +238,7 @@ TEST(Prepare, TakesTheRowsOfTablesAsDocuments) {
     EXPECT_NE(text.find(document), std::string::npos) << document << " in " << text;
   EXPECT_EQ(result.info.train_bytes + result.info.validation_bytes,
             static_cast<std::int64_t>(std::string("onet,wothreefourfivex,y\n1,2\n").size()));
-  EXPECT_EQ(entries(folder.path()), 3u) << "nothing is left of what was written meanwhile";
+  EXPECT_EQ(entries(folder.path()), 3u) << "temporary files remain";
   EXPECT_FALSE(std::filesystem::exists(folder / "data/rows.txt"));
 }
 
@@ -248,7 +248,7 @@ TEST(Prepare, ReadsTextOfParquetAsItIs) {
   settings.inputs = {HT_TEST_DATA_DIR "/parquet/zstd_v2.parquet"};
   const PrepareResult result = prepare_data(settings);
   EXPECT_EQ(result.info.documents, 28);
-  EXPECT_EQ(result.rows_left_out, 12) << "nulls and empty texts";
+  EXPECT_EQ(result.rows_left_out, 12) << "nulls and empty texts are skipped";
   settings.column = "body";
   settings.replace = true;
   expect_words(message_of<DataError>([&] { prepare_data(settings); }),

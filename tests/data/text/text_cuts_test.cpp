@@ -16,7 +16,8 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A text of `pieces` out of a few that the seed chooses, so that some texts have no white space.
+/// A text of `pieces` pieces. The seed chooses a few pieces to use, so some texts have no white
+/// space.
 std::string random_text(std::uint64_t seed, std::size_t pieces) {
   static const std::array kPieces{"a"sv,           "s"sv,
                                   "ll"sv,          "re"sv,
@@ -76,7 +77,7 @@ std::vector<std::unique_ptr<Tokenizer>> all_tokenizers(const std::string& text) 
   return tokenizers;
 }
 
-/// Words and tokens of the segments, one after the other, are those of the whole text.
+/// Expects the concatenated words and tokens of the segments to equal those of the entire text.
 void expect_equal_apart(const std::string& text, std::int64_t segment_bytes) {
   std::vector<std::string> words;
   for (const TextSegment& segment : segments_of(text, segment_bytes, last_word_cut)) {
@@ -142,7 +143,7 @@ TEST(TextCuts, WhiteSpaceIsWhatThePatternTakesForIt) {
     append_utf8(value, text);
     const std::size_t bytes = text.size();
     text += text + "!";
-    // Of white space before something else, the last one is left out of the word.
+    // A word of white space excludes the last white space before another character.
     ASSERT_EQ(gpt2_word_end(text, 0) == bytes, is_white_space(value)) << std::uint32_t{value};
   }
 }

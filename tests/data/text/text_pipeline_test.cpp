@@ -17,7 +17,7 @@ TEST(TextPipeline, RefusesStepsThatMakeFarMoreOfAText) {
   EXPECT_EQ(replace_all("a b", " ", std::string(100'000, 'x')).size(), 100'002u);
 }
 
-/// Where marks are exchanged by pairs, the long text takes an hour.
+/// Takes an hour if the marks of the long text are sorted by swapping neighbors.
 TEST(TextPipeline, ComposesTextsOfManyMarksInTheirOrder) {
   const TextPipeline composing({{Kind::kNfc, "", ""}}, {});
   EXPECT_EQ(composing.normalized("a\u0301\u0316 e\u0316\u0301 \u1100\u1161", {}),

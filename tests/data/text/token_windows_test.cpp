@@ -27,7 +27,7 @@ Tokens counted(std::int64_t count) {
   return tokens;
 }
 
-/// Words below the mask.
+/// Words below the mask token.
 Tokens words(std::int64_t count) {
   Tokens tokens(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < tokens.size(); ++i)
@@ -65,7 +65,7 @@ class TokenWindowsTest : public ::testing::Test {
   Batch read(const ShuffledBatches& batches, std::int64_t index) const {
     return batches.read(index, batches.empty_batch(stream_));
   }
-  /// First tokens of the windows of an epoch of counted tokens.
+  /// First token of each window of an epoch, for tokens that count up.
   Tokens starts_of_epoch(const TokenDataset& tokens, std::int64_t length, std::int64_t epoch,
                          std::uint64_t seed = 7) const {
     const std::int64_t windows = std::max<std::int64_t>(1, (tokens.tokens() - length) / length);
@@ -96,7 +96,7 @@ TEST_F(TokenWindowsTest, TargetsAreTheInputsShiftedByOne) {
       if (k % 16 == 0) continue;
       EXPECT_EQ(inputs[k], inputs[k - 1] + 1);
     }
-    EXPECT_EQ(batch.targets(), 0) << "all of its tokens";
+    EXPECT_EQ(batch.targets(), 0) << "0 means all tokens";
     EXPECT_EQ(batches.epochs_in(i), 0);
   }
 }
@@ -109,13 +109,13 @@ TEST_F(TokenWindowsTest, EveryWindowComesOnceInAnEpoch) {
       std::ranges::sort(starts);
       EXPECT_GE(starts.front(), 0);
       EXPECT_LT(starts.front(), 10);
-      EXPECT_LE(starts.back() + 10, count - 1);  // the last target is in the text
+      EXPECT_LE(starts.back() + 10, count - 1);  // the last target is within the text
       for (std::size_t i = 1; i < starts.size(); ++i) EXPECT_EQ(starts[i] - starts[i - 1], 10);
     }
   }
 }
 
-/// The order is a contract: a run that was begun with another version goes on with it.
+/// The order is a contract: a run begun with an earlier version must continue with it.
 TEST_F(TokenWindowsTest, OrderAndMasksAreThoseOfEarlierVersions) {
   const TokenDataset tokens = split_of(counted(75));
   EXPECT_EQ(starts_of_epoch(tokens, 10, 0), (Tokens{10, 50, 30, 20, 40, 0}));
@@ -199,12 +199,12 @@ TEST_F(TokenWindowsTest, AsManyTokensOfEachSequenceAreTheirOwnTargetsAndNoOthers
           EXPECT_EQ(batch.tokens[at], plain[at]);
         }
       }
-      EXPECT_EQ(chosen, wanted) << "of row " << row;
+      EXPECT_EQ(chosen, wanted) << "in row " << row;
     }
   }
 }
 
-/// Four standard deviations around 80, 10 and 10 %, and around as often for each place.
+/// Expects 80, 10 and 10 % within four standard deviations, and equal frequencies of the positions.
 TEST_F(TokenWindowsTest, FourInFiveBecomeTheMaskAndOneInTenARandomWord) {
   constexpr std::int64_t kBatches = 100, kRows = 8, kLength = 40;
   const TokenDataset tokens = split_of(words(4001));
@@ -231,7 +231,7 @@ TEST_F(TokenWindowsTest, FourInFiveBecomeTheMaskAndOneInTenARandomWord) {
   EXPECT_EQ(all, kBatches * kRows * 6);
   EXPECT_NEAR(masks / all, 0.8, 4 * std::sqrt(0.8 * 0.2 / all));
   EXPECT_NEAR(changed / all, 0.1 * 49 / 50, 4 * std::sqrt(0.1 * 0.9 / all));
-  EXPECT_EQ(std::ssize(drawn), kMask) << "each word is drawn";
+  EXPECT_EQ(std::ssize(drawn), kMask) << "each word is drawn at least once";
   ASSERT_EQ(std::ssize(places), kLength);
   for (const auto& [place, count] : places) EXPECT_NEAR(count, 120, 4 * std::sqrt(120)) << place;
 }
@@ -243,7 +243,8 @@ TEST_F(TokenWindowsTest, MasksFollowFromSeedBatchAndRowAlone) {
   };
   const Masked wanted = masked({4, 30}, 7);
   EXPECT_EQ(masked({4, 30}, 7), wanted);
-  EXPECT_NE(masked({4, 30}, 7, 4).targets, wanted.targets) << "another seed";
+  EXPECT_NE(masked({4, 30}, 7, 4).targets, wanted.targets)
+      << "a different seed gives different masks";
   EXPECT_NE(masked({4, 30}, 8).targets, wanted.targets);
   const Masked fewer = masked({2, 30}, 7);
   EXPECT_TRUE(std::equal(fewer.tokens.begin(), fewer.tokens.end(), wanted.tokens.begin()));
@@ -252,10 +253,10 @@ TEST_F(TokenWindowsTest, MasksFollowFromSeedBatchAndRowAlone) {
     for (std::size_t i = 0; i < 30; ++i) chosen.push_back(wanted.targets[row * 30 + i] != -1);
     return chosen;
   };
-  EXPECT_NE(is_chosen(0), is_chosen(1)) << "rows have places of their own";
+  EXPECT_NE(is_chosen(0), is_chosen(1)) << "rows have different masks";
 }
 
-/// All windows of a split with their masks, in order, whatever the batches.
+/// Evaluates all windows with their masks in order, for any batch size.
 TEST_F(TokenWindowsTest, EvaluationHasTheSameMasksInBatchesOfAnySize) {
   const Tokens all = words(107);
   const TokenDataset tokens = split_of(all);

@@ -27,7 +27,7 @@ std::string replaced(std::string text, std::string_view from, std::string_view t
   return text.replace(place, from.size(), to);
 }
 
-/// The message for a tokenizer.json of a small BPE in which one text is replaced.
+/// The error for a small BPE's tokenizer.json in which `to` replaces `from`.
 std::string refusal(std::string_view from, std::string_view to) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
@@ -192,7 +192,7 @@ TEST(TokenizerFiles, RobertaPutsATokenBeforeATextAndOneBehind) {
   expect_words(refusal(none, with("3,4")), {"post_processor.sep", "a spelling and an id"});
 }
 
-/// Steps that double a text, one after another, took all memory; so did long parts of templates.
+/// Repeated steps that double a text used to exhaust memory, and so did long template parts.
 TEST(TokenizerFiles, TextsDoNotGrowWithoutEnd) {
   const auto listed = [](const std::string& item, int times) {
     std::string items = item;
@@ -261,8 +261,8 @@ TEST(TokenizerFiles, DamagedVocabularyIsNamed) {
   expect_words(refusal("\"dropout\":null", "\"dropout\":0.1"), {"model.dropout"});
 }
 
-/// The warnings while a small BPE is loaded in which one text of its tokenizer.json is replaced, and
-/// where a tokenizer_config.json stands beside it.
+/// Warnings from loading a small BPE in whose tokenizer.json `to` replaces `from`, with this
+/// tokenizer_config.json.
 std::string warnings(std::string_view from, std::string_view to, const std::string& config = "{}") {
   const TemporaryFolder folder;
   trained()->save(folder.path());
@@ -366,7 +366,7 @@ TEST(TokenizerFiles, AddedTokensMayStandInTheConfigAlone) {
       "lstrip": false, "normalized": false, "rstrip": false, "single_word": false,
       "special": false}}})";
   EXPECT_EQ(ids(plain, ControlText::kAsTokens), (Ids{268, 267}));
-  EXPECT_EQ(ids(plain, ControlText::kAsText).front(), 268);  // it is not special
+  EXPECT_EQ(ids(plain, ControlText::kAsText).front(), 268);  // it is not a special token
   EXPECT_EQ(with(plain)->decode(Ids{268}), "<extra>");
   EXPECT_EQ(with(plain)->least_table(), 269);
   const std::string special = R"({"added_tokens_decoder": {"268": {"content": "<extra>",
@@ -379,7 +379,7 @@ TEST(TokenizerFiles, AddedTokensMayStandInTheConfigAlone) {
         R"({"additional_special_tokens": [{"content": "<extra>"}]})",
         R"({"extra_special_tokens": {"image_token": "<extra>"}})"})
     EXPECT_EQ(ids(named, ControlText::kAsTokens), (Ids{268, 267})) << named;
-  // Flags of the config count.
+  // The config's flags take precedence.
   const std::string strips = R"({"added_tokens_decoder": {"267": {"content": "<|endoftext|>",
       "lstrip": true, "special": true}}})";
   EXPECT_EQ(with(strips)->encode("a <|endoftext|>", ControlText::kAsTokens).size(), 2u);
@@ -405,7 +405,7 @@ TEST(TokenizerFiles, HostileJsonIsRefused) {
   expect_words(message("{\"type\":\"bytes\"} x"), {"not valid JSON"});
 }
 
-/// Each place below a long key has it in its path, and each message a value.
+/// Errors name the path of a value, which contains the long key, and quote the value.
 TEST(TokenizerFiles, LongKeysAndValuesAreShortenedInMessages) {
   const std::string key(1 << 20, 'k');
   const std::string message =

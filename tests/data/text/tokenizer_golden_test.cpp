@@ -21,7 +21,7 @@ std::string from_hex(std::string_view hex) {
   return bytes;
 }
 
-/// Expects the ids that Hugging Face's tokenizers gave for each text.
+/// Expects the ids of Hugging Face's tokenizers for each text.
 void expect_golden_ids(const Tokenizer& tokenizer) {
   const auto golden = boost::json::parse(read_text(kGolden / "tokenizer_golden.json")).as_object();
   const auto& cases = golden.at("cases").as_array();
@@ -30,7 +30,7 @@ void expect_golden_ids(const Tokenizer& tokenizer) {
     const std::string hex(value.at("hex").as_string());
     const std::string text = from_hex(hex);
     const auto wanted = boost::json::value_to<std::vector<std::int32_t>>(value.at("ids"));
-    ASSERT_EQ(tokenizer.encode(text), wanted) << "of the text " << hex;
+    ASSERT_EQ(tokenizer.encode(text), wanted) << "text " << hex;
     ASSERT_EQ(tokenizer.decode(wanted), text) << hex;
   }
 }
@@ -56,7 +56,7 @@ TEST(TokenizerGolden, SavedAndLoadedAgainGivesTheSameIds) {
   EXPECT_EQ(read_text(folder / "merges.txt"), read_text(kGolden / "bpe_small" / "merges.txt"));
 }
 
-/// What is not UTF-8 as U+FFFD, for each of the longest starts of characters.
+/// Replaces each maximal invalid UTF-8 prefix by U+FFFD.
 std::string with_replacements(std::string_view text) {
   std::string result;
   for (std::size_t i = 0; i < text.size();) {
@@ -138,7 +138,7 @@ TEST_P(TokenizerPipelines, TextCutWhereItSaysHasTheSameTokens) {
       end = cut;
     }
   }
-  // Words by strings, and some bytes without tokens: cut nowhere.
+  // Tokenizers that split at strings or lack tokens for some bytes allow no cut.
   const std::string name = GetParam();
   EXPECT_EQ(cuts == 0, name == "splits" || name == "metaspace_never");
 }

@@ -14,7 +14,8 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-/// A folder of a small BPE, whose last token is 267, and what older folders have beside it.
+/// A folder with a small BPE, whose last token is 267, and optionally the extra files of older
+/// folders.
 class TokenizerSettingsTest : public ::testing::Test {
  protected:
   TokenizerSettingsTest() {
@@ -42,7 +43,7 @@ TEST_F(TokenizerSettingsTest, SpecialTokensMayStandInTheirMapAlone) {
                 R"({"additional_special_tokens": ["<a>", {"content": "<b>", "lstrip": true}],
                     "pad_token": "<pad>", "image_token": "<image>"})");
   EXPECT_EQ(ids("<pad><image><a> <b><|endoftext|>"), (Ids{268, 269, 270, 271, 267}));
-  EXPECT_GT(ids("<pad>", ControlText::kAsText).size(), 1u);  // they are special
+  EXPECT_GT(ids("<pad>", ControlText::kAsText).size(), 1u);  // they are special tokens
 }
 
 TEST_F(TokenizerSettingsTest, TheMapCountsWhereTheConfigHasNoDecoder) {
@@ -111,7 +112,7 @@ TEST_F(TokenizerSettingsTest, TokensFollowInTheOrderOfTransformers) {
   EXPECT_EQ(
       in_order("{}", R"({"a_token": "<a>", "b_token": {"content": "<b>"}, "c_token": "<c>"})"),
       (Ids{268, 269, 270}));
-  // Of additional ones those of the config count; extra ones join.
+  // The config's additional tokens override the map's; extra tokens are added.
   EXPECT_EQ(in_order(R"({"additional_special_tokens": ["<b>", "<a>"]})",
                      R"({"additional_special_tokens": ["<x>"], "extra_special_tokens": ["<c>"]})"),
             (Ids{269, 268, 270}));

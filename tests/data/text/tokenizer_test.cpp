@@ -18,7 +18,8 @@ std::string random_bytes(std::uint64_t seed, std::size_t size) {
   std::string bytes;
   for (std::size_t i = 0; i < size; ++i) {
     const std::uint32_t word = random_word({seed, 0, 0}, i);
-    // Half of the bytes from a few that build words, spaces and pieces of UTF-8.
+    // Bytes that form words, spaces and parts of UTF-8 characters; half of the random bytes are
+    // these.
     constexpr std::string_view kFrequent =
         "aabt   \n\r\t'ls19\xE2\x82\xAC\xC3\xA9\xED\xA0\x80\xF0\x9F\xC2\x85";
     bytes.push_back(word & 1 ? static_cast<char>(word >> 8)
@@ -33,7 +34,7 @@ std::unique_ptr<Tokenizer> trained(std::string_view corpus, std::int64_t vocabul
   return std::move(trainer.train().tokenizer);
 }
 
-/// Every code point, those that UTF-8 forbids too.
+/// Every code point, including those that UTF-8 forbids.
 std::string all_code_points() {
   std::string text;
   for (char32_t value = 0; value < 0x110000; ++value) append_utf8(value, text);
@@ -108,8 +109,7 @@ TEST(Tokenizer, LongWordsTakeTimeAboutInProportion) {
 }
 
 TEST(Tokenizer, LongWordIsMergedAsTheShortOnesAre) {
-  // Words around the length at which the algorithm changes: each run of 2^k letters is one token of
-  // its own.
+  // Word lengths around the change of algorithm. Each run of 2^k letters is one token.
   const auto tokenizer = trained(std::string(256, 'a'), 262);
   for (std::size_t size = 1; size < 100; ++size) {
     std::vector<std::size_t> lengths;

@@ -14,7 +14,7 @@ void add(WordCounts& counts, const std::string& word, std::int64_t count) {
 std::map<std::string, std::int64_t> as_map(const WordCounts& counts) {
   std::map<std::string, std::int64_t> map;
   counts.for_each([&](std::string_view word, std::int64_t count) {
-    EXPECT_TRUE(map.emplace(word, count).second) << word << " comes twice";
+    EXPECT_TRUE(map.emplace(word, count).second) << word << " occurs twice";
   });
   return map;
 }

@@ -33,7 +33,7 @@ std::string all_characters() {
   return text;
 }
 
-// The expression matched by PCRE2, whose Unicode is older, against the table of the scanner.
+// Compares the scanner's table with PCRE2, whose Unicode version is older.
 TEST(WordSplitter, Gpt2WordsOfAllCharactersEqualThoseOfItsExpression) {
   const std::string text = all_characters() + std::string(100'000, ' ') + "it's IT'S \n\n x";
   std::size_t end = 0;
@@ -53,7 +53,7 @@ TEST(WordSplitter, KnownExpressionsAreRecognized) {
   EXPECT_EQ(WordSplitter(R"(\p{L}+)").pattern(), WordPattern::kOther);
 }
 
-// Expected by tokenizers 0.23.3: Split(Regex(expression), "isolated").
+// Expected values by tokenizers 0.23.3: Split(Regex(expression), "isolated").
 TEST(WordSplitter, DialectIsThatOfOniguruma) {
   EXPECT_EQ(words_of(R"(\w+|[^\w\s]+)", "b½a ½!"), (Words{"b½a", " ", "½", "!"}));
   EXPECT_EQ(words_of(R"([\w-]+)", "a-½b"), (Words{"a-", "½", "b"}));

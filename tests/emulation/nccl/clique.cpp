@@ -5,7 +5,7 @@
 namespace hybrid_trainer::emulation {
 namespace {
 
-/// What all ranks gave is read before anything is written, since they may do it in place.
+/// Reads the inputs of all ranks before writing any output, because the call may be in place.
 void carry_out(const std::vector<FakeOperation*>& all, CopyBytes* copy) {
   const FakeOperation& like = *all.front();
   const bool gathers = like.transfer == Transfer::kAllGather;

@@ -1,5 +1,6 @@
-// NCCL's C interface on emulated devices, for ranks that are threads of one process. As NCCL it puts
-// work on streams, touches buffers when they get there, and answers that it is in progress before.
+// NCCL's C interface on emulated devices, for ranks that are threads of one process. Like NCCL, it
+// enqueues work on streams, reads and writes buffers only when the streams reach it, and first
+// reports that a call is in progress.
 #include "tests/emulation/nccl/fake_nccl.h"
 
 #include <algorithm>
@@ -51,10 +52,10 @@ namespace nccl = hybrid_trainer::nccl;
 struct ncclComm {
   std::shared_ptr<Clique> clique;
   int rank = 0;
-  int questions = 0;  // until it is no longer in progress
+  int questions = 0;  // queries until it is no longer in progress
   bool is_refused = false;
   std::uint64_t collectives = 0;
-  std::vector<FakeOperation> group{};  // goes to its stream then
+  std::vector<FakeOperation> group{};  // enqueued at the end of the group
   CUstream_st* stream = nullptr;
   std::shared_ptr<std::atomic<int>> on_streams = std::make_shared<std::atomic<int>>(0);
   bool finalizes = false;
@@ -71,7 +72,7 @@ nccl::Result take(ncclComm* rank) {
 }
 
 nccl::Result add(ncclComm* rank, CUstream_st* stream, FakeOperation operation) {
-  if (rank->questions > 0) return nccl::kInvalidUsage;  // it has not taken what was before
+  if (rank->questions > 0) return nccl::kInvalidUsage;  // the previous call is still in progress
   const bool is_message =
       operation.transfer == Transfer::kSend || operation.transfer == Transfer::kReceive;
   if (!is_message) operation.number = ++rank->collectives;

@@ -7,27 +7,27 @@
 
 namespace hybrid_trainer::emulation {
 
-/// What a test tells the library that is opened in NCCL's place, and does to it.
+/// Test settings of the library that replaces NCCL.
 struct FakeNccl {
-  /// Enqueues on an emulated stream.
+  /// Enqueues work on an emulated stream.
   void (*enqueue)(CUstream_st*, std::function<void()>) = nullptr;
-  /// Of device memory.
+  /// Copies device memory.
   void (*copy)(void*, const void*, std::size_t) = nullptr;
-  /// Of the calling thread.
+  /// Returns the current device of the calling thread.
   int (*current_device)() = nullptr;
   std::atomic<int> version = 22809;
-  /// Whatever takes time is in progress for so many questions, and not on its stream before.
+  /// Number of queries during which a slow call is in progress and not yet on its stream.
   std::atomic<int> questions = 2;
-  /// Communicators of this rank meet this error.
+  /// Rank whose communicators report this error.
   std::atomic<int> failing_rank = -1;
   std::atomic<int> error = nccl::kSuccess;
-  /// The current device of the thread that called ncclCommAbort last.
+  /// Current device of the thread that last called ncclCommAbort.
   std::atomic<int> aborted_on = -1;
-  /// ncclCommAbort does not come back.
+  /// Whether ncclCommAbort never returns.
   std::atomic<bool> abort_hangs = false;
 };
 
-/// The library's one function beside NCCL's.
+/// The library's only function that NCCL does not have.
 using FakeNcclFunction = FakeNccl*();
 inline constexpr const char* kFakeNcclFunction = "hybrid_trainer_fake_nccl";
 

@@ -8,26 +8,26 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Sizes of one attention.
+/// Sizes of an attention.
 struct AttentionSizes {
   std::int64_t batch, length;
   int heads;
   std::int64_t head_size;
-  int keys = 0;  // heads of keys and values; 0: as many
+  int keys = 0;  // heads of keys and values; 0: same as heads
 };
 
-/// What it does beside products: scores, masks, and what is added to them.
+/// Options of an attention: scores, masks and additive terms.
 struct AttentionRules {
   float scale = 0, cap = 0;
   std::int64_t window = 0;
-  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
+  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one document
   bool two_way = false;
   bool has_sinks = false;
   BlockPattern pattern{};
-  std::int64_t reach = 0;  // R of a bias for distances below R; 0: none
+  std::int64_t reach = 0;  // bias for distances below R = reach; 0: no bias
 };
 
-/// One attention, and what its sizes and rules say of each query and key.
+/// An attention case with reference functions for each query and key.
 struct AttentionCase : AttentionSizes, AttentionRules {
   AttentionSpec counts() const {
     AttentionSpec spec(heads, key_heads());
@@ -38,9 +38,9 @@ struct AttentionCase : AttentionSizes, AttentionRules {
     spec.pattern = pattern;
     return spec;
   }
-  /// The same with the sinks of sinks().
+  /// counts() with the sinks of sinks().
   AttentionSpec counts(const Tensor& sinks) const { return counts().with_sinks(sinks); }
-  /// One around the scores, one above and one below all of them, if there are any.
+  /// One sink within the range of the scores, one above and one below, repeated for all heads.
   Tensor sinks(const Stream& stream) const {
     if (!has_sinks) return Tensor();
     Values values;
@@ -50,7 +50,7 @@ struct AttentionCase : AttentionSizes, AttentionRules {
   Tensor bias(const Stream& stream) const {
     return reach == 0 ? Tensor() : random_tensor({heads, 2 * reach - 1}, DType::kF32, 11, stream);
   }
-  /// Where the bias of a head's score stands.
+  /// Index of the bias of a head's score.
   std::size_t bias_at(std::int64_t h, std::int64_t q, std::int64_t k) const {
     return static_cast<std::size_t>(h * (2 * reach - 1) + reach - 1 + k - q);
   }
@@ -73,7 +73,7 @@ struct AttentionCase : AttentionSizes, AttentionRules {
                                             static_cast<std::int32_t>(q / pattern.block),
                                             static_cast<std::int32_t>(k / pattern.block));
   }
-  /// Where the keys end that query q may see.
+  /// End of the keys that query q may see.
   std::int64_t end(std::int64_t q) const { return two_way ? length : q + 1; }
   double score(double product, double added = 0) const {
     const double scaled =
@@ -83,7 +83,7 @@ struct AttentionCase : AttentionSizes, AttentionRules {
   std::int64_t channels() const { return heads * head_size; }
   int key_heads() const { return keys == 0 ? heads : keys; }
   std::int64_t width() const { return (heads + 2 * key_heads()) * head_size; }
-  /// Where the queries (part 0), keys or values that head h reads begin in a row.
+  /// First column of the queries (part 0), keys or values that head h reads.
   std::int64_t column(std::int64_t h, std::int64_t part) const {
     if (part == 0) return h * head_size;
     return channels() + ((part - 1) * key_heads() + h / (heads / key_heads())) * head_size;

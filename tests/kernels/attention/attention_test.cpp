@@ -18,27 +18,27 @@ constexpr AttentionCase kCases[] = {
 constexpr AttentionCase kMasked[] = {
     {{2, 70, 2, 5, 1}, {.scale = 0.3f}},      // a scale
     {{1, 70, 2, 32, 2}, {.cap = 1.5f}},       // a cap
-    {{1, 330, 2, 32, 1}, {.window = 1}},      // itself alone
+    {{1, 330, 2, 32, 1}, {.window = 1}},      // only itself
     {{1, 330, 1, 32, 1}, {.window = 100}},    // a window
-    {{1, 300, 1, 5, 1}, {.window = 301}},     // and a larger one than the sequence
+    {{1, 300, 1, 5, 1}, {.window = 301}},     // a window larger than the sequence
     {{2, 330, 1, 32, 1}, {.document = 37}},   // documents
-    {{2, 270, 2, 7, 2}, {.document = 1}},     // of one token
-    {{2, 70, 1, 64, 1}, {.document = 1000}},  // of more than there are
+    {{2, 270, 2, 7, 2}, {.document = 1}},     // documents of one token
+    {{2, 70, 1, 64, 1}, {.document = 1000}},  // documents longer than the sequence
     {{2, 390, 4, 32, 2},
-     {.scale = 0.25f, .cap = 2, .window = 90, .document = 150}},  // all, in tiles
-    {{2, 390, 4, 9, 2}, {.scale = 0.25f, .cap = 2, .window = 90, .document = 150}},  // and without
+     {.scale = 0.25f, .cap = 2, .window = 90, .document = 150}},  // everything, in tiles
+    {{2, 390, 4, 9, 2}, {.scale = 0.25f, .cap = 2, .window = 90, .document = 150}},  // untiled
     {{1, 700, 2, 32, 1}, {.cap = 5, .window = 130, .document = 290}}};
 constexpr AttentionCase kTwoWay[] = {
     {{2, 1, 2, 3, 1}, {.two_way = true}},
     {{2, 70, 2, 5, 1}, {.two_way = true}},
     {{1, 95, 2, 32, 1}, {.two_way = true}},                   // a padded key in tiles
-    {{1, 300, 2, 64, 1}, {.cap = 1.5f, .two_way = true}},     // a group, a cap
-    {{1, 130, 1, 32, 1}, {.window = 1, .two_way = true}},     // itself alone
-    {{1, 300, 1, 32, 1}, {.window = 100, .two_way = true}},   // a window to both sides
+    {{1, 300, 2, 64, 1}, {.cap = 1.5f, .two_way = true}},     // a group and a cap
+    {{1, 130, 1, 32, 1}, {.window = 1, .two_way = true}},     // only itself
+    {{1, 300, 1, 32, 1}, {.window = 100, .two_way = true}},   // a window on both sides
     {{2, 300, 1, 5, 1}, {.document = 37, .two_way = true}},   // documents
     {{1, 300, 1, 32, 1}, {.document = 37, .two_way = true}},  // in tiles
     {{1, 300, 2, 32, 1},
-     {.scale = 0.25f, .cap = 2, .window = 90, .document = 130, .two_way = true}}  // all of it
+     {.scale = 0.25f, .cap = 2, .window = 90, .document = 130, .two_way = true}}  // everything
 };
 constexpr AttentionCase kWithSinks[] = {
     {{2, 7, 3, 5}, {.has_sinks = true}},
@@ -54,8 +54,8 @@ std::string text(const AttentionCase& c, DType dtype) {
                 c.has_sinks ? " sinks" : "", " blocks of ", c.pattern.block);
 }
 
-/// Blocks of queries' and keys' tiles, of several of them, of parts of one; a run of random ones; alone,
-/// in groups, documents and windows.
+/// Pattern blocks of one tile, of several tiles and of part of a tile; adjacent random blocks; also
+/// combined with groups, documents and windows.
 constexpr AttentionCase kWithPatterns[] = {
     {{2, 37, 3, 5, 1}, {.pattern = {.block = 4, .random = 1}}},
     {{1, 140, 2, 16, 1},
@@ -69,7 +69,8 @@ constexpr AttentionCase kWithPatterns[] = {
     {{1, 100, 1, 32, 1}, {.pattern = {.block = 1, .local = 3, .global = 1, .random = 9}}},
     {{1, 450, 1, 32, 1}, {.cap = 2, .pattern = {.block = 128, .random = 1}}}};
 
-/// Of one way and two, in groups, with windows, documents, a cap, and further than there are tokens.
+/// Causal and bidirectional, with groups, windows, documents, a cap, and a reach beyond the
+/// sequence.
 constexpr AttentionCase kBiased[] = {
     {{2, 37, 3, 5}, {.scale = 1, .reach = 37}},
     {{1, 140, 2, 32, 1}, {.cap = 1.5f, .document = 50, .two_way = true, .reach = 150}},
@@ -201,7 +202,7 @@ TEST(Attention, BackwardMatchesFiniteDifferences) {
   }
 }
 
-/// Adds to what is there.
+/// Gradients are accumulated.
 TEST(Attention, SinksBackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   const AttentionCase c{{2, 17, 4, 4, 2},
@@ -220,7 +221,7 @@ TEST(Attention, SinksBackwardMatchesFiniteDifferences) {
   expect_close(dsinks, wanted, 1e-3);
 }
 
-/// dqkv in double from the textbook formulas, with the whole matrix of weights, and dbias.
+/// dqkv and dbias in double from the textbook formulas, with the full attention matrix.
 struct Gradients {
   Values dqkv, dbias;
 };
@@ -270,7 +271,7 @@ Gradients reference_gradients(const AttentionCase& c, const AttentionTensors& t)
   return {gradient, dbias};
 }
 
-/// Adds to what is there, and repeats bit for bit on any number of threads.
+/// Gradients are accumulated, and bit-identical for any number of threads.
 TEST(Attention, BiasBackwardMatchesReference) {
   const Stream stream = cpu_stream();
   const int before = threads();
@@ -303,7 +304,7 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
       const AttentionTensors t(c, dtype, stream);
       attention_forward(t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
       attention_backward(t.dqkv, t.dy, t.y, t.log_sum_exp, t.qkv, t.positions, t.spec, stream);
-      // y is rounded before its correction is taken: two more roundings in bf16.
+      // Rounding y before its correction is computed adds two roundings in bf16.
       expect_close(t.dqkv, reference_gradients(c, t).dqkv, dtype == DType::kF32 ? 2e-5 : 4e-2,
                    text(c, dtype));
       const Tensor again = Tensor::empty_like(t.dqkv, MemoryKind::kActivations, stream);
@@ -313,7 +314,7 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
   }
 }
 
-/// Text b, in row 2 − b of the caches, comes 3·b tokens later than the first.
+/// Text b is in row 2 − b of the caches and is 3·b tokens behind the first.
 TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {

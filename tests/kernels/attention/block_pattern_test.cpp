@@ -51,7 +51,7 @@ TEST(BlockPattern, DrawsByKeyHeadAndBlockAlike) {
   EXPECT_EQ(others(0, 0), others(0, 0));
   EXPECT_NE(others(0, 0), others(1, 0));
   EXPECT_NE(others(0, 0), others(0, 1));
-  std::vector<int> drawn(kBlocks);  // each of 38 by 2/38 on average
+  std::vector<int> drawn(kBlocks);  // each of 38 blocks with probability 2/38
   for (std::int32_t head = 0; head < 1900; ++head)
     for (const std::int32_t j : seen({8, 2, 1, 2}, head, kBlocks - 1))
       ++drawn[static_cast<std::size_t>(j)];
@@ -63,7 +63,8 @@ TEST(BlockPattern, CountsTheKeysThatAQuerySees) {
   spec.pattern = {10, 2, 1, 1};
   EXPECT_DOUBLE_EQ(keys_seen(spec, 10), 5);
   EXPECT_DOUBLE_EQ(keys_seen(spec, 20), (10 * 5 + 10 * 15) / 20.0);
-  // Four blocks for all but the first three: own, before, first and another one.
+  // All but the first three query blocks see four: their own, the previous, the first and a random
+  // one.
   EXPECT_DOUBLE_EQ(keys_seen(spec, 95), (10 * (5 + 15 + 25) + 60 * 35 + 5 * 32.5) / 95);
   spec.window = 8;
   EXPECT_LE(keys_seen(spec, 95), 8);

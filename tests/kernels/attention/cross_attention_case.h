@@ -9,12 +9,12 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Shape of one attention across sequences, and how many keys there are of each.
+/// Shape of a cross-attention and the number of keys of each sequence.
 struct CrossCase {
   std::int64_t batch, queries, keys;
   int heads, key_heads;
   std::int64_t head_size;
-  Values lengths{};  // none: all keys
+  Values lengths{};  // empty: all keys
   float scale = 0, cap = 0;
   AttentionSpec spec() const {
     AttentionSpec all(heads, key_heads);
@@ -37,7 +37,7 @@ struct CrossCase {
   }
 };
 
-/// Of odd sizes, groups, lengths, scales and caps, all drawn from the number of the case.
+/// Odd sizes, groups, lengths, scales and caps, drawn from the number of the case.
 inline CrossCase random_cross_case(std::uint64_t number) {
   std::uint64_t draws = 0;
   const auto below = [&](std::uint64_t bound) {

@@ -8,7 +8,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// All results in double, with the whole matrix of weights.
+/// Reference results in double, with the full attention matrix.
 struct CrossReference {
   Values y, log_sum_exp, dq, dkv;
 };
@@ -17,7 +17,7 @@ struct CrossReference {
 struct CrossQuery {
   const double *query, *dy, *keys;  // keys: row 0 of its head
   double *y, *dquery, *dkeys;
-  std::int64_t count, stride, values;  // of keys; from row to row, from a key to its value
+  std::int64_t count, stride, values;  // of keys; between rows; from a key to its value
 };
 
 /// Returns the logarithm of the sum of e^score.
@@ -81,7 +81,7 @@ CrossReference reference_of(const CrossCase& c, const CrossTensors& t) {
   return all;
 }
 
-/// −∞ where there are no keys, else close.
+/// Expects −∞ if there are no keys, else close values.
 void expect_log_sums(const Tensor& log_sum_exp, const Values& wanted, const std::string& what) {
   const Values got = values_of(log_sum_exp);
   for (std::size_t i = 0; i < wanted.size(); ++i) {
@@ -93,7 +93,7 @@ void expect_log_sums(const Tensor& log_sum_exp, const Values& wanted, const std:
   }
 }
 
-/// The norm of the error as a share of that of what is wanted.
+/// Relative error in the norm.
 double share_of_error(const Tensor& tensor, const Values& wanted) {
   const Values got = values_of(tensor);
   double error = 0, norm = 0;
@@ -113,7 +113,7 @@ void expect_like_reference(const CrossCase& c, DType dtype) {
   const bool is_f32 = dtype == DType::kF32;
   expect_close(t.y, wanted.y, is_f32 ? 1e-5 : 1e-2, c.text(dtype));
   expect_log_sums(t.log_sum_exp, wanted.log_sum_exp, c.text(dtype));
-  // In bf16 weights are rounded, too, and y before its correction is taken.
+  // In bf16, the weights are rounded too, and y before its correction is computed.
   expect_close(t.dq, wanted.dq, is_f32 ? 1e-5 : 1e-1, c.text(dtype));
   expect_close(t.dkv, wanted.dkv, is_f32 ? 1e-5 : 1e-1, c.text(dtype));
   EXPECT_LE(share_of_error(t.dq, wanted.dq), is_f32 ? 1e-5 : 1e-2) << c.text(dtype);
@@ -130,7 +130,7 @@ TEST(CrossAttention, MatchesReferenceOfRandomShapesInBF16) {
     expect_like_reference(random_cross_case(number), DType::kBF16);
 }
 
-/// Of several blocks of queries and keys, a length among the last block's, and none.
+/// Several blocks of queries and keys, with lengths of all keys, of part of the last block, and 0.
 const CrossCase kLarge{.batch = 3,
                        .queries = 140,
                        .keys = 530,
@@ -175,7 +175,7 @@ TEST(CrossAttention, HasTheSameBitsOnAnyNumberOfThreads) {
   set_threads(before);
 }
 
-/// What lies beyond a length is never read: NaN there changes no bit.
+/// Keys beyond a length are never read: NaN there changes no bit.
 TEST(CrossAttention, ReadsNoKeyBeyondALength) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
@@ -196,7 +196,7 @@ TEST(CrossAttention, ReadsNoKeyBeyondALength) {
   }
 }
 
-/// On all keys of the queries' own sequence it is two-way self-attention.
+/// With all keys of the queries' own sequence, it equals bidirectional self-attention.
 TEST(CrossAttention, EqualsTwoWaySelfAttentionOnTheSameSequence) {
   const Stream stream = cpu_stream();
   const CrossCase c{
@@ -242,7 +242,7 @@ TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
       const CrossTensors t(c, dtype, stream);
       t.forward(stream);
       const std::int64_t width = c.heads * c.head_size;
-      // Token 1 of the last source, token 2 of it and token 0 of the first.
+      // Tokens 1 and 2 of the last source and token 0 of the first.
       Values rows, wanted;
       const Values q = values_of(t.q), y = values_of(t.y);
       const std::int64_t last = c.batch - 1;
@@ -251,7 +251,7 @@ TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
         wanted.insert(wanted.end(), y.begin() + row * width, y.begin() + (row + 1) * width);
       }
       const Tensor now = tensor_of(rows, {3, width}, dtype, stream), got = clone(now, stream);
-      const auto text = static_cast<double>(2 * last + 1);  // two of each source
+      const auto text = static_cast<double>(2 * last + 1);  // two texts per source
       cross_attention_decode(got, now, t.kv,
                              tensor_of({text - 1, text, 1}, {3}, DType::kI32, stream), 2, t.lengths,
                              t.spec, stream);

@@ -65,7 +65,7 @@ TEST(Rotary, TurnsTheFirstChannelsOfWiderHeads) {
   rotate(x, {2, 8}, table, 0, Tensor(), Rotation::kForward, stream);
   Values wanted = values_of(whole);
   for (std::size_t row = 0; row < 3; ++row) {
-    for (std::size_t head = 0; head < 2; ++head) {  // its first four channels, as a head of four
+    for (std::size_t head = 0; head < 2; ++head) {  // the first four channels, as a head of four
       const Tensor part = Tensor::empty({1, 3, 4}, DType::kF32, MemoryKind::kActivations, stream);
       for (std::size_t i = 0; i < 4; ++i)
         part.data<float>()[row * 4 + i] = static_cast<float>(wanted[row * 16 + head * 8 + i]);

@@ -10,7 +10,7 @@ namespace {
 
 constexpr GradientMode kNew = GradientMode::kOverwrite;
 
-/// A convolution of columns [2, 2 + C) of rows of C + 3, and what it should give.
+/// A convolution of columns [2, 2 + C) of rows of C + 3, with its reference results.
 struct ConvolutionCase {
   struct Sizes {
     std::int64_t batch, time, channels, taps, ahead = 0;
@@ -29,7 +29,7 @@ struct ConvolutionCase {
     Values places;
     for (std::int64_t row = 0; row < wanted.batch * wanted.time; ++row) {
       const std::int64_t t = row % wanted.time, length = 2 + row / wanted.time;
-      places.push_back(static_cast<double>((t + 1) % length));  // the first one began before
+      places.push_back(static_cast<double>((t + 1) % length));  // the first began earlier
     }
     positions = tensor_of(places, {wanted.batch, wanted.time}, DType::kI32, stream);
   }
@@ -37,14 +37,14 @@ struct ConvolutionCase {
   void forward(const Stream& stream) const {
     causal_convolution_forward(y, x, 2, weight, bias, before, positions, spec(), stream);
   }
-  /// The token with which the document of token t began, which may be before the first.
+  /// Index of the first token of token t's document, which may be negative.
   std::int64_t document(std::int64_t sequence, std::int64_t t) const {
     if (!positions) return -sizes.taps;
     const std::int32_t* const places = positions.data<std::int32_t>() + sequence * sizes.time;
     while (t > 0 && places[t] != 0) --t;
     return t - places[t];
   }
-  /// Calls use(value's index in x, or in before where it is negative: ~index) for what a tap reads.
+  /// Calls use(index) for the value that a tap reads: an index in x, or ~index in `before`.
   template <class Use>
   void read(std::int64_t sequence, std::int64_t t, std::int64_t tap, std::int64_t c,
             const Use& use) const {
@@ -179,7 +179,7 @@ TEST(CausalConvolution, BackwardMatchesReferenceAndKeepsTheOtherColumns) {
   }
 }
 
-/// The reference's own derivative.
+/// Checks the reference's own derivative.
 TEST(CausalConvolution, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   const ConvolutionCase c({.batch = 1, .time = 6, .channels = 2, .taps = 3, .documents = true},

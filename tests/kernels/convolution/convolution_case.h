@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer::kernels {
 
-/// A convolution's sizes, its result and its gradients in double by its definition.
+/// Sizes of a convolution, with its result and gradients in double by definition.
 struct ConvolutionSizes {
   WindowCase of;
   std::int64_t outputs = 1, groups = 1;

@@ -74,7 +74,7 @@ TEST(Convolution, OfShortFloatsMatchesItsDefinitionOverRandomShapes) {
     expect_convolution(random_convolution(draws), DType::kBF16, stream);
 }
 
-/// Several slabs, panels, tiles and parts of the sums.
+/// Sizes with several slabs, panels, tiles and partial sums.
 TEST(Convolution, MatchesItsDefinitionWhereTheWorkIsCut) {
   const Stream stream = cpu_stream();
   const ConvolutionSizes sizes[] = {
@@ -122,7 +122,7 @@ TEST(Convolution, HasTheSameBitsForAnyNumberOfThreads) {
   }
 }
 
-/// Numbers that Python draws in the same way.
+/// The same numbers as in the Python script.
 Values counted(std::int64_t count, std::int64_t factor) {
   Values values;
   for (std::int64_t i = 0; i < count; ++i)
@@ -130,7 +130,7 @@ Values counted(std::int64_t count, std::int64_t factor) {
   return values;
 }
 
-/// What tests/golden/make_convolution_golden.py wrote; a weight there is (outputs, channels, taps).
+/// Output of tests/golden/make_convolution_golden.py, whose weights are (outputs, channels, taps).
 TEST(Convolution, ReferenceMatchesPyTorch) {
   std::ifstream file(HT_TEST_DATA_DIR "/convolution_golden.txt");
   std::string word;

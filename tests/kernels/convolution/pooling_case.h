@@ -7,11 +7,11 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Means or maxima of windows and the gradient of x, in double by their definition.
+/// Mean or maximum of windows, and the gradient of x, in double by definition.
 struct PoolingReference {
   Values y, dx, places;
 
-  /// `divisor`: of means; maxima where there is none.
+  /// `divisor`: for the mean. Without it, computes maxima.
   PoolingReference(const WindowCase& of, const Values& x, const Values& dy, const Divisor* divisor)
       : y(dy.size(), divisor != nullptr ? 0 : -std::numeric_limits<double>::infinity()),
         dx(x.size(), 0.0),

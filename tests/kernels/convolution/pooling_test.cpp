@@ -50,7 +50,7 @@ void expect_maxima(const WindowCase& of, DType dtype, const Stream& stream) {
   expect_near_all(dx, wanted.dx, dtype == DType::kF32 ? 2e-6 : 5e-3, of.text() + ": dx");
 }
 
-/// Numbers of bf16 are often equal: the first of them counts.
+/// Equal maxima are frequent in bf16; the first one counts.
 TEST(MaxPooling, MatchesItsDefinitionOverRandomShapes) {
   const Stream stream = cpu_stream();
   ShapeDraws draws(22);

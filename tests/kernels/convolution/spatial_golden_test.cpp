@@ -8,11 +8,11 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Cases that tests/golden/make_spatial_golden.py wrote.
+/// Test cases of tests/golden/make_spatial_golden.py.
 class SpatialGolden {
  public:
   SpatialGolden() : file_(HT_TEST_DATA_DIR "/spatial_golden.txt") {}
-  /// Goes to the next case.
+  /// Advances to the next case.
   bool next() {
     if (!(file_ >> kind >> rank_)) return false;
     x = numbered(read_shape(static_cast<int>(rank_) + 2), 37);
@@ -28,7 +28,7 @@ class SpatialGolden {
     for (std::size_t i = 0; i < static_cast<std::size_t>(rank_); ++i) result[i] = number();
     return result;
   }
-  /// Numbers that Python draws in the same way.
+  /// The same numbers as in the Python script.
   Tensor numbered(const Shape& shape, std::int64_t factor) const {
     Values values;
     for (std::int64_t i = 0; i < shape.elements(); ++i)
@@ -38,7 +38,7 @@ class SpatialGolden {
   Tensor empty(const Shape& shape, DType dtype = DType::kF32) const {
     return Tensor::empty(shape, dtype, MemoryKind::kActivations, stream);
   }
-  /// Compares with the numbers that follow in the file.
+  /// Compares with the next numbers in the file.
   void expect(const Tensor& tensor) {
     Values wanted(static_cast<std::size_t>(tensor.elements()));
     for (double& value : wanted) file_ >> value;

@@ -7,7 +7,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Shares of the places of one dimension in place `at` of the result: (place, share), by definition.
+/// Input positions and their weights for output position `at` of one dimension, by definition.
 std::vector<std::pair<std::int64_t, double>> shares_of(std::int64_t at, std::int64_t size,
                                                        std::int64_t factor,
                                                        Interpolation interpolation) {
@@ -77,7 +77,7 @@ TEST(Upsampling, MatchesItsDefinitionOverRandomShapes) {
   }
 }
 
-/// torch.nn.functional.interpolate(scale_factor=2, align_corners=False) of 0, 4, 8.
+/// Values of torch.nn.functional.interpolate(scale_factor=2, align_corners=False) for 0, 4, 8.
 TEST(Upsampling, InterpolatesAsPyTorch) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({0, 4, 8}, {1, 3, 1}, DType::kF32, stream);

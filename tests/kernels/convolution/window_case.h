@@ -10,11 +10,11 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Draws whole numbers for shapes.
+/// Draws integers for shapes.
 class ShapeDraws {
  public:
   explicit ShapeDraws(std::uint64_t seed) : seed_(seed) {}
-  /// From least to most.
+  /// Returns an integer in [least, most].
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return least + static_cast<std::int64_t>(random_below(
                        {seed_, 7, 0}, count_++, static_cast<std::uint64_t>(most - least + 1)));
@@ -41,7 +41,8 @@ struct WindowCase {
   }
 };
 
-/// Visits what windows read, in double: visit(example, window, tap, place), the last three as indices.
+/// Calls visit(example, window, tap, place) for each element that a window reads; the last three
+/// are indices.
 inline void for_each_read(
     const WindowCase& of,
     const std::function<void(std::int64_t, std::int64_t, std::int64_t, std::int64_t)>& visit) {
@@ -68,8 +69,8 @@ inline void for_each_read(
       }
 }
 
-/// The largest difference over the largest wanted number: sums of many terms of either sign have the
-/// error of the terms.
+/// Expects a small largest error, relative to the largest wanted value: sums of many terms of both
+/// signs have the error of their terms.
 inline void expect_near_all(const Tensor& tensor, const Values& wanted, double tolerance,
                             const std::string& what) {
   const Values values = values_of(tensor);
@@ -83,8 +84,8 @@ inline void expect_near_all(const Tensor& tensor, const Values& wanted, double t
   EXPECT_LE(worst, tolerance * most) << what;
 }
 
-/// A window over random sizes that fits: `space` places at most in a dimension. Odd sizes, strides
-/// beyond the kernel, padding up to what is allowed.
+/// Draws a window over random sizes, at most `space` in each dimension. Includes odd sizes, strides
+/// larger than the kernel, and padding up to the maximum.
 inline WindowCase random_window(ShapeDraws& draws, std::int64_t space, std::int64_t most_channels,
                                 bool pooling) {
   const std::int64_t rank = draws.between(1, 3);

@@ -42,7 +42,7 @@ TEST(ClampedGate, GradientIsThatOfFiniteDifferencesAndMayBeWrittenInPlace) {
   const Tensor apart = Tensor::empty_like(x, MemoryKind::kActivations, stream);
   clamped_gate_backward(apart, dy, x, gate, stream);
   expect_close(apart, wanted, 2e-3);
-  EXPECT_GT(std::ranges::count(values_of(apart), 0.0), 8) << "of what was cut";
+  EXPECT_GT(std::ranges::count(values_of(apart), 0.0), 8) << "the gradients of clamped values";
   clamped_gate_backward(x, dy, x, gate, stream);
   expect_same_bits(x, apart);
 }

@@ -76,7 +76,7 @@ TEST(SigmoidGate, BackwardIsTheGradient) {
   const Values of_x = finite_differences(x, values_of(dy), 1e-2, result);
   const Values of_gate = finite_differences(gate, values_of(dy), 1e-2, result);
   const Tensor dgate = Tensor::zeros({3, 6}, DType::kF32, MemoryKind::kActivations, stream);
-  sigmoid_gate_backward(dy, {dgate, 1}, dy, x, {gate, 1}, stream);  // the dx in its place
+  sigmoid_gate_backward(dy, {dgate, 1}, dy, x, {gate, 1}, stream);  // dx in place of dy
   expect_close(dy, of_x, 1e-3);
   expect_close(dgate, of_gate, 1e-3);
 }

@@ -67,7 +67,7 @@ TEST(Elementwise, CastRoundsToNearestEvenAndKeepsNaN) {
   const Tensor x = random_tensor({1000}, DType::kF32, 6, stream);
   x.data<float>()[3] = std::numeric_limits<float>::quiet_NaN();
   x.data<float>()[4] = std::numeric_limits<float>::infinity();
-  x.data<float>()[5] = 1.00390625f;  // half way between 1 and the next bf16: to even, 1
+  x.data<float>()[5] = 1.00390625f;  // midpoint between 1 and the next bf16: rounds to even, 1
   const Tensor y = Tensor::empty({1000}, DType::kBF16, MemoryKind::kActivations, stream);
   cast(y, x, stream);
   for (int i = 0; i < 1000; ++i) {
@@ -297,7 +297,7 @@ TEST(Scale, TakesBf16) {
   expect_close(x, {0.5, -1.5}, 0);
 }
 
-/// Each on the middle one of three parts of a tensor.
+/// Each kernel runs on the middle one of three parts of a tensor.
 TEST(Elementwise, WritesNothingBeforeAndBehindWhatItIsGiven) {
   const Stream stream = cpu_stream();
   constexpr std::int64_t kRows = 33, kColumns = 14;

@@ -6,9 +6,9 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Rows of groups with a matrix each.
+/// Groups of rows with one matrix per group.
 struct GroupCase {
-  std::vector<std::int64_t> rows;  // of each group
+  std::vector<std::int64_t> rows;  // number of rows of each group
   std::int64_t inputs, outputs;
   std::int64_t all() const {
     std::int64_t sum = 0;
@@ -17,7 +17,8 @@ struct GroupCase {
   }
 };
 
-/// Odd sizes; groups without rows, with few, and with more than a block; sizes of whole panels.
+/// Odd sizes; groups without rows, with a few, and with more than a block; sizes of complete
+/// panels.
 const GroupCase kGroupCases[] = {
     {{3, 0, 21, 1}, 7, 5}, {{0, 0}, 4, 3}, {{40, 17, 0, 270}, 96, 64}, {{33, 17}, 544, 160}};
 
@@ -42,10 +43,10 @@ std::vector<Values> all_values(const std::vector<Tensor>& tensors) {
   return values;
 }
 
-/// Sums in f64 of products of rows [begin, end) of each group.
+/// Reference sums in f64 over each group's rows.
 struct GroupReference {
   const GroupCase& groups;
-  /// visit(group, row) for all rows.
+  /// Calls visit(group, row) for all rows.
   template <class Visit>
   void for_rows(const Visit& visit) const {
     std::int64_t row = 0;
@@ -97,7 +98,7 @@ Values start_of(const Tensor& c, GradientMode mode) {
                                            : Values(static_cast<std::size_t>(c.elements()));
 }
 
-/// Calls test(case, dtype, mode) for all.
+/// Calls test(case, dtype, mode) for all combinations.
 template <class Test>
 void for_cases(const Test& test) {
   for (const GroupCase& groups : kGroupCases)

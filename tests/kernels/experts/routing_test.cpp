@@ -35,7 +35,7 @@ Tensor f64_tensor(const Values& values, const Shape& shape, const Stream& stream
   return tensor;
 }
 
-/// The weights of all experts by their definition, of one token.
+/// Weights of all experts for one token, by definition.
 Values weights_by_definition(const Values& logits, const std::vector<std::int32_t>& chosen,
                              const RoutingSpec& spec) {
   Values shares;
@@ -123,7 +123,7 @@ TEST(Routing, ABiasGrowsWhereLoadsAreBelowTheMeanOfAllRanks) {
   const Stream stream = cpu_stream();
   const Tensor bias = tensor_of({0, 1, 2, 3}, {4}, DType::kF32, stream),
                counts = f64_tensor({5, 1, 0, 2, 99, 0, 0, 3, 1, 99}, {2, 5}, stream);
-  move_selection_bias(bias, counts, 0.25f, stream);  // loads 5, 1, 3, 3 of which the mean is 3
+  move_selection_bias(bias, counts, 0.25f, stream);  // loads 5, 1, 3, 3 with mean 3
   expect_close(bias, {-0.25, 1.25, 2, 3}, 0);
 }
 
@@ -144,7 +144,7 @@ TEST(Routing, ChoosesFromTheBestGroupsAlone) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec{
       .experts = 6, .chosen = 3, .rule = RoutingRule::kSigmoid, .groups = 3, .chosen_groups = 2};
-  // The second group has the best expert, and the least sum of two.
+  // The second group has the best expert but the smallest sum of two.
   const Tensor logits = tensor_of({1, 1, 3, -9, 0.5, 0.6}, {1, 6}, DType::kF32, stream);
   EXPECT_EQ(ids_of(routed(logits, spec, stream).experts), (std::vector<std::int32_t>{0, 1, 5}));
 }
@@ -163,7 +163,8 @@ TEST(Routing, NaNAmongLogitsLeavesIndicesWithinBounds) {
   }
 }
 
-/// Padding behind the tokens changes no loss, statistic or flip, and has no gradient of the losses.
+/// Padding after the tokens changes no loss, statistic or flip, and gets no gradient from the
+/// losses.
 TEST(Routing, PaddingTakesNoPart) {
   const Stream stream = cpu_stream();
   constexpr std::int64_t kPadding = 6;
@@ -203,7 +204,7 @@ TEST(Routing, PaddingTakesNoPart) {
   }
 }
 
-/// Σ dweights·weights and the losses, at the choice that a routing has made.
+/// Σ dweights·weights plus the losses, for the experts chosen by a routing.
 Values objective_of(const Tensor& logits, const Routing& routing, const RoutingSpec& spec,
                     const Values& dweights, const RoutingLosses& losses) {
   const Values all = values_of(logits);

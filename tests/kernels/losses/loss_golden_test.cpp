@@ -7,13 +7,13 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-constexpr float kQuarter = 0.25f;  // of the losses' sum, whose gradient is in the file
+constexpr float kQuarter = 0.25f;  // factor of the summed losses whose gradient is in the file
 
-/// Cases that tests/golden/make_loss_golden.py wrote.
+/// Test cases of tests/golden/make_loss_golden.py.
 class LossGolden {
  public:
   LossGolden() : file_(HT_TEST_DATA_DIR "/loss_golden.txt") {}
-  /// Goes to the next case.
+  /// Advances to the next case.
   bool next() {
     if (!(file_ >> kind >> rows >> columns)) return false;
     x = numbered({rows, columns}, 37);
@@ -36,7 +36,7 @@ class LossGolden {
       values.push_back(static_cast<double>(row % ignored == 1 ? kNoTarget : row * 7 % classes));
     return tensor_of(values, {rows}, DType::kI32, stream);
   }
-  /// Calls compute(losses, x, factor of the gradient) without and with gradients.
+  /// Calls compute(losses, x, gradient factor) without and with gradients.
   template <class Compute>
   void expect(std::int64_t losses_count, const Compute& compute) {
     const Tensor before = clone(x, stream);

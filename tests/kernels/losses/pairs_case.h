@@ -9,15 +9,15 @@
 
 namespace hybrid_trainer::kernels {
 
-/// What a pair comes to, in double precision.
+/// Reference results of a pair in double precision.
 struct PairOfCase {
   double chosen_sum = 0, rejected_sum = 0, chosen_reward = 0, rejected_reward = 0, loss = 0;
 };
 
-/// Three sequences of 40 places: of two pairs, of one that fills it, and of one with places that are
-/// no target's.
+/// Three sequences of 40 positions: one with two pairs, one filled by a pair, and one with
+/// positions that are not targets.
 struct PairsCase {
-  /// `loss`: of every target; else random ones.
+  /// `loss`: of every target; random if not given.
   explicit PairsCase(const Stream& on, std::optional<double> loss = {}) : stream(on) {
     const Shape shape{sequences, length};
     losses = random_squares(shape, 5, stream);
@@ -50,7 +50,7 @@ struct PairsCase {
             empty(DType::kF64),
             Tensor::zeros({kPreferenceMeasures}, DType::kF64, MemoryKind::kActivations, stream)};
   }
-  /// Of all pairs in order, where the targets have these losses.
+  /// Results of all pairs in order, for these losses of the targets.
   std::vector<PairOfCase> outcomes(const PreferenceForm& form, const Values& of_targets) const {
     std::vector<PairOfCase> all;
     for (std::int64_t b = 0; b < sequences; ++b) {

@@ -55,7 +55,7 @@ TEST(Preference, LossAndRewardsAreTheFormulas) {
     EXPECT_EQ(measures[2], right);
     EXPECT_EQ(measures[3], static_cast<double>(wanted.size()));
     preference_loss(t, form, stream);
-    EXPECT_EQ(measures[3], 2 * static_cast<double>(wanted.size())) << "measures are added to";
+    EXPECT_EQ(measures[3], 2 * static_cast<double>(wanted.size())) << "measures are accumulated";
   }
 }
 

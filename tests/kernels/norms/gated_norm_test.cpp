@@ -85,7 +85,7 @@ TEST(GatedNorm, BackwardMatchesFiniteDifferencesAndKeepsTheOtherColumns) {
       const GatedCase c(5, 12, {0.5f, 2, norm_first}, shares, DType::kF32, stream);
       const auto forward = [&] { return c.wanted(); };
       const Tensor dgate = random_tensor(c.gate.shape(), DType::kF32, 5, stream),
-                   dx = clone(c.dy, stream);  // in its place
+                   dx = clone(c.dy, stream);  // in place of dy
       Values of_gate = finite_differences(c.gate, values_of(c.dy), 1e-3, forward);
       const Values before = values_of(dgate);
       for (std::size_t i = 0; i < of_gate.size(); ++i)

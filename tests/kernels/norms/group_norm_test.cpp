@@ -77,7 +77,7 @@ void expect_group_norm(const Shape& shape, std::int64_t groups, DType dtype, con
   const double rounded = dtype == DType::kF32 ? 1e-5 : 5e-3;
   expect_near_all(t.y, wanted.y, rounded, text + ": y");
   expect_near_all(t.dbias, wanted.dbias, 1e-5, text + ": dbias");
-  // A group of one number has no gradient: what is left are last digits of what cancels.
+  // The gradient of a group of one number is 0; the result is only rounding error.
   if (shape[1] * shape[2] == groups) return;
   expect_near_all(t.dx, wanted.dx, rounded, text + ": dx");
   expect_near_all(t.dweight, wanted.dweight, 1e-5, text + ": dweight");
@@ -101,7 +101,7 @@ TEST(GroupNorm, MatchesItsDefinitionInSeveralChunks) {
   }
 }
 
-/// The mean is a thousand times what the values differ by.
+/// The mean is a thousand times the deviation.
 TEST(GroupNorm, StandsAMeanFarFromZero) {
   const Stream stream = cpu_stream();
   const GroupNormTensors t({2, 5000, 8}, 2, DType::kF32, stream);

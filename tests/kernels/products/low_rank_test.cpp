@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// Rows 1–2 and 4–6 of seven, rank 2: rows 0 and 3 belong to no block.
+/// Rows 1–2 and 4–6 of seven, with rank 2. Rows 0 and 3 are in no block.
 DiagonalBlocks two_blocks() { return {.count = 2, .rank = 2, .first_row = {1, 4}, .rows = {2, 3}}; }
 
 TEST(DiagonalBlocks, AreSpreadWithTheScaleAndZerosElsewhere) {

@@ -12,7 +12,7 @@ namespace {
 struct Product {
   std::int64_t m, n, k;
 };
-/// The last two are cut for the threads, by rows and by columns.
+/// The last two are divided among threads, by rows and by columns.
 constexpr Product kProducts[] = {{1, 1, 1},     {1, 33, 65},   {3, 50, 7},      {7, 33, 5},
                                  {65, 70, 129}, {128, 64, 96}, {323, 130, 257}, {130, 323, 257}};
 
@@ -77,7 +77,7 @@ TEST(Matmul, MatchesReferenceInAllLayoutsModesAndDtypes) {
   }
 }
 
-/// In a process of its own, since a processor is held down for good.
+/// Uses a child process, because the instruction set cannot be raised again.
 TEST(MatmulDeathTest, MatchesReferenceWhereTheProcessorMultipliesNoBf16) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto without_bf16 = [] {
@@ -97,8 +97,8 @@ TEST(MatmulDeathTest, MatchesReferenceWhereTheProcessorMultipliesNoBf16) {
   EXPECT_EXIT(without_bf16(), ::testing::ExitedWithCode(0), "");
 }
 
-/// Multiples of the processor's tiles, and sizes at which it cuts operands into parts and writes past
-/// the caches.
+/// Multiples of the CPU's tiles, and sizes at which operands are divided and writes bypass the
+/// caches.
 TEST(Matmul, MatchesReferenceInWholeTiles) {
   constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
   for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-/// All finite numbers of a format that are not negative, from its definition.
+/// All finite nonnegative numbers of a format, by definition.
 Values float8_numbers(Float8 format) {
   const int fraction_bits = format == Float8::kE4M3 ? 3 : 2,
             bias = format == Float8::kE4M3 ? 7 : 15;

@@ -25,7 +25,7 @@ void put_half(std::uint8_t* to, double value) {
   std::memcpy(to, &half, sizeof half);
 }
 
-/// Random codes with random scales; each block's least numbers with it.
+/// Random codes with random scales and random block minima.
 BlockTensors random_blocks(std::int64_t rows, std::int64_t columns, BlockFormat format,
                            const Stream& stream) {
   const BlockTensors blocks = BlockTensors::empty(rows, columns, format, stream);
@@ -50,10 +50,10 @@ BlockTensors random_blocks(std::int64_t rows, std::int64_t columns, BlockFormat 
   return blocks;
 }
 
-/// A row of x with what a block of w multiplies in its place.
+/// A row of x, quantized as for the product with a block of w.
 struct Rounded {
   Values numbers;  // scale times code
-  Values sums;     // of blocks of 32 numbers: what least numbers are multiplied by
+  Values sums;     // of each block of 32 numbers; multiplied by the minima of w
 };
 
 Rounded rounded_in_blocks(const Values& x, BlockFormat format) {
@@ -100,7 +100,7 @@ class BlockLinear : public ::testing::TestWithParam<BlockFormat> {
   Rounded rounded(const Values& x) const {
     return numbers() == 256 ? rounded_in_superblocks(x) : rounded_in_blocks(x, format());
   }
-  /// With the least numbers apart from what codes stand for, as x is rounded apart for them.
+  /// Computes the minima's terms separately, because x is rounded separately for them.
   Values product(const BlockTensors& w, std::int64_t rows, const Tensor& x) const {
     const std::int64_t columns = x.size(1);
     const Tensor decoded =
@@ -142,7 +142,7 @@ TEST_P(BlockLinear, IsTheProductWithRoundedInputs) {
     for (const std::int64_t count : {1, 3, 4, 6}) {
       const BlockTensors w = random_blocks(7, blocks * numbers(), format(), stream_);
       const Tensor x = random_tensor({count, blocks * numbers()}, DType::kF32, 2, stream_);
-      x.data<float>()[0] = 40;  // one that is far from the others
+      x.data<float>()[0] = 40;  // an outlier
       const Tensor y = random_tensor({count, 7}, DType::kF32, 4, stream_);
       block_linear(y, x, {{{7, w}}}, Tensor{}, Tensor{}, stream_);
       expect_close(y, product(w, 7, x), 2e-6 * 40,
@@ -246,7 +246,7 @@ TEST_F(BlockLinearParts, RefuseOtherSizes) {
   EXPECT_THROW(BlockTensors::empty(1, 128, BlockFormat::kQ6_K, stream_), Error);
 }
 
-/// All formats' products, one after the other.
+/// Results of all formats, one after another.
 Values all_products(const Stream& stream) {
   Values all;
   for (const BlockFormat format : kFormats) {
@@ -261,7 +261,7 @@ Values all_products(const Stream& stream) {
   return all;
 }
 
-/// In processes of their own, since a processor is held down for good.
+/// Uses child processes, because the instruction set cannot be raised again.
 TEST(BlockLinearDeathTest, HasTheSameBitsWithEveryInstructionSet) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kBaseline}) {

@@ -44,7 +44,7 @@ TEST(FourBitQuantization, GivesBackWhatItWroteAndOfTwoTheSmaller) {
   quantize_four_bit(to, x, stream);
   const std::uint8_t* const codes = to.codes.data<std::uint8_t>();
   for (int i = 0; i < 16; ++i) EXPECT_EQ(codes[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15, i);
-  EXPECT_EQ(codes[8], 7 << 4 | 7) << "of two the smaller; and 0 beyond the end";
+  EXPECT_EQ(codes[8], 7 << 4 | 7) << "the smaller of two equally near values, and 0 beyond the end";
 }
 
 TEST(FourBitQuantization, KeepsZerosAndTellsOfWhatIsNotFinite) {

@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// All codes, with exponents from 120 on.
+/// All codes, with exponents from 120 upward.
 MicroScalingTensors all_codes(std::int64_t rows, const Stream& stream) {
   const auto tensors = MicroScalingTensors::empty(rows, kMicroScalingBlock, stream);
   for (std::int64_t i = 0; i < tensors.codes.elements(); ++i)

@@ -31,7 +31,7 @@ Tensor row_of(const std::vector<float>& values, const Stream& stream) {
   return x;
 }
 
-/// Normal numbers of many sizes, 1e-9 to 10; not negative for the unsigned map.
+/// Normal numbers of many magnitudes, 1e-9 to 10; nonnegative for the unsigned map.
 Tensor mixed_numbers(std::int64_t n, QuantizationMap map, const Stream& stream) {
   const Tensor x = random_tensor({n}, DType::kF32, 7, stream);
   float* const data = x.data<float>();
@@ -42,8 +42,8 @@ Tensor mixed_numbers(std::int64_t n, QuantizationMap map, const Stream& stream) 
   return x;
 }
 
-/// Half of the space between the values on both sides of y, in [0, 1]: 0.45 · 10^-decade over the
-/// intervals of that decade.
+/// Half of the gap between the values around y, in [0, 1]: 0.45 · 10^-decade divided by the number
+/// of intervals of that decade.
 double largest_error(double y, QuantizationMap map) {
   double error = map == QuantizationMap::kSigned ? 0.45 / 64 : 0.45 / 128;
   for (int decade = 0; decade < 6 && y < std::pow(10, -decade - 1); ++decade) error /= 5;
@@ -58,7 +58,7 @@ TEST(Quantization, GivesBackNumbersWithinTheMapsSpaces) {
     for (std::int64_t i = 0; i < x.elements(); ++i) {
       const double scale = quantized.scales.data<float>()[i / kQuantizationBlock];
       const double y = x.data<float>()[i] / scale, back = quantized.at(i) / scale;
-      const double least = 4e-7;  // half of the first value, or all of it
+      const double least = 4e-7;  // half of the first value or the complete value
       ASSERT_LE(std::abs(back - y), std::max(largest_error(std::abs(y), map), least))
           << i << " " << y;
     }
@@ -88,7 +88,7 @@ TEST(Quantization, ChoosesTheCodeOfItsIntervalAndOfTwoTheSmaller) {
   }
 }
 
-/// The same in whole blocks, whose codes are computed and not looked up.
+/// Complete blocks, whose codes are computed instead of looked up.
 TEST(Quantization, FindsCodesAndValuesOfWholeBlocksAsInTheTable) {
   const Stream stream = cpu_stream();
   const float infinity = std::numeric_limits<float>::infinity();
@@ -129,7 +129,7 @@ TEST(Quantization, MapsAreAscendingTrees) {
     EXPECT_EQ(table.values[code_of(map, kCodes - 1)], 1);
   }
   const QuantizationTable with_sign = make_quantization_table(QuantizationMap::kSigned);
-  // The paper's picture: three leading zeros, a one, and the fraction's bits.
+  // The paper's example: three leading zeros, a one, and the bits of the fraction.
   EXPECT_NEAR(with_sign.values[0b0001'010], 1e-3 * (0.1 + 0.9 * 2.5 / 8), 1e-9);
   for (int code = 1; code < 128; ++code) {
     EXPECT_EQ(with_sign.values[code], -with_sign.values[kCodes - code]);

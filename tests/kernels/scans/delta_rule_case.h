@@ -9,17 +9,17 @@
 
 namespace hybrid_trainer::kernels {
 
-/// A scan, its numbers, and the same in double.
+/// A delta-rule scan, its inputs, and the reference in double.
 struct DeltaCase {
   std::int64_t batch = 2, length = 65;
   DeltaRuleSpec spec{.key_heads = 1, .value_heads = 2, .key_size = 16, .value_size = 24};
   DType dtype = DType::kF32;
-  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one
-  std::int64_t place = 0;     // of the first token in its document
+  std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one document
+  std::int64_t place = 0;     // position of the first token in its document
   bool first_state = true;
-  double log_rate = -1;                       // about which those of the heads lie
-  double mean = 0;                            // of qkv: beyond 1, keys are much alike
-  static constexpr std::int64_t kOthers = 3;  // columns of gates that belong to others
+  double log_rate = -1;                       // center of the heads' values
+  double mean = 0;                            // of qkv; above 1 the keys are nearly parallel
+  static constexpr std::int64_t kOthers = 3;  // columns of gates that the scan does not use
 
   std::int64_t heads() const { return spec.value_heads; }
   std::int64_t states() const { return batch * heads() * spec.key_size * spec.value_size; }
@@ -51,7 +51,7 @@ struct DeltaCase {
   }
 };
 
-/// The recurrence token by token in double, and its reverse.
+/// The recurrence in double, token by token, and its backward pass.
 class DeltaOracle {
  public:
   DeltaOracle(const DeltaCase& scan, const DeltaRuleInput& input)
@@ -91,7 +91,7 @@ class DeltaOracle {
   const DeltaCase& scan_;
   struct Head {
     std::int64_t b, h, state_at;
-    std::vector<Values> states{};  // before each token and behind the last
+    std::vector<Values> states{};  // before each token and after the last
     Values dstate{};
   };
   struct Token {
@@ -128,7 +128,7 @@ class DeltaOracle {
     }
   }
 
-  /// x/√(|x|² + 1e-6)·scale from qkv; `factor` is what x was multiplied by, but for the scale.
+  /// Computes x/√(|x|² + 1e-6)·scale from qkv. Sets `factor` to x's multiplier, without the scale.
   Values normal(std::int64_t from, double scale, double& factor) const {
     double sum = 1e-6;
     for (std::int64_t i = 0; i < keys(); ++i) sum += at(qkv, from + i) * at(qkv, from + i);
@@ -230,7 +230,7 @@ class DeltaOracle {
   }
 };
 
-/// Expects |value − wanted| <= tolerance · the largest |wanted| for all.
+/// Expects |value − wanted| <= tolerance · the largest |wanted| for all elements.
 inline void expect_near(const Values& values, const Values& wanted, double tolerance,
                         const std::string& what) {
   double largest = 0, worst = 0;
@@ -279,7 +279,7 @@ inline std::string name_of_case(const DeltaCase& scan) {
                 scan.log_rate);
 }
 
-/// Columns [begin, end) of rows of `columns`.
+/// Columns [begin, end) of rows with `columns` columns.
 inline Values columns_of(const Values& values, std::int64_t columns, std::int64_t begin,
                          std::int64_t end) {
   Values result;

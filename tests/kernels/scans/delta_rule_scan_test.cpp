@@ -92,7 +92,7 @@ TEST(DeltaRuleScan, HoldsOver4096Tokens) {
   }
 }
 
-/// A result is rounded to 8 bits, sums are not.
+/// Results are rounded to 8 bits, sums are not.
 TEST(DeltaRuleScan, ReadsAndWritesBF16) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{
@@ -133,7 +133,7 @@ Tensor tokens_of(const Tensor& whole, std::int64_t begin, std::int64_t end, cons
   return tensor_of(values, {whole.size(0), end - begin, columns}, whole.dtype(), stream);
 }
 
-/// A sequence in two segments: the state goes forward, its gradient back.
+/// A sequence in two segments: passes the state forward and its gradient back.
 TEST(DeltaRuleScan, InSegmentsIsTheWhole) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 200, .spec = {1, 2, 16, 24}};
@@ -197,7 +197,7 @@ TEST(DeltaRuleScan, WritesOnlyWhatIsWanted) {
   expect_same_bits(y, result.y);
 }
 
-/// Of no last state's gradient as of zeros.
+/// An undefined first state or gradient of the last state counts as zeros.
 TEST(DeltaRuleScan, TakesUndefinedForZeros) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 70};
@@ -213,7 +213,7 @@ TEST(DeltaRuleScan, TakesUndefinedForZeros) {
   expect_same_gradients(run_backward(scan, input, up, stream), gradients);
 }
 
-/// Where e^g is 0 in f32, the state begins anew; its neighbours keep their digits.
+/// The state restarts if e^g is 0 in f32. Neighboring tokens keep their precision.
 TEST(DeltaRuleScan, ADecayThatOverflowsLeavesNothing) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 80, .spec = {1, 2, 16, 8}};
@@ -225,17 +225,17 @@ TEST(DeltaRuleScan, ADecayThatOverflowsLeavesNothing) {
       a = t == 9 ? std::numeric_limits<float>::infinity() : t == 30 ? 3e38f : 1e5f;
     }
   }
-  input.gates.data<float>()[50 * columns - 2] = 300;  // e^-50 or so: next to nothing
+  input.gates.data<float>()[50 * columns - 2] = 300;  // about e^-50, nearly 0
   const DeltaUpstream up(scan, stream);
   const DeltaResult result = run_forward(scan, input, stream);
   const DeltaRuleGradients gradients = run_backward(scan, input, up, stream);
-  for (std::int64_t h = 0; h < 2; ++h)  // for the oracle, which has no infinities
+  for (std::int64_t h = 0; h < 2; ++h)  // the oracle does not support infinity
     input.gates.data<float>()[10 * columns - 2 + h] = 3e38f;
   expect_oracle(scan, input, result, 2e-6);
   const Tensor& gates = gradients.gates;
   for (std::int64_t h = 0; h < 2; ++h) EXPECT_EQ(gates.data<float>()[10 * columns - 2 + h], 0);
   expect_oracle(scan, input, up, gradients, 1e-6);
-  input.log_rate.data<float>()[0] = 200;  // e^200 is infinite
+  input.log_rate.data<float>()[0] = 200;  // e^200 overflows to infinity
   const DeltaRuleGradients of_infinite = run_backward(scan, input, up, stream);
   EXPECT_TRUE(std::isfinite(run_forward(scan, input, stream).y.data<float>()[0]));
   EXPECT_TRUE(std::isfinite(of_infinite.qkv.data<float>()[0]));
@@ -267,7 +267,7 @@ TEST(DeltaRuleScan, NaNReachesWhatFollows) {
   EXPECT_TRUE(std::isnan(result.last.data<float>()[3]));
 }
 
-/// One token of each text, in texts of a larger cache.
+/// One token of each of several texts, in larger caches.
 struct DeltaStep {
   Tensor y, state;
 };

@@ -11,7 +11,7 @@ namespace hybrid_trainer::kernels {
 /// Gradients of a scan in double.
 struct ScanGradients {
   Values values, steps, skip, log_rate, step_bias, first_state;
-  /// The largest √(Σ parts²) of a head's sums over tokens, whose parts mostly cancel.
+  /// Largest √(Σ parts²) of a head's sums over tokens, whose parts mostly cancel.
   double log_rate_size = 0, step_bias_size = 0;
 };
 
@@ -51,7 +51,7 @@ struct ScanCase {
   void forward(const Stream& stream) const {
     state_space_scan_forward(y, last_state, input, decay, spec, stream);
   }
-  /// Gradients that hold numbers before.
+  /// Gradients with initial values, to which the kernel adds.
   StateSpaceGradients gradients(const Stream& stream, bool of_state = true) const {
     StateSpaceGradients result;
     result.values = clone(input.values, stream);
@@ -103,7 +103,7 @@ class ScanOracle {
 
  private:
   struct Token {
-    std::int64_t x, key, query, step;  // where its numbers are
+    std::int64_t x, key, query, step;  // indices of its numbers
     std::int64_t y;
     double size = 1, slope = 0, rate = 0, decay = 1;
   };
@@ -211,7 +211,7 @@ class ScanOracle {
   ScanGradients gradients;
 };
 
-/// Expects |value − wanted| <= tolerance · the largest wanted value, or `size` where that is larger.
+/// Expects |value − wanted| <= tolerance · max(largest |wanted|, `size`) for all elements.
 inline void expect_near_largest(const Tensor& tensor, const Values& wanted, double tolerance,
                                 const std::string& what, double size = 0) {
   const Values values = values_of(tensor);
@@ -230,7 +230,7 @@ inline void expect_near_largest(const Tensor& tensor, const Values& wanted, doub
                                      << ", want " << wanted[place] << ", the size is " << size;
 }
 
-/// dvalues by their parts, since those of keys and queries are larger than those of x.
+/// Splits dvalues into parts, because the gradients of keys and queries are larger than those of x.
 inline Values scan_columns(const Values& rows, std::int64_t width, std::int64_t begin,
                            std::int64_t end) {
   Values result;

@@ -64,7 +64,7 @@ TEST(StateSpaceScan, MatchesTheRecurrenceAtAnyLength) {
   }
 }
 
-/// Documents, states, limits, order: each alone and all together.
+/// Documents, states, limits and order, each separately and all together.
 std::vector<std::pair<StateSpaceSpec, Options>> all_options() {
   const StateSpaceSpec plain = spec_of(4, 32, 2, 16);
   StateSpaceSpec reversed = plain, shifted = plain, limited = plain, all = spec_of(6, 9, 3, 20);
@@ -116,7 +116,7 @@ TEST(StateSpaceScan, OfBFloat16RoundsItsResults) {
   }
 }
 
-/// The oracle's adjoint is the derivative of its own sums.
+/// The oracle's gradients are the derivatives of its own sums.
 TEST(StateSpaceScan, OracleMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   for (const bool shifted : {false, true}) {
@@ -236,7 +236,7 @@ TEST(StateSpaceScan, StepsGiveWhatChunksGiveWhateverIsBeside) {
   }
 }
 
-/// Of a group that is several tasks where there are several threads.
+/// A group that is several tasks if there are several threads.
 TEST(StateSpaceScan, GivesTheSameBitsAgain) {
   const Stream stream = cpu_stream();
   const int all = threads();
@@ -257,7 +257,7 @@ TEST(StateSpaceScan, GivesTheSameBitsAgain) {
   set_threads(all);
 }
 
-/// e^89 is no float: nothing of the state stays, and nothing is NaN.
+/// e^89 overflows a float: the state vanishes without a NaN.
 TEST(StateSpaceScan, OfARateBeyondFloatKeepsNoState) {
   const Stream stream = cpu_stream();
   const ScanCase c(spec_of(2, 4, 1, 8), {.time = 70, .states = true}, DType::kF32, stream);
@@ -279,13 +279,13 @@ TEST(StateSpaceScan, OfARateBeyondFloatKeepsNoState) {
   }
 }
 
-/// A step so large that the token before is forgotten must not blur the digits of those behind it.
+/// A step so large that it erases the state must not reduce the precision of later tokens.
 TEST(StateSpaceScan, KeepsTheDigitsBehindALargeStep) {
   const Stream stream = cpu_stream();
   const ScanCase c(spec_of(1, 4, 1, 8), {.time = 64}, DType::kF32, stream);
   for (std::int64_t t = 0; t < 64; ++t)
     c.input.steps.data<float>()[t * 4 + 3] = t == 3 ? 1e5f : -2.0f;
-  std::fill_n(c.input.values.data<float>() + 3 * c.spec.columns(), 4, 0.0f);  // it brings nothing
+  std::fill_n(c.input.values.data<float>() + 3 * c.spec.columns(), 4, 0.0f);  // adds nothing
   const ScanOracle oracle(c);
   expect_outputs(c, oracle, 2e-6, stream);
   expect_gradients(c, oracle, 1e-6, stream);

@@ -13,7 +13,7 @@ Values normals(std::int64_t count, std::uint64_t seed) {
   return values;
 }
 
-/// A kernel of points i/size that is not symmetric, with a diagonal that makes it regular.
+/// A nonsymmetric kernel of points i/size, with a diagonal that makes it regular.
 MatrixEntry smooth_kernel(std::int64_t size) {
   return [size](std::int64_t i, std::int64_t j) {
     const double x = static_cast<double>(i) / static_cast<double>(size),
@@ -61,8 +61,7 @@ TEST(Hodlr, MultipliesAndSolvesLikeTheDenseMatrix) {
   }
 }
 
-/// Blocks that are 0 but for one row, which the first crosses do not see, and random ones, which are
-/// of full rank.
+/// Blocks with a single nonzero row, which the first crosses miss, and random blocks of full rank.
 TEST(Hodlr, KeepsWhatIsNotSmooth) {
   const std::int64_t size = 96;
   const Values noise = normals(size * size, 3);
@@ -84,7 +83,7 @@ TEST(Hodlr, KeepsWhatIsNotSmooth) {
   EXPECT_EQ(one.largest_rank(), 1);
 }
 
-/// Σ dy·(A·x) by central differences in some numbers of each block.
+/// Checks some numbers of each block against central differences of Σ dy·(A·x).
 TEST(Hodlr, GradientsAreThoseOfDifferences) {
   const std::int64_t size = 70;
   Hodlr matrix(size, smooth_kernel(size), {.tolerance = 1e-4, .leaf = 20});
@@ -118,7 +117,7 @@ TEST(Hodlr, GradientsAreThoseOfDifferences) {
   }
 }
 
-/// Rows drawn at random stand for the dense matrix, of 2 GiB.
+/// Compares only random rows, because the dense matrix would take 2 GiB.
 TEST(Hodlr, OfALargeKernelIsSmallAndExact) {
   const std::int64_t size = 16'384;
   const MatrixEntry entry = smooth_kernel(size);

@@ -24,12 +24,12 @@ Values random_values(std::int64_t count, std::uint64_t seed) {
   return values;
 }
 
-/// One matrix: v, b and c.
+/// One tridiagonal matrix: v, b and c.
 struct Chain {
   Values v, b, c;
 };
 
-/// The diagonal of (T − z)⁻¹ by Gauss-Jordan elimination with pivots of columns, O(N³).
+/// The diagonal of (T − z)⁻¹ by Gauss-Jordan elimination with column pivoting, O(N³).
 Complexes dense_diagonal(const Chain& chain, Complex z, double shift) {
   const std::size_t n = chain.v.size();
   std::vector<Complexes> rows(n, Complexes(2 * n));
@@ -83,7 +83,7 @@ double furthest(const Complexes& x, const Complexes& y) {
 Chain random_chain(std::int64_t n, std::uint64_t seed) {
   Chain chain{random_values(n, seed), random_values(n - 1, seed + 1),
               random_values(n - 1, seed + 2)};
-  for (std::size_t i = 0; i < chain.b.size(); ++i)  // b·c > 0: else a pivot may be near 0
+  for (std::size_t i = 0; i < chain.b.size(); ++i)  // b·c > 0: otherwise a pivot may be near 0
     chain.c[i] = std::copysign(chain.c[i], chain.b[i]);
   return chain;
 }
@@ -133,8 +133,8 @@ TEST(Resolvent, OfAReversedChainIsReversed) {
   EXPECT_LE(furthest(forward, backward), 1e-14);
 }
 
-/// Central differences of the dense inverse against the kernel's gradients, for two sequences of
-/// three matrices that share b and c; the second one is two documents.
+/// Compares the kernel's gradients with central differences of the dense inverse, for two sequences
+/// of three matrices that share b and c. The second sequence has two documents.
 TEST(Resolvent, GradientsAreThoseOfDifferences) {
   const Stream stream = cpu_stream();
   const std::int64_t batch = 2, n = 7, m = 3;
@@ -207,7 +207,7 @@ TEST(Resolvent, GradientsAreThoseOfDifferences) {
   expect(gradients.z, z, 0.5);
 }
 
-/// 17 matrices, more than one vector; the last rows begin documents of their own.
+/// 17 matrices, more than one vector. The last rows begin new documents.
 TEST(Resolvent, HasTheSamePrecisionInEachTypeAndLane) {
   const Stream stream = cpu_stream();
   const std::int64_t batch = 2, n = 37, m = 17;

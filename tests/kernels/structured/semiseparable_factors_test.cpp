@@ -9,7 +9,7 @@ namespace {
 
 using Complex = std::complex<double>;
 
-/// T with diagonals of a few units, and a sum of `rank` outer products of falling size.
+/// T with diagonals of a few units, plus a sum of `rank` outer products of decreasing size.
 Tensor matrix_of(std::int64_t size, std::int64_t rank, double ratio, const Stream& stream) {
   const Values u = values_of(random_tensor({rank, size}, DType::kF32, 1, stream)),
                v = values_of(random_tensor({rank, size}, DType::kF32, 2, stream)),
@@ -27,7 +27,7 @@ Tensor matrix_of(std::int64_t size, std::int64_t rank, double ratio, const Strea
   return tensor_of(all, {size, size}, DType::kF32, stream);
 }
 
-/// Element (i, j) of H of a rank, in f64 from the f32 parts.
+/// Element (i, j) of H at a rank, in f64 from the f32 factors.
 double element(const Semiseparable& h, std::int64_t rank, std::int64_t i, std::int64_t j) {
   double sum = 0;
   if (i == j) sum = static_cast<double>(h.diagonal.data<float>()[i]);
@@ -66,7 +66,7 @@ TEST(SemiseparableFactors, ErrorsOfEachRankAreThoseOfTheMatrix) {
   }
 }
 
-/// The singular values are found by a sketch of all columns, which leaves nothing to chance.
+/// A sketch of all columns finds the exact singular values.
 TEST(SemiseparableFactors, ARandomSketchIsNearlyAsGoodAsAllColumns) {
   const Stream stream = cpu_stream();
   for (const double ratio : {0.6, 0.97}) {
@@ -77,8 +77,8 @@ TEST(SemiseparableFactors, ARandomSketchIsNearlyAsGoodAsAllColumns) {
   }
 }
 
-/// R·v = u and Rᵀ·u = |u|²·v in falling order: the columns are singular, so that those of a level
-/// are what an SVD of what the levels before leave out would give.
+/// Checks R·v = u and Rᵀ·u = |u|²·v in decreasing order. The columns are singular vectors, so each
+/// level equals the SVD of the previous levels' residual.
 TEST(SemiseparableFactors, LevelsAreRangesOfSingularColumns) {
   const Stream stream = cpu_stream();
   EXPECT_EQ(level_ranks(2048), (std::vector<std::int64_t>{11, 4, 2, 1}));
@@ -127,7 +127,7 @@ TEST(SemiseparableFactors, TakeTheRankOfTheSizeAndRefuseALargerOne) {
   EXPECT_EQ(one.errors.back(), 0);
 }
 
-/// Against Gaussian elimination of T + U·Vᵀ − z.
+/// Compares with Gaussian elimination of T + U·Vᵀ − z.
 TEST(SemiseparableFactors, ResolventIsThatOfTheDenseInverse) {
   const Stream stream = cpu_stream();
   const std::int64_t size = 24;

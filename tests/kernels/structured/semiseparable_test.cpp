@@ -13,7 +13,7 @@ Semiseparable random_semiseparable(std::int64_t size, std::int64_t rank, const S
           .v = random_tensor({rank, size}, DType::kF32, 5, stream)};
 }
 
-/// Row by row.
+/// The matrix by rows.
 Values dense(const Semiseparable& h) {
   const auto n = static_cast<std::size_t>(h.size()), r = static_cast<std::size_t>(h.rank());
   const Values a = values_of(h.diagonal), b = values_of(h.above), c = values_of(h.below),
@@ -38,7 +38,6 @@ Values products(const Values& all, const Values& x, Transpose transpose, std::si
   return y;
 }
 
-/// Up to tolerance·√(N·r), since sums grow.
 TEST(Semiseparable, ProductsAreThoseOfTheDenseMatrix) {
   const Stream stream = cpu_stream();
   for (const auto& [size, rank, batch] : {std::array<std::int64_t, 3>{1, 1, 3},
@@ -73,8 +72,8 @@ TEST(Semiseparable, ARowHasTheSameBitsWhateverIsBesideIt) {
   }
 }
 
-/// Σ dy·(H·x) is linear in each number of H and in x: its gradients are sums of products, here in
-/// f64 from the definition.
+/// Σ dy·(H·x) is linear in each number of H and in x, so the gradients are sums of products,
+/// computed here in f64 by definition.
 TEST(Semiseparable, GradientsAreThoseOfTheDefinition) {
   const Stream stream = cpu_stream();
   const std::int64_t size = 37, rank = 5, batch = 6;

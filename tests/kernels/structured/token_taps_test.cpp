@@ -8,11 +8,11 @@ namespace {
 constexpr std::int64_t kBatch = 2, kTime = 9, kHeads = 3, kChannels = 5, kFirst = 2;
 constexpr std::int64_t kWidth = kHeads * kChannels, kTapRows = kBatch * kTime;
 
-/// Where each row's document begins and ends.
+/// First row and end of a row's document.
 struct Document {
   std::int64_t begin, end;
 };
-/// Documents of four and five tokens, or whole sequences.
+/// Documents of four and five tokens, or entire sequences.
 Document document_of(std::int64_t row, bool packed) {
   const std::int64_t sequence = row / kTime * kTime, t = row % kTime;
   if (!packed) return {sequence, sequence + kTime};
@@ -28,7 +28,7 @@ struct TapCase {
     const Document document = document_of(row, packed);
     return 1.0 / static_cast<double>((ahead ? document.end : row + 1) - document.begin);
   }
-  /// (read, tap) of what a row reads.
+  /// Whether a row's tap reads a row of its document.
   bool reads(std::int64_t row, std::int64_t tap) const {
     const Document document = document_of(row, packed);
     return row + tap - 1 >= document.begin && row + tap - 1 < document.end;
@@ -91,7 +91,7 @@ TEST(TokenTaps, AreThoseOfTheDefinition) {
   }
 }
 
-/// Each term of the definition gives its factor's gradient the other factor.
+/// Product rule: the gradient of each factor is dy times the other factor.
 TEST(TokenTaps, GradientsAreThoseOfTheDefinition) {
   const Stream stream = cpu_stream();
   for (const TapCase& c : tap_cases()) {
@@ -102,7 +102,7 @@ TEST(TokenTaps, GradientsAreThoseOfTheDefinition) {
     const Values gs = values_of(dy), alls = values_of(all);
     const std::int64_t taps = c.spec().taps(), columns = c.columns();
     Values low, wanted = values_of(dall);
-    for (std::int64_t row = 0; row < kTapRows; ++row)  // taps' gradients are overwritten
+    for (std::int64_t row = 0; row < kTapRows; ++row)  // the gradients of taps are overwritten
       for (std::int64_t i = 0; i < kHeads * taps; ++i)
         wanted[static_cast<std::size_t>(row * columns + kFirst + kWidth + i)] = 0;
     for (std::int64_t row = 0; row < kTapRows; ++row) {
@@ -126,7 +126,7 @@ TEST(TokenTaps, GradientsAreThoseOfTheDefinition) {
   }
 }
 
-/// A sequence that goes on with a document: rows sum over the tokens before it too.
+/// The sequence continues a document, so rows also count the tokens before the sequence.
 TEST(TokenTaps, DivideByAllTokensOfTheDocumentSoFar) {
   const Stream stream = cpu_stream();
   const Tensor low = tensor_of({12, 12, 12}, {1, 3, 1}, DType::kF32, stream),

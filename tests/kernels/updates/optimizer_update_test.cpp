@@ -61,8 +61,7 @@ TEST(AdamW, DirectionIsTheStepWithoutGradientAndDecay) {
   frozen.weight_decay = 0;
   frozen.gradient_scale = 0;
   Values m = values_of(c.m), v = values_of(c.v);
-  for (std::int64_t i = 0; i < kElements;
-       ++i) {  // undo the decay of the moments that the update will do
+  for (std::int64_t i = 0; i < kElements; ++i) {  // cancels the update's decay
     c.m.data<float>()[i] /= frozen.beta1;
     c.v.data<float>()[i] /= frozen.beta2;
   }

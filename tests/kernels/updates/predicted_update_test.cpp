@@ -8,7 +8,7 @@ namespace {
 
 const Shape kFlightShapes[] = {{1, 1}, {777}, {37, 65}, {3, 5, 100}, {12, 1030}};
 
-/// A weight with gradients in flight, every second of them with rows and columns.
+/// A weight with pending gradients, every second of which has rows and columns.
 struct FlightCase {
   FlightCase(const Shape& shape, std::uint64_t count, const Stream& stream)
       : matrix(Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream).as_rows().shape()),
@@ -45,7 +45,7 @@ Values factored(const Tensor& rows, const Tensor& columns, std::int64_t elements
   return result;
 }
 
-/// The header's formulas: each gradient changes the weights and, if decays_base, all decay.
+/// The formulas in the header. Each gradient changes the weights and, with decays_base, all decay.
 Values wanted_adamw(const FlightCase& c, Values m, bool decays_base, const AdamWSettings& s) {
   const double beta1 = number(s.beta1), beta2 = number(s.beta2);
   const Values base = values_of(c.base);
@@ -93,7 +93,8 @@ Values wanted_lion(const FlightCase& c, Values m, bool decays_base, const LionSe
   return moved;
 }
 
-/// predict(w, m, decays_base) for each kind of momentum and of w against wanted(m, decays_base).
+/// Compares predict(w, m, decays_base) with wanted(m, decays_base) for each kind of momentum and of
+/// w.
 void expect_predictions(
     const FlightCase& c, const Stream& stream,
     const std::function<void(const Tensor&, const StartingMomentum&, bool)>& predict,

@@ -6,7 +6,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-/// The header's formulas in double.
+/// The formulas in the header, computed in double.
 struct AdafactorReference {
   void step(const Values& g, std::size_t columns, double lr, double decay, double weight_decay) {
     const std::size_t height = w.size() / columns;
@@ -33,10 +33,10 @@ struct AdafactorReference {
       w[i] = w[i] * (1 - lr * weight_decay) - lr * u[i] / std::max(1.0, size);
   }
   Values w, row, column;
-  double size = 0;  // of the last update, before it is clipped
+  double size = 0;  // of the last update before clipping
 };
 
-/// Large gradients after small ones, whose updates are clipped, and the other way round.
+/// Large gradients after small ones, whose updates are clipped, and small ones after large ones.
 TEST(SharedMomentUpdate, AdafactorMatchesReferenceClippedAndNot) {
   const Stream stream = cpu_stream();
   for (const Shape& shape : {Shape{1, 3}, Shape{37, 65}, Shape{300, 130}}) {

@@ -41,7 +41,7 @@ TEST(GgufAdapter, HasTheMatricesOfPeftUnderTheBasesNames) {
   EXPECT_EQ(of_a.shape, a.shape());
   EXPECT_EQ(row(of_a, 1),
             std::vector<float>(a.data<float>() + a.size(1), a.data<float>() + 2 * a.size(1)));
-  const std::int64_t half = base.head_size / 2;  // rows of B go with the base's, in pairs
+  const std::int64_t half = base.head_size / 2;  // B's rows are reordered in pairs, like the base's
   EXPECT_EQ(row(of_b, 1), std::vector<float>(b.data<float>() + half * b.size(1),
                                              b.data<float>() + (half + 1) * b.size(1)));
 }

@@ -17,7 +17,7 @@
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 
-// What llama.cpp computes with such files is compared by scripts/peers/compare_gguf.py.
+// scripts/peers/compare_gguf.py compares llama.cpp's results for such files.
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -84,7 +84,7 @@ TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
                      [&](Parameter& parameter, const FolderWeight& weight) {
                        EXPECT_LT(relative_error(values_of(weight.values()),
                                                 values_of(wanted.at(parameter.name()))),
-                                 1e-6)  // 1 was added to some, and taken away
+                                 1e-6)  // 1 was added to some weights and subtracted
                            << parameter.name();
                        ++read;
                      });
@@ -185,7 +185,7 @@ TEST_F(GgufModel, SaysWhichTypesWereWritten) {
                        "q8_0", folder_ / name, stream_);
   };
   const GgufTypes some = types(32, "some.gguf"), none = types(24, "none.gguf");
-  EXPECT_EQ(some.at("f16"), 4) << "the products of both layers over 40 and 48 columns";
+  EXPECT_EQ(some.at("f16"), 4) << "the products over 40 and 48 columns in both layers";
   EXPECT_GT(some.at("q8_0"), 0);
   EXPECT_FALSE(none.contains("q8_0"));
   EXPECT_EQ(GgufFile(folder_ / "some.gguf").count("general.file_type"), 7);

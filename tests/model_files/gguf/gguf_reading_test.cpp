@@ -21,8 +21,8 @@
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 
-// A GGUF file in place of a Hugging Face folder. Files of llama.cpp's own are compared by
-// scripts/peers/compare_gguf_reading.py.
+// A GGUF file in place of a Hugging Face folder. scripts/peers/compare_gguf_reading.py compares
+// files made by llama.cpp.
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -48,7 +48,7 @@ class GgufReading : public ::testing::Test {
  protected:
   GgufReading() { send_warnings_to(&said_); }
   ~GgufReading() override { send_warnings_to(&std::cerr); }
-  /// A file of this model, written here.
+  /// Writes a file of this model.
   std::filesystem::path written(const ModelConfig& config) {
     const auto model = make_model(config, 1, stream_);
     const auto path = folder_ / concat("model", ++files_, ".gguf");
@@ -56,7 +56,7 @@ class GgufReading : public ::testing::Test {
                 stream_);
     return path;
   }
-  /// A file with these values and a token table.
+  /// Writes a file with these values and a token table.
   std::filesystem::path file_of(const std::vector<GgufPair>& values) {
     const auto path = folder_ / concat("values", ++files_, ".gguf");
     write_gguf(path, values, {{.name = "token_embd.weight", .shape = {4, 32}}}, [&](std::size_t) {
@@ -68,7 +68,7 @@ class GgufReading : public ::testing::Test {
     const auto path = file_of(values);
     return message_of<DataError>([&] { read_hugging_face_model_config(path, 0); });
   }
-  /// The values of a small Llama, and more.
+  /// The values of a small Llama, followed by `values`.
   static std::vector<GgufPair> llama_with(std::vector<GgufPair> values) {
     for (const auto& [key, count] : {std::pair("block_count", 1),
                                      {"context_length", 32},
@@ -99,7 +99,7 @@ class GgufReadingOf : public GgufReading, public ::testing::WithParamInterface<c
 TEST_P(GgufReadingOf, TellsOfTheModelThatWasWritten) {
   ModelConfig config = small_model(GetParam());
   const auto path = written(config);
-  if (config.family == "mistral") {  // one architecture in such files, and no window
+  if (config.family == "mistral") {  // GGUF has one architecture for both
     config.family = "llama";
     config.window_layers.clear();
   }
@@ -114,7 +114,7 @@ TEST_P(GgufReadingOf, TellsOfTheModelThatWasWritten) {
 
 TEST_P(GgufReadingOf, GivesTheWeightsThatWereWritten) {
   const ModelConfig config = small_model(GetParam());
-  if (config.family == "mistral") GTEST_SKIP() << "is read as a Llama";
+  if (config.family == "mistral") GTEST_SKIP() << "mistral files are read as Llama models";
   const auto path = written(config);
   const auto model = make_model(config, 1, stream_), other = make_model(config, 2, stream_);
   read_hugging_face_weights(path, *other, stream_);
@@ -159,7 +159,7 @@ TEST_F(GgufReading, TheTokenizerGivesTheSameTokens) {
   }
   EXPECT_EQ(read->end_of_text(), 0);
   EXPECT_EQ(end_token_ids_in(path), (std::vector<std::int32_t>{0, 599}))
-      << "eos_token_id, and <|endoftext|>, at which llama.cpp ends, too";
+      << "eos_token_id and <|endoftext|>, at which llama.cpp also stops";
 }
 
 TEST_F(GgufReading, OfScoresTheBestPairIsJoinedFirst) {
@@ -200,7 +200,7 @@ TEST_F(GgufReading, OfScoresTheBestPairIsJoinedFirst) {
                                                            "a";
   EXPECT_EQ(tokenizer->template_start(), Ids{1});
   EXPECT_EQ(write(std::vector<double>(tokens.size(), -1000))->encode("b abc"), (Ids{5, 3, 9}))
-      << "all scores alike, as some converters write them";
+      << "equal scores, as written by some converters";
   const ChatFiles chat = read_chat_files(GgufFile(path));
   ASSERT_TRUE(chat.chat_template);
   EXPECT_EQ(chat.special_token("eos_token"), "</s>");
@@ -245,7 +245,7 @@ TEST_F(GgufReading, KeysThatChangeResultsAreHonoredOrRefusedByName) {
   EXPECT_EQ(said_.str(), "");
   for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
     const ModelConfig linear = model_with({gguf_number(key, 4)});
-    EXPECT_EQ(linear.rope_scaling.type, "linear") << key << ", which no type goes with";
+    EXPECT_EQ(linear.rope_scaling.type, "linear") << key << ", without a type";
     EXPECT_EQ(linear.rope_scaling.factor, 4);
   }
   const ModelConfig yarn = model_with({gguf_text("llama.rope.scaling.type", "yarn"),
@@ -277,7 +277,7 @@ TEST_F(GgufReading, RefusesWordsThatItDoesNotKnow) {
   EXPECT_TRUE(contains(message_of<DataError>([&] { load_tokenizer(path); }), "\"viking\""));
 }
 
-/// A Llama in blocks of 32, with norms that are no blocks.
+/// A Llama in blocks of 32, except its norms.
 class GgufInBlocks : public GgufReading {
  protected:
   GgufInBlocks() {
@@ -314,10 +314,9 @@ TEST_F(GgufInBlocks, OfAVectorAreReadAsNumbers) {
   std::string bytes = read_file(path_, 1 << 24);
   for (const std::string& name :
        {std::string("blk.0.attn_norm.weight"), std::string("output_norm.weight")}) {
-    const std::size_t type =
-        bytes.find(name) + name.size() + 4 + 8;  // behind dimensions and length
+    const std::size_t type = bytes.find(name) + name.size() + 4 + 8;  // after dimensions and length
     ASSERT_EQ(bytes[type], 0) << "f32";
-    bytes[type] = 8;  // q8_0, which takes less room there
+    bytes[type] = 8;  // q8_0, which is smaller
   }
   std::ofstream(path_, std::ios::binary) << bytes;
   const TrainedRun held = load_hugging_face_folder(path_, "file", stream_);
@@ -340,7 +339,7 @@ TEST_F(GgufInBlocks, GiveNearlyTheLogitsOfTheirValues) {
   const auto wanted = values_of(exact.model().logits(tokens, pass, stream_)),
              found = values_of(held.model().logits(tokens, pass, stream_));
   EXPECT_LT(relative_error(found, wanted), 0.03);
-  EXPECT_NE(found, wanted) << "the inputs of products have 8 bits";
+  EXPECT_NE(found, wanted) << "the inputs of products are rounded to 8 bits";
 }
 
 TEST_F(GgufInBlocks, AreWantedOfAGgufFileAlone) {

@@ -18,7 +18,7 @@
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 
-// Adapters that peft wrote, against what peft computes with them (tests/golden/README.md).
+// Compares adapters written by PEFT with PEFT's results (tests/golden/README.md).
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr double kTolerance = 1e-4;
 
-/// A base with the adapters of a folder.
+/// Loads a base with the adapters of a folder.
 std::unique_ptr<LanguageModel> adapted(const fs::path& folder, const std::string& base,
                                        const Stream& stream) {
   const AdapterFolder adapter = read_adapter_config(folder);
@@ -43,7 +43,7 @@ std::unique_ptr<LanguageModel> adapted(const fs::path& folder, const std::string
   return model;
 }
 
-/// Of the tokens of an expected.safetensors, without padding.
+/// Logits of the tokens in an expected.safetensors, without padding.
 std::vector<double> logits_of(LanguageModel& model, const SafetensorsFile& expected,
                               const Stream& stream) {
   const Tensor tokens = expected.load("tokens", MemoryKind::kData, stream);
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, AdapterGolden,
                                            "rsdora", "dora_gpt2", "mixtral", "qwen3_moe"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// Folders with several ranks and scales, patterns, and weights beside the adapters of products.
+/// Folders with several ranks and scales, with patterns, and with weights other than adapters.
 class PeftGolden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PeftGolden, LogitsMatchAndMergingKeepsThem) {
@@ -185,7 +185,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, PeftGolden,
                                            "shrunk"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// Adapters that PEFT holds of all experts of a layer together.
+/// PEFT's fused adapters of all experts of a layer.
 class FusedGolden : public ::testing::TestWithParam<const char*> {
  protected:
   const Stream stream_ = test_stream();
@@ -211,11 +211,11 @@ INSTANTIATE_TEST_SUITE_P(Folders, FusedGolden,
                          ::testing::Values("mixtral", "qwen3_moe", "granitemoe", "gpt_oss"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// Adapters of a mixture as PEFT 0.21 over transformers 5 opens them (tried with it on 28 November 2026).
+/// Adapters of a mixture as PEFT 0.21 with transformers 5 opens them (tested on 28 November 2026).
 struct MixtureAdapters {
   const char *base, *targets, *variant;
   std::int64_t expert_rank;
-  std::vector<std::string> said;  // in adapter_config.json
+  std::vector<std::string> said;  // expected in adapter_config.json
 };
 
 class MixtureAdapterFolder : public ::testing::TestWithParam<MixtureAdapters> {};
@@ -253,7 +253,7 @@ TEST_P(MixtureAdapterFolder, IsWrittenForPeftAndReadAgain) {
 INSTANTIATE_TEST_SUITE_P(
     All, MixtureAdapterFolder,
     ::testing::Values(
-        // PEFT makes one adapter of gate and up, so that alpha/√r would be another scale there.
+        // PEFT makes one adapter for gate and up, so the scale alpha/√r would be different there.
         MixtureAdapters{"mixtral_a",
                         "experts,q_proj",
                         "rslora",
@@ -372,11 +372,12 @@ TEST(AdapterFolders, KeepAHeadThatIsTiedToTheTable) {
   EXPECT_FALSE(read_adapter_config(golden("peft_tied")).unties_head);
   EXPECT_FALSE(read_adapter_config(golden("peft_tied_head")).unties_head);
   EXPECT_FALSE(read_adapter_config(golden("peft_positions")).unties_head);
-  EXPECT_TRUE(read_adapter_config(golden("peft_tied_dora")).unties_head) << "with its own lengths";
+  EXPECT_TRUE(read_adapter_config(golden("peft_tied_dora")).unties_head)
+      << "its magnitudes are separate";
   EXPECT_TRUE(read_adapter_config(golden("peft_table")).unties_head);
 }
 
-/// What is said of the folder of "llama" with one text replaced by another.
+/// Error of the "llama" folder after replacing one text by another.
 class AdapterFolderTest : public ::testing::Test {
  protected:
   std::string message(const std::string& from, const std::string& to,
@@ -441,7 +442,7 @@ TEST_F(AdapterFolderTest, RefusesPatternsThatAreNoneOrTakeTooLong) {
       std::string::npos);
 }
 
-/// Each end of a name is looked up: 14 s for one of 800,000 letters.
+/// Looking up every suffix of a name of 800,000 letters took 14 s.
 TEST_F(AdapterFolderTest, RefusesANameThatNoModuleHas) {
   const fs::path folder = scratch_ / "long";
   fs::create_directory(folder);
@@ -476,7 +477,8 @@ TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
             std::string::npos);
 }
 
-/// PEFT passes input_ids to a model whose task it knows; a head for classes has a place under modules_to_save.
+/// PEFT passes input_ids to a model with a known task. A classification head belongs to
+/// modules_to_save.
 TEST(AdapterFolders, TaskAndHeadAreThoseOfTheFamily) {
   const Stream stream = test_stream();
   struct Case {
@@ -522,7 +524,7 @@ TEST(AdapterFolders, AreReadFromSafetensorsAlone) {
   std::ofstream(folder / "adapter_model.bin") << "x";
   const std::string base = golden(read_adapter_config(folder).base);
   const Stream stream = test_stream();
-  EXPECT_NO_THROW(adapted(folder, base, stream)) << "the pickled file stands beside it";
+  EXPECT_NO_THROW(adapted(folder, base, stream)) << "the pickled file must be ignored";
   fs::remove(folder / "adapter_model.safetensors");
   const std::string pickled = message_of<MissingInput>([&] { adapted(folder, base, stream); });
   EXPECT_TRUE(contains(pickled, "pickled"));

@@ -13,11 +13,11 @@
 #include "tests/support/parameters.h"
 #include "tests/support/test_files.h"
 
-// What folders of BART may have, beside what transformers 5 writes.
+// Variants of BART folders other than those of transformers 5.
 namespace hybrid_trainer::testing {
 namespace {
 
-/// As that of facebook/bart-large-cnn, but small.
+/// A small version of facebook/bart-large-cnn's config.
 constexpr const char* kOldConfig = R"({
   "_num_labels": 3, "activation_dropout": 0.0, "activation_function": "gelu",
   "add_bias_logits": false, "add_final_layer_norm": false,
@@ -53,7 +53,8 @@ class BartFolder : public ::testing::Test {
     const std::size_t begin = at + key.size() + 4;
     return text.replace(begin, text.find_first_of(",}", begin) - begin, value);
   }
-  /// Those of the golden folder, by other names, without some, and with more.
+  /// Writes the golden folder's weights with other names, without some (empty name), and with
+  /// `more`.
   void write_weights(const std::function<std::string(const std::string&)>& rename,
                      const std::vector<NamedTensor>& more = {}) {
     const SafetensorsFile file(concat(HT_TEST_DATA_DIR, "/bart_a/model.safetensors"));
@@ -104,8 +105,8 @@ TEST_F(BartFolder, TheKeysOfPublishedFoldersAreTakenWithoutAWord) {
   const GenerationKeys apart = read_generation_keys({folder_.path()});
   EXPECT_EQ(apart.beams, 2);
   EXPECT_EQ(apart.search_end, SearchEnd::kCertain);
-  EXPECT_EQ(apart.rules.unrepeated, 0) << "config.json counts no longer";
-  EXPECT_EQ(apart.start, 2) << "but for the start";
+  EXPECT_EQ(apart.rules.unrepeated, 0) << "config.json no longer applies";
+  EXPECT_EQ(apart.start, 2) << "except for the start token";
 }
 
 TEST_F(BartFolder, OtherComputationsAreRefusedByName) {
@@ -140,7 +141,7 @@ TEST_F(BartFolder, AScaledTableIsReadAndWrittenAsSuch) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "other"));
 }
 
-/// facebook/bart-base is a BartModel: no prefix, no bias of logits, and the table three times.
+/// facebook/bart-base is a BartModel: no prefix, no logits bias, and three copies of the table.
 TEST_F(BartFolder, AFolderWithoutPrefixAndBiasHasZerosThere) {
   write_weights(
       [](const std::string& name) {

@@ -10,12 +10,12 @@
 #include "tests/model_files/hugging_face/golden_step.h"
 #include "tests/support/test_files.h"
 
-// Folders that transformers wrote, against what transformers computes from them
-// (tests/golden/README.md).
+// Compares with transformers' results for folders that transformers wrote (tests/golden/README.md).
 namespace hybrid_trainer::testing {
 namespace {
 
-/// Of errors of some hundred numbers each; ours are 0.86 of transformers' on average, at most 1.38.
+/// Bound for errors of a few hundred numbers each; ours are 0.86 of transformers' on average, at
+/// most 1.38.
 constexpr double kOfOneDraw = 1.5;
 
 class FamilyGolden : public ::testing::TestWithParam<const char*> {
@@ -37,13 +37,13 @@ class FamilyGolden : public ::testing::TestWithParam<const char*> {
     }
     return values;
   }
-  /// The gradient of a tensor of the folder, in its order of rows here.
+  /// Gradient of one tensor of the folder, in our order of rows.
   std::vector<double> gradient_in_file(const FileTensor& part) const {
     const HuggingFaceLayout& layout = find_family(config_.family).hugging_face;
     const std::string inner = "grad." + layout.full_name(part),
                       outer = concat("grad.", layout.outer.prefix, part.name);
     auto there = values_of(load(expected_.contains(inner) ? inner : outer));
-    if (part.parts > 1) {  // one expert of all
+    if (part.parts > 1) {  // one of the experts
       const auto begin = there.begin() + part.part * part.shape.elements();
       there = std::vector<double>(begin, begin + part.shape.elements());
     }
@@ -69,7 +69,7 @@ class FamilyGolden : public ::testing::TestWithParam<const char*> {
     }
     return here;
   }
-  /// What the file holds of a parameter's parts, padding rows as zeros.
+  /// Expected gradient of a parameter with all its parts; padding rows are zeros.
   std::vector<double> gradient_of(const Parameter& parameter) const {
     std::vector<double> values;
     for (const FileTensor& part : parameter.in_files()) {
@@ -96,7 +96,7 @@ TEST_P(FamilyGolden, LogitsInBF16AreWithinTheSpreadOfTransformers) {
   model_->visit_parameters(
       [&](Parameter& parameter) { parameter.compute_in(DType::kBF16, stream_); });
   if (spread.get_object().if_contains(GetParam()) == nullptr)
-    GTEST_SKIP() << "where bf16 rounds a router's logits, other experts may be chosen";
+    GTEST_SKIP() << "rounding a router's logits to bf16 may change the chosen experts";
   const std::vector<double> ours =
       logits(*model_, load("tokens"), {.training = false, .dtype = DType::kBF16});
   EXPECT_LE(relative_error(ours, values_of(load("logits"))),
@@ -112,7 +112,7 @@ TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
 
 TEST_P(FamilyGolden, TokenByTokenGivesTheLogitsOfTheWhole) {
   const Tensor all = load("tokens").rows(0, 1);
-  const RotaryScaling& scaling = config_.rope_scaling;  // by which angles may depend on the length
+  const RotaryScaling& scaling = config_.rope_scaling;  // angles may depend on length
   const std::int64_t length = scaling.type == "dynamic" ? scaling.original_context : all.size(1);
   const Tensor tokens = all.view({all.size(1), 1}).rows(0, length).view({1, length});
   const std::vector<double> wanted = logits(*model_, tokens);

@@ -17,7 +17,7 @@
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/support/test_files.h"
 
-// What config.json says in the keys of both versions of transformers, and what it leaves out.
+// Reading of config.json in both versions of transformers, with and without optional keys.
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -25,7 +25,7 @@ class FamilyKeys : public ::testing::Test {
  protected:
   FamilyKeys() { send_warnings_to(&said_); }
   ~FamilyKeys() override { send_warnings_to(&std::cerr); }
-  /// The sizes that every file must have, and `more` as JSON.
+  /// Reads a config with the required sizes and `more` as JSON.
   ModelConfig read(const std::string& type, const std::string& more) {
     const std::string text =
         concat(R"({"model_type": ")", type,
@@ -51,7 +51,7 @@ class FamilyKeys : public ::testing::Test {
   std::ostringstream said_;  // warnings
 };
 
-/// Lists of layers would take what the file says, before that is found to be out of range.
+/// Lists of layers must not be allocated before the file's sizes have been checked.
 TEST_F(FamilyKeys, SizesAreCheckedBeforeListsAreMadeOfThem) {
   for (const char* type : {"llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma2", "gemma3_text",
                            "qwen2_moe", "qwen3_moe", "gpt_oss", "granitemoehybrid", "bamba",
@@ -100,10 +100,10 @@ TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
   const ModelConfig mistral = read("mistral", R"("num_key_value_heads": 2)");
   EXPECT_EQ(mistral.window, 4096);
   EXPECT_EQ(mistral.context, 131072);
-  expect_refused("mistral", "", "key_heads");  // 8 of them, for 4 heads
+  expect_refused("mistral", "", "key_heads");  // 8 of them by default, for 4 heads
   EXPECT_EQ(read("mistral", R"("num_key_value_heads": 2, "sliding_window": null)").window, 0);
   const ModelConfig qwen2 = read("qwen2", R"("num_key_value_heads": 2, "sliding_window": 9)");
-  EXPECT_EQ(qwen2.window, 0);  // not used
+  EXPECT_EQ(qwen2.window, 0);  // not used by default
   EXPECT_EQ(read("qwen3", R"("num_key_value_heads": 2)").head_size, 128);
   const ModelConfig gemma2 = read("gemma2", "");
   EXPECT_EQ(gemma2.head_size, 256);
@@ -118,11 +118,11 @@ TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
   const ModelConfig gemma3 = read("gemma3_text", "");
   EXPECT_EQ(gemma3.rope_theta, 1e6);
   EXPECT_EQ(gemma3.window_rope_theta, 1e4);
-  EXPECT_EQ(gemma3.window_layers, "w");  // four layers, of which the sixth would have none
+  EXPECT_EQ(gemma3.window_layers, "w");  // only every sixth layer has none
   EXPECT_EQ(gemma3.attention_cap, 0);
 }
 
-/// transformers takes an attention_factor of 0 for a factor.
+/// transformers treats an attention_factor of 0 as a factor.
 TEST_F(FamilyKeys, OfYarnWhatWasNotGivenIsNotWritten) {
   const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 2.0)";
   const auto written = [&](const std::string& more) {
@@ -157,7 +157,7 @@ TEST_F(FamilyKeys, VersionsFourAndFiveSayTheSame) {
       R"("rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0})";
   same("llama", linear, linear + R"(, "rope_scaling": {})");
   same("llama", R"("rope_scaling": {"type": "linear", "factor": 4.0})",
-       linear + R"(, "rope_scaling": {"type": "linear", "factor": 4.0})");  // which counts alone
+       linear + R"(, "rope_scaling": {"type": "linear", "factor": 4.0})");  // takes precedence
   same("gemma3_text", R"("rope_theta": 7.0, "rope_local_base_freq": 5.0,
                          "sliding_window_pattern": 2,
                          "rope_scaling": {"rope_type": "linear", "factor": 8.0})",
@@ -183,15 +183,15 @@ TEST_F(FamilyKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
       "n_head": 4, "n_positions": 16, "vocab_size": 61, "n_special": 0,
       "predict_special_tokens": true, "_num_labels": 1})");  // as gpt2-medium's and distilgpt2's
   EXPECT_NO_THROW(read_hugging_face_model_config(folder_ / "", 0));
-  read("llama", R"("max_sequence_length": 2048)");  // Llama 1's
+  read("llama", R"("max_sequence_length": 2048)");  // of Llama 1
   read("gemma2", R"("_attn_implementation": "eager")");
-  read("llama", R"("_model_name_or_path": "Smollm2", "unk_token_id": 0)");  // made of a GGUF file
+  read("llama", R"("_model_name_or_path": "Smollm2", "unk_token_id": 0)");  // from a GGUF file
   read("llama", R"("attention_dropout": 0.1, "pretraining_tp": 2, "torchscript": true)");
   read("llama", R"("model_name": "unsloth", "pruned_heads": {}, "use_bfloat16": false)");
   EXPECT_EQ(said_.str(), "");
 }
 
-/// What each family's class writes of its defaults, in two versions of transformers.
+/// Dumps of each family's configuration class with its defaults, from two versions of transformers.
 TEST_F(FamilyKeys, WholeDumpsOfTheConfigurationClassesAreTakenWithoutAWord) {
   const std::string file = concat(HT_TEST_DATA_DIR, "/config_classes.json");
   const auto versions = boost::json::parse(with_named_floats(read_file(file, 1 << 20)));
@@ -208,7 +208,8 @@ TEST_F(FamilyKeys, WholeDumpsOfTheConfigurationClassesAreTakenWithoutAWord) {
   }
 }
 
-/// An export has all values of the base's config.json that a run does not change, in each family.
+/// In each family, an export keeps all values of the base's config.json that training does not
+/// change.
 TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
   const auto is_of_training = [](const std::string& key) {
     return key.find("dropout") != key.npos || key.find("pdrop") != key.npos ||
@@ -219,7 +220,7 @@ TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
   const auto versions = boost::json::parse(with_named_floats(read_file(file, 1 << 20)));
   for (const auto& [version, classes] : versions.as_object()) {
     for (const auto& [type, config] : classes.as_object()) {
-      if (type == "generation_config" || type == "qwen3_5") continue;  // a part of another model
+      if (type == "generation_config" || type == "qwen3_5") continue;  // part of another model
       boost::json::object base = config.as_object();
       base["a_key_of_others"] = "kept";
       base["auto_map"] = boost::json::object{{"AutoConfig", "code.Config"}};
@@ -297,7 +298,7 @@ TEST_F(FamilyKeys, APositionsRangeMayBeSetWhereAnglesTurn) {
   asked.context = 256;
   asked.rope_scaling.type = "yarn";
   asked.rope_scaling.factor = 4;
-  EXPECT_EQ(with_training_of(folder, asked).context, 64) << "unless a key was set";
+  EXPECT_EQ(with_training_of(folder, asked).context, 64) << "changes only if a key was set";
   const ModelConfig longer =
       with_training_of(folder, asked, {"model.context", "model.rope_scaling.type"});
   EXPECT_EQ(longer.context, 256);
@@ -321,7 +322,7 @@ TEST_F(FamilyKeys, WindowsOfMixturesAreInTheLayersThatTransformersGivesThem) {
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "sliding_window": 16,
       "max_window_layers": 2, "use_sliding_window": )";
   EXPECT_EQ(read("qwen3_moe", sizes + "false").window, 0);
-  const ModelConfig all = read("qwen3_moe", sizes + "true");  // whatever max_window_layers says
+  const ModelConfig all = read("qwen3_moe", sizes + "true");  // max_window_layers is ignored
   EXPECT_EQ(all.window, 16);
   for (std::int64_t i = 0; i < 4; ++i)
     EXPECT_TRUE(all.window_layers.empty() || kind_of_layer(all.window_layers, i) == 'w') << i;

@@ -9,12 +9,12 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-/// Two groups of a row of the first part, two of the second and one of the third.
+/// Two groups of rows: one row of the first part, two of the second and one of the third.
 const RowGroups kOrder{.groups = 2, .rows = {1, 2, 1}};
 
 class FileLayout : public ::testing::Test {
  protected:
-  /// Row i holds i everywhere.
+  /// Row i contains i in all columns.
   Tensor numbered(std::int64_t columns) const {
     const Tensor rows = Tensor::empty({8, columns}, DType::kF32, MemoryKind::kData, stream_);
     for (std::int64_t i = 0; i < rows.elements(); ++i)
@@ -35,7 +35,7 @@ TEST_F(FileLayout, RowsOfPartsAlternateInTheFile) {
   EXPECT_TRUE(same_bits(back, numbered(2)));
 }
 
-/// Two outputs of three channels and a kernel of 2 by 1 by 2: element = 100·output + 10·channel + tap.
+/// Two outputs of three channels with a 2 x 1 x 2 kernel: element = 100·output + 10·channel + tap.
 TEST_F(FileLayout, AConvolutionsChannelsComeBeforeItsTapsInTheFile) {
   const FileTensor part{.name = "x", .shape = {2, 3, 2, 1, 2}, .channels_first = true};
   const Tensor here = Tensor::empty({2, 12}, DType::kF32, MemoryKind::kData, stream_);

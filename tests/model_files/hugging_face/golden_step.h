@@ -15,17 +15,17 @@
 
 namespace hybrid_trainer::testing {
 
-/// How far from transformers' numbers ours may be, as a share.
+/// Allowed relative difference from transformers.
 constexpr double kOfTransformers = 1e-4;
 
-/// What transformers computed in a step.
+/// One step's results from transformers.
 struct GoldenStep {
   double loss = 0;
   std::function<std::vector<double>(const Parameter&)> gradient_of;  // in our order of rows
 };
 
-/// The gradient of a parameter's parts in our order of rows, padding rows as zeros. `load`: that of a
-/// part, as it lies in the folder's files.
+/// Gradient of all parts of a parameter, in our order of rows; padding rows are zeros. `load`
+/// returns the gradient of a part in file order.
 inline std::vector<double> gradient_of_parts(const Parameter& parameter,
                                              const std::function<Tensor(const FileTensor&)>& load,
                                              const Stream& stream) {
@@ -41,8 +41,8 @@ inline std::vector<double> gradient_of_parts(const Parameter& parameter,
   return gradient;
 }
 
-/// Compares a step of the model with `wanted`, and its bits with those where `shares` of the
-/// activations are recomputed.
+/// Compares a step of the model with `wanted`. Expects the same bits for each recomputed share in
+/// `shares`.
 inline void expect_step(LossModel& model, const Batch& batch, const GoldenStep& wanted,
                         std::initializer_list<double> shares, const Stream& stream) {
   const std::vector<Parameter*> parameters = trainable_parameters(model);

@@ -27,7 +27,7 @@ class HuggingFace : public ::testing::Test {
     return std::string(HT_TEST_DATA_DIR) + "/" + name;
   }
 
-  /// Weights of the golden model under the names of its file, or with a prefix.
+  /// Weights of the golden model under the names in its file, with a prefix.
   std::vector<NamedTensor> golden_weights(const std::string& prefix) const {
     const SafetensorsFile golden(file("gpt2_a.safetensors"));
     std::vector<NamedTensor> weights;
@@ -41,8 +41,7 @@ class HuggingFace : public ::testing::Test {
     return weights;
   }
 
-  /// A folder as transformers would write it for the golden model; `changes` are put over its
-  /// config.
+  /// Writes a folder as transformers would for the golden model, with `changes` to its config.
   std::string make_folder(const std::vector<NamedTensor>& weights,
                           const boost::json::object& changes = {}) {
     boost::json::object config{{"model_type", "gpt2"}, {"vocab_size", 61}, {"n_positions", 16},
@@ -136,7 +135,7 @@ TEST_F(HuggingFace, ExportAndImportKeepEveryBit) {
   EXPECT_EQ(load_tokenizer(folder)->encode("Call me Ishmael."),
             tokenizer->encode("Call me Ishmael."));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder_ / "deep/er"), {}), 1)
-      << "something was left beside";
+      << "a temporary file was left";
 }
 
 TEST_F(HuggingFace, ExportWritesWhatTransformersReads) {

@@ -22,7 +22,7 @@ std::string shard_name(std::size_t shard) {
   return concat("model-0000", shard + 1, ".safetensors");
 }
 
-/// A folder as transformers writes it for a model above its max_shard_size.
+/// A folder as transformers writes it for a model larger than max_shard_size.
 class HuggingFaceShards : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -34,8 +34,8 @@ class HuggingFaceShards : public ::testing::Test {
     shard();
   }
 
-  /// Splits the tensors of whole_ round robin over the shards, and makes the index; names without
-  /// their first `left_out` characters.
+  /// Distributes the tensors of whole_ round robin over the shards and writes the index. Strips the
+  /// first `left_out` characters of the names.
   void shard(std::size_t left_out = 0) {
     const SafetensorsFile file((whole_ / "model.safetensors").string());
     std::vector<std::vector<NamedTensor>> shards(kShards);
@@ -55,8 +55,8 @@ class HuggingFaceShards : public ::testing::Test {
     write_text(sharded_ / "model.safetensors.index.json", json::serialize(index));
   }
 
-  /// The model.safetensors of a model that takes its weights from the sharded folder. Equal weights
-  /// give equal bytes.
+  /// Exports a model with the sharded folder's weights and returns its model.safetensors. Equal
+  /// weights give equal bytes.
   std::string exported_again() {
     const auto model_owner = make_model(kNarrow, 8, stream_);
     LanguageModel& model = *model_owner;
@@ -71,7 +71,7 @@ class HuggingFaceShards : public ::testing::Test {
     LanguageModel& model = *model_owner;
     try {
       read_hugging_face_weights(sharded_, model, stream_);
-      FAIL() << "the folder was read";
+      FAIL() << "the folder was accepted";
     } catch (const Problem& problem) {
       for (const std::string& word : words)
         EXPECT_NE(std::string(problem.what()).find(word), std::string::npos)

@@ -16,8 +16,7 @@
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 
-// Folders of models with state-space layers (tests/golden/README.md), beyond what FamilyGolden asks of
-// every family.
+// Folders of models with state-space layers (tests/golden/README.md): tests beyond FamilyGolden.
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -60,7 +59,8 @@ TEST_P(HybridGolden, ContinuesAPromptWithTheSameTokens) {
 }
 
 TEST_P(HybridGolden, DocumentsOfARowDoNotSeeEachOther) {
-  if (!expected_.contains("document_tokens")) GTEST_SKIP() << "a folder without such a row";
+  if (!expected_.contains("document_tokens"))
+    GTEST_SKIP() << "this folder has no row with documents";
   const Tensor lengths = load("document_tokens"), row = load("tokens").rows(0, 1);
   Pass pass{.training = false};
   pass.positions = Tensor::empty(row.shape(), DType::kI32, MemoryKind::kData, stream_);
@@ -131,7 +131,7 @@ TEST(HybridFolder, IsReadWhereItsLayersAreToldInAnotherPeriod) {
   const Stream stream = test_stream();
   const std::string folder = concat(HT_TEST_DATA_DIR, "/granite_hybrid_a");
   ModelConfig config = read_hugging_face_model_config(folder, 0);
-  EXPECT_EQ(config.mixers, "mam") << "nothing that is there twice";
+  EXPECT_EQ(config.mixers, "mam") << "the shortest pattern without repetition";
   config.mixers = "ma";
   EXPECT_NO_THROW(read_hugging_face_weights(folder, *make_model(config, 1, stream), stream));
   config.mixers = "mma";
@@ -139,7 +139,7 @@ TEST(HybridFolder, IsReadWhereItsLayersAreToldInAnotherPeriod) {
                DataError);
 }
 
-/// The folder of a model of texts and images.
+/// The folder of a model for texts and images.
 class FolderOfImages : public ::testing::Test {
  protected:
   FolderOfImages() {
@@ -151,7 +151,7 @@ class FolderOfImages : public ::testing::Test {
     return boost::json::parse(with_named_floats(read_file(folder / "config.json", 1 << 20)))
         .as_object();
   }
-  /// What is written of the model that began with `origin`.
+  /// Exports the model, which began with `origin`.
   fs::path exported(const fs::path& origin, DType dtype = DType::kF32,
                     const std::string& token_ids = "") {
     const fs::path out = scratch_ / concat("out", count_++);
@@ -184,12 +184,12 @@ TEST_F(FolderOfImages, GetsDtypeAndEndTokensOfTheTextModel) {
   EXPECT_EQ(after.entry("model.visual.pos_embed.weight").dtype, "F32") << "untouched";
   EXPECT_EQ(after.entry("lm_head.weight").dtype, "BF16");
   EXPECT_EQ(after.entry("model.language_model.layers.1.linear_attn.A_log").dtype, "F32")
-      << "as the folder has this vector";
+      << "this vector has the folder's dtype";
   EXPECT_EQ(after.entry("model.language_model.norm.weight").dtype, "BF16");
   EXPECT_EQ(dtype_of_hugging_face_weights(folder_), DType::kF32);
 }
 
-/// Qwen's folders have heads that predict more tokens.
+/// Qwen's folders contain heads for multi-token prediction.
 TEST_F(FolderOfImages, TakesOverWhatPredictsMoreTokens) {
   const fs::path folder = scratch_ / "more";
   fs::copy(folder_, folder);

@@ -10,7 +10,7 @@
 #include "src/model_files/hugging_face/hugging_face.h"
 #include "tests/support/test_files.h"
 
-// What config.json says of layers that are not attention.
+// Reading of config.json for layers other than attention.
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -60,7 +60,7 @@ class HybridKeys : public ::testing::Test {
     return typed_pretty_json(
         hugging_face_config(model, find_family(model.family).hugging_face, {}, DType::kF32));
   }
-  /// The config, and the one that is read of what is written of it.
+  /// Expects the same config after it is written and read again.
   void expect_kept(const ModelConfig& model) {
     EXPECT_EQ(config_json(read_text_of(written(model))), config_json(model)) << written(model);
   }
@@ -70,7 +70,7 @@ class HybridKeys : public ::testing::Test {
 
 TEST_F(HybridKeys, AMissingKeyMeansTheDefaultOfItsClass) {
   const ModelConfig mamba2 = mamba("");
-  EXPECT_EQ(mamba2.context, 1 << 20) << "it knows no positions";
+  EXPECT_EQ(mamba2.context, 1 << 20) << "it has no positions";
   EXPECT_EQ(mamba2.state_space.state_size, 128);
   EXPECT_EQ(mamba2.state_space.taps, 4);
   EXPECT_TRUE(mamba2.state_space.convolution_bias);
@@ -78,10 +78,10 @@ TEST_F(HybridKeys, AMissingKeyMeansTheDefaultOfItsClass) {
   EXPECT_EQ(mamba2.state_space.most_step, 0);
   const ModelConfig dense = granite("");
   EXPECT_EQ(dense.mixers, "m");
-  EXPECT_EQ(dense.state_space.head_size, 8) << "twice the width over the heads";
+  EXPECT_EQ(dense.state_space.head_size, 8) << "twice the width divided by the number of heads";
   EXPECT_EQ(dense.state_space.groups, 1);
   EXPECT_EQ(dense.rotary_share, 0);
-  EXPECT_EQ(dense.query_scalar, 1) << "not that of a head's size";
+  EXPECT_EQ(dense.query_scalar, 1) << "not derived from the head size";
   EXPECT_EQ(dense.norm_epsilon, 1e-6);
   EXPECT_EQ(bamba("").mixers, "m");
   EXPECT_EQ(bamba("").rotary_share, 0.5);
@@ -113,7 +113,7 @@ TEST_F(HybridKeys, StepLimitsMayBeInfiniteInBothSpellings) {
 
 TEST_F(HybridKeys, LayersAreToldInTheWordsOfBothVersions) {
   const auto four = granite(R"("layer_types": ["mamba", "attention", "mamba", "mamba"])");
-  EXPECT_EQ(four.mixers, "mamm") << "mam is not there twice";
+  EXPECT_EQ(four.mixers, "mamm") << "mam does not occur twice";
   const auto five = granite(R"("layer_types": ["linear_attention", "full_attention",
                                               "linear_attention", "linear_attention"])");
   EXPECT_EQ(config_json(five), config_json(four));
@@ -203,7 +203,7 @@ TEST_F(HybridKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
   EXPECT_EQ(said_.str(), "");
 }
 
-/// Bamba's class of transformers heeds the share in rope_parameters alone.
+/// transformers' Bamba class uses the share only if it is in rope_parameters.
 TEST_F(HybridKeys, TheShareOfARotationIsReadWhereTransformersReadsIt) {
   EXPECT_EQ(bamba(R"("partial_rotary_factor": 1.0)").rotary_share, 0.5);
   for (const char* share : {"0.25", "0.5", "1.0"}) {
@@ -243,7 +243,7 @@ TEST_F(HybridKeys, HeadsThatNoFolderCanTellOfAreRefused) {
   }
 }
 
-/// What the configurations on the Hub say of sizes.
+/// Configurations of published models on the Hub.
 TEST_F(HybridKeys, PublishedModelsAreThePresetsOfTheirNames) {
   const auto preset = [](const std::string& family, const std::string& name) {
     for (const ModelPreset& one : find_family(family).presets) {

@@ -12,7 +12,7 @@
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 
-// A folder as OpenAI released gpt-oss (tests/golden/README.md).
+// A folder in the format of OpenAI's gpt-oss release (tests/golden/README.md).
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 
 class MicroScalingFolder : public ::testing::Test {
  protected:
-  /// A copy with a tensor that `change` has changed, or without it where that returns false.
+  /// Copies the folder with one tensor changed by `change`, or without it if `change` returns
+  /// false.
   template <class Change>
   fs::path with_tensor(const std::string& name, const Change& change) {
     const fs::path folder = scratch_ / "changed";

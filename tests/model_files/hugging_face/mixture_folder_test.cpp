@@ -38,7 +38,7 @@ TEST(MixtureFolder, NumbersThatAreNoneAreRefusedByTheirTensor) {
   }
 }
 
-/// As transformers 5 names a tensor and, of experts, where it goes among all.
+/// transformers 5's name of a tensor and, for an expert, its offset in the fused tensor.
 struct Place {
   std::string name;
   std::int64_t expert = -1, part = 0, parts = 1;
@@ -66,7 +66,7 @@ Place place_of(const std::string& name) {
   return {renamed};
 }
 
-/// A folder with the experts of each layer in one tensor, as save_original_format=False writes them.
+/// Writes a folder with each layer's experts in one tensor, like save_original_format=False.
 void write_as_version_5(const fs::path& from, const fs::path& to, std::int64_t experts,
                         const Stream& stream) {
   const SafetensorsFile file((from / "model.safetensors").string());

@@ -10,8 +10,8 @@
 #include "tests/support/test_files.h"
 #include "tests/support/test_tensors.h"
 
-// What transformers routes and adds to the loss in folders of mixtures (tests/golden/README.md), beyond
-// what FamilyGolden asks of every family.
+// Routing and auxiliary losses of transformers for folders of mixtures (tests/golden/README.md):
+// tests beyond FamilyGolden.
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -27,7 +27,7 @@ class MixtureGolden : public ::testing::TestWithParam<const char*> {
   Tensor load(const std::string& name) const {
     return expected_.load(name, MemoryKind::kData, stream_);
   }
-  /// Both ways over the folder's tokens.
+  /// Runs forward and backward over the folder's tokens.
   void compute(LanguageModel& model) const {
     PlainTape tape{Pass{.counts = true}};
     const Batch batch = token_batch(load("tokens"), load("targets"));
@@ -68,7 +68,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, MixtureGolden,
                                            "gpt_oss_yarn", "gpt_oss_mxfp4"),
                          [](const auto& info) { return std::string(info.param); });
 
-/// Of folders with one layer of experts, where a mean over the layers is transformers' own.
+/// Folders with one layer of experts, for which a mean over layers equals transformers'.
 using BalanceGolden = MixtureGolden;
 
 TEST_P(BalanceGolden, LossAndGradientsAreThoseOfTransformers) {
@@ -85,7 +85,7 @@ TEST_P(BalanceGolden, LossAndGradientsAreThoseOfTransformers) {
                count.sums.data<double>()[2 * count.experts];
     ++layers;
   });
-  if (layers > 1) GTEST_SKIP() << "transformers adds up the loads of several layers first";
+  if (layers > 1) GTEST_SKIP() << "transformers first sums the loads of all layers";
   EXPECT_NEAR(balance, *load("aux_loss").data<float>(), 1e-5);
   const HuggingFaceLayout& layout = find_family(model->config().family).hugging_face;
   std::size_t compared = 0;

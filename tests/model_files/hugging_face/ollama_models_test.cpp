@@ -10,7 +10,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder as `ollama pull` leaves it.
+/// A folder as written by `ollama pull`.
 class OllamaModels : public ::testing::Test {
  protected:
   void add(const std::string& manifest, const std::string& layers) const {
@@ -50,7 +50,7 @@ TEST_F(OllamaModels, AreFoundByTheNamesThatOllamaTakes) {
   add("registry.ollama.ai/someone/tuned/v1", layer("model", "aa"));
   add("hf.co/someone/model-GGUF/Q4_K_M", layer("model", "dd"));
   add_blob("sha256-aa");
-  add_blob("sha256:dd");  // as Ollama named it at first
+  add_blob("sha256:dd");  // Ollama's former name
   const fs::path aa = folder_ / "blobs" / "sha256-aa", dd = folder_ / "blobs" / "sha256:dd";
   EXPECT_EQ(ollama_model(folder_.path(), "smollm2"), aa);
   EXPECT_EQ(ollama_model(folder_.path(), "smollm2:latest"), aa);

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 class OwnHead : public ::testing::Test {
  protected:
-  /// A copy of a golden folder with one text of its config.json replaced.
+  /// Copies a golden folder and replaces one text in its config.json.
   fs::path changed(const std::string& name, const std::string& from, const std::string& to) {
     const fs::path folder = scratch_ / name;
     fs::copy(golden(name), folder);
@@ -34,7 +34,7 @@ class OwnHead : public ::testing::Test {
   const TemporaryFolder scratch_;
 };
 
-/// As transformers 5 does; 4 took the table.
+/// transformers 5 reads the head too; version 4 used the table.
 TEST_F(OwnHead, IsReadThoughTheConfigTiesIt) {
   const ModelConfig untied = read_hugging_face_model_config(golden("llama_a"), 0);
   const fs::path folder =

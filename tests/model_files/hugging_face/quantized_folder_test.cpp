@@ -23,7 +23,7 @@ fs::path quantized_golden(const std::string& form) {
 
 class QuantizedFolder : public ::testing::TestWithParam<const char*> {
  protected:
-  /// A copy whose config.json has another value under a key of quantization_config.
+  /// Copies the folder with a different value of a key in quantization_config.
   fs::path changed(const char* key, const boost::json::value& value) {
     const fs::path folder = scratch_ / "changed";
     fs::remove_all(folder);
@@ -33,7 +33,7 @@ class QuantizedFolder : public ::testing::TestWithParam<const char*> {
     replace_file(folder / "config.json", boost::json::serialize(config));
     return folder;
   }
-  /// A copy without a tensor, or with another one in its place.
+  /// Copies the folder without a tensor, or with a replacement.
   fs::path with_tensor(const std::string& name, const std::optional<Tensor>& tensor) {
     const fs::path folder = scratch_ / "tensor";
     fs::remove_all(folder);
@@ -86,10 +86,10 @@ TEST_P(QuantizedFolder, IsHeldAndWrittenWithTheSameCodes) {
   ASSERT_EQ(again.entries().size(), file_.entries().size());
   int codes = 0;
   for (const SafetensorsEntry& entry : file_.entries()) {
-    if (entry.name.find("quant_state") != std::string::npos) continue;  // has a dtype and spaces
-    EXPECT_EQ(again.entry(entry.name).dtype, entry.dtype) << "vectors that bf16 would round";
+    if (entry.name.find("quant_state") != std::string::npos) continue;  // its JSON differs
+    EXPECT_EQ(again.entry(entry.name).dtype, entry.dtype) << "vectors keep their dtype";
     if (entry.name.ends_with("embed_tokens.weight") || entry.name == "lm_head.weight")
-      continue;  // were rounded to bf16
+      continue;  // rounded to bf16 above
     codes += entry.dtype == "U8" || entry.dtype == "I8";
     EXPECT_TRUE(same_bits(
         again.load(entry.name, MemoryKind::kData, stream_)
@@ -97,7 +97,7 @@ TEST_P(QuantizedFolder, IsHeldAndWrittenWithTheSameCodes) {
         file_.load(entry.name, MemoryKind::kData, stream_).view({entry.tensor_shape().elements()})))
         << entry.name;
   }
-  EXPECT_GE(codes, 14) << "seven products in two layers";
+  EXPECT_GE(codes, 14) << "seven products in each of two layers";
   const TrainedRun read_again = load_hugging_face_folder(scratch_ / "again", "bf16", stream_);
   const Tensor tokens = random_tokens({1, 9}, 61, 3, stream_);
   const auto logits = [&](const TrainedRun& run) {

@@ -10,7 +10,7 @@
 #include "tests/model_files/hugging_face/golden_step.h"
 #include "tests/support/test_files.h"
 
-// Whisper and BART folders that transformers wrote, against what transformers computes from them
+// Compares with transformers' results for Whisper and BART folders that it wrote
 // (tests/golden/make_whisper_golden.py, make_bart_golden.py, make_smoothing_golden.py).
 namespace hybrid_trainer::testing {
 namespace {
@@ -21,7 +21,7 @@ class SequenceGolden : public ::testing::TestWithParam<const char*> {
   Tensor load(const std::string& name) const {
     return expected_.load(name, MemoryKind::kData, stream_);
   }
-  /// Without the padding of the vocabulary.
+  /// Logits without the padding of the vocabulary.
   std::vector<double> values(const Tensor& logits) const {
     std::vector<double> values;
     for (std::int64_t row = 0; row < logits.size(0); ++row) {
@@ -43,7 +43,7 @@ class SequenceGolden : public ::testing::TestWithParam<const char*> {
     }
     return Batch(std::move(tensors), tokens.tokens_per_example());
   }
-  /// From 0 on in each source, and again in its padding.
+  /// Positions from 0 in each source, and negative ones in its padding.
   Tensor positions(const Shape& shape, const Tensor& lengths) const {
     const Tensor all = Tensor::empty(shape, DType::kI32, MemoryKind::kData, stream_);
     for (std::int64_t i = 0; i < shape.elements(); ++i) {
@@ -61,7 +61,8 @@ class SequenceGolden : public ::testing::TestWithParam<const char*> {
   std::vector<double> wanted_gradient(const Parameter& parameter) const {
     return gradient_of(parameter, expected_);
   }
-  /// What transformers has of a parameter in a file; of the head's bias it trains nothing.
+  /// The gradient in transformers' file. The head's bias has none, because transformers does not
+  /// train it.
   std::vector<double> gradient_of(const Parameter& parameter, const SafetensorsFile& file) const {
     if (parameter.name() == "lm_head.bias")
       return std::vector<double>(static_cast<std::size_t>(parameter.elements()));
@@ -128,7 +129,7 @@ class SmoothedGolden : public SequenceGolden {
     double loss;
     std::size_t peak_bytes;
   };
-  /// Of the batch whose targets are not all learnt.
+  /// A batch in which some targets are ignored.
   Batch learnt_batch() const {
     const Batch whole = batch();
     std::vector<NamedTensor> tensors;
@@ -160,7 +161,7 @@ TEST_P(SmoothedGolden, LossAndEveryGradientArePyTorchsInTheMemoryOfPlainTargets)
         });
       },
       stream_);
-  step(0);  // after which the pool has what a step takes
+  step(0);  // allocates all memory of a step
   gradients.begin();
   const Step plain = step(0);
   gradients.begin();

@@ -58,7 +58,7 @@ TEST(TokenIds, EndTokensAreAddedWhereTheyAreMissing) {
   EXPECT_EQ(token_ids_in(folder.path()), R"({"eos_token_id":9})");
 }
 
-/// What changes a text is in one of both files, and kept when a run or an export writes another one.
+/// Generation keys are in either file, and are kept when a run or an export writes a new one.
 TEST(GenerationKeys, AreOfGenerationConfigElseOfConfig) {
   const TemporaryFolder folder, adapter;
   EXPECT_TRUE(read_generation_keys({folder.path()}).file.empty());
@@ -76,7 +76,7 @@ TEST(GenerationKeys, AreOfGenerationConfigElseOfConfig) {
   keys = read_generation_keys({adapter.path(), folder.path()});
   EXPECT_EQ(keys.beams, 2);
   EXPECT_EQ(keys.most, 0);
-  EXPECT_EQ(keys.start, 5) << "of either file";
+  EXPECT_EQ(keys.start, 5) << "from either file";
   EXPECT_EQ(keys.end_tokens, Tokens{2});
   write_text(folder / "generation_config.json", "{}");
   EXPECT_EQ(token_ids_in(folder.path()), R"({"eos_token_id":2,"decoder_start_token_id":5})");
@@ -96,7 +96,7 @@ TEST(GenerationKeys, ThoseThatNothingHonorsAreRefusedByName) {
   };
   for (const char* harmless :
        {R"({"bad_words_ids": null, "guidance_scale": 1, "typical_p": 1.0, "diversity_penalty": 0})",
-        R"({"typical_p": 0.9, "top_h": 0.4})",  // without do_sample
+        R"({"typical_p": 0.9, "top_h": 0.4})",  // requires do_sample
         R"({"cache_implementation": "static", "use_cache": false, "output_scores": true})"})
     EXPECT_EQ(problem(harmless), "") << harmless;
   for (const char* key : {"bad_words_ids", "guidance_scale", "stop_strings", "sequence_bias",
@@ -113,7 +113,7 @@ TEST(GenerationKeys, ThoseThatNothingHonorsAreRefusedByName) {
     EXPECT_THROW(
         problem(concat(R"({"suppress_tokens": [1, 2], "eos_token_id": [3, 4], )", wrong, "}")),
         DataError)
-        << wrong << " behind lists";
+        << wrong << " after lists";
 }
 
 TEST(GenerationKeys, ForcedTokensMayBeInEitherFile) {

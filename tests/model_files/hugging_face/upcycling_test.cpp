@@ -43,7 +43,7 @@ class Upcycled : public ::testing::Test {
     return relative_error(logits(upcycle(golden(name), asked)), logits(golden(name)));
   }
   std::string output() const { return scratch_ / "output"; }
-  /// A copy of a golden folder with one text of its config.json replaced.
+  /// Copies a golden folder and replaces one text in its config.json.
   std::string changed(const std::string& name, const std::string& from, const std::string& to) {
     const std::string folder = scratch_ / concat("dense_", made_++);
     fs::copy(golden(name), folder);
@@ -59,7 +59,7 @@ class Upcycled : public ::testing::Test {
   static std::string dense_name(const std::string& product) {
     return concat("model.layers.1.mlp.", product, ".weight");
   }
-  /// Which rows differ from those of llama_a's layer 1.
+  /// For each row, whether it differs from llama_a's layer 1.
   std::vector<bool> changed_rows(const std::string& folder, const std::string& name,
                                  const std::string& product) {
     const Tensor now = tensor(folder, name),

@@ -15,7 +15,7 @@ graph::ModuleMaker two_convolutions() {
        graph::convolution({.outputs = 3, .window = graph::around(3, {2, 2, 2})})});
 }
 
-/// Of videos of four frames in fragments of two, as of twice as many videos of two frames.
+/// Fragments of two of the four frames give the results of twice as many videos of two frames.
 TEST(Fragments, AreVideosOfTheirOwn) {
   const Stream stream(MemoryPool::create("test"));
   const auto whole = graph::fragments(2, two_convolutions())("cnn", {1, 4, 4, 6, 2}, stream);
@@ -58,7 +58,8 @@ TEST(Fragments, MustDivideTheFrames) {
                ShapeMismatch);
 }
 
-/// Two products of each weight and place forward; the first convolution has no gradient of the video.
+/// Two operations per weight and position forward. The first convolution computes no gradient of
+/// the video.
 TEST(Fragments, CountTheirOperations) {
   const Stream stream(MemoryPool::create("test"));
   ModuleGraph network(

@@ -8,8 +8,8 @@ namespace hybrid_trainer::graph {
 
 inline constexpr std::int64_t kWords = 5, kWordTypes = 7;
 
-/// A network of everything: two convolutions over video, a transformer over a series, both read by one
-/// that writes words; a number, and a grid of objects.
+/// A network with all node types: two convolutions over video, a transformer over a series, a text
+/// decoder that reads both, a number, and a grid of objects.
 inline std::vector<Node> mixed_nodes(float dropout = 0) {
   const auto silu = activation(kernels::ActivationKind::kSilu);
   return {
@@ -53,7 +53,7 @@ inline std::vector<Node> mixed_nodes(float dropout = 0) {
   };
 }
 
-/// The same numbers for the same seed.
+/// A batch of random numbers that depends only on the seed.
 inline Batch mixed_batch(std::int64_t size, const Stream& stream, std::uint64_t seed = 0) {
   const Tensor next = testing::random_tokens({size, kWords}, kWordTypes, 5 + seed, stream);
   next.data<std::int32_t>()[2] = kNoTarget;

@@ -17,7 +17,7 @@ std::function<void(const ParameterVisitor&)> parameters_of(ModuleGraph& network)
   return [&](const ParameterVisitor& visit) { network.visit_parameters(visit); };
 }
 
-/// Counts what it keeps.
+/// Counts the elements that it keeps.
 class KeepingTape final : public PlainTape {
  public:
   using PlainTape::PlainTape;
@@ -42,7 +42,7 @@ class MixedNetwork : public ::testing::Test {
   };
 
   ModuleGraph make(float dropout = 0) const { return {mixed_nodes(dropout), 3, stream_}; }
-  /// Loss, and the gradients of what is trained.
+  /// Runs one step; returns the loss and the gradients of the trainable parameters.
   Step step(ModuleGraph& network, const Batch& batch, const Pass& pass = {},
             float gradient_scale = 1) const {
     for (Parameter* parameter : all_parameters(network)) parameter->compute_in(pass.dtype, stream_);
@@ -54,7 +54,7 @@ class MixedNetwork : public ::testing::Test {
     made.kept = tape.numbers;
     network.backward(batch, tape, stream_);
     EXPECT_TRUE(tape.empty()) << "backward left something on the tape";
-    EXPECT_EQ(tape.pass().recompute, pass.recompute) << "the pass is what it was";
+    EXPECT_EQ(tape.pass().recompute, pass.recompute) << "the pass must be unchanged";
     for (Parameter* parameter : trainable_parameters(network)) {
       EXPECT_TRUE(parameter->has_gradient()) << parameter->name();
       made.gradients.push_back(values_of(parameter->gradient()));
@@ -89,14 +89,15 @@ TEST_F(MixedNetwork, DrawsItsWeightsFromTheSeedAndNamesThemByParts) {
   EXPECT_NE(step(one, batch_).loss, step(other, batch_).loss);
   std::set<std::string> names;
   for (Parameter* parameter : all_parameters(one)) names.insert(parameter->name());
-  EXPECT_EQ(names.size(), all_parameters(one).size()) << "no name twice";
+  EXPECT_EQ(names.size(), all_parameters(one).size()) << "names must be unique";
   for (const char* name :
        {"video.cnn.0.weight", "video.tokens.2.weight", "series.blocks.h.2.attn.c_attn.weight",
         "text.blocks.h.0.cross.c_kv.bias", "text.blocks.ln_f.weight", "text.words.0.weight",
         "speed.mean.1.0.bias", "series.embed.1.weight", "grid.head.weight",
         "series.blocks.relative.weight", "text.blocks.relative.weight"})
     EXPECT_TRUE(names.contains(name)) << name;
-  EXPECT_EQ(all_parameters(one).size(), trainable_parameters(one).size() + 1) << "the sinusoids";
+  EXPECT_EQ(all_parameters(one).size(), trainable_parameters(one).size() + 1)
+      << "all but the sinusoids";
 }
 
 TEST_F(MixedNetwork, ComputesAgainToTheSameBits) {
@@ -124,8 +125,8 @@ TEST_F(MixedNetwork, ComputesAgainTheSharesOfPartsThatSettingsName) {
   network.set_parts({{.pattern = "video.*", .recompute = 0}});
   const Step but_video = step(network, batch_, {.recompute = 1});
   EXPECT_EQ(but_video, whole);
-  EXPECT_GT(but_video.kept, rest.kept) << "those keep what they have, whatever the run says";
-  // Of a stack a share is some of its blocks.
+  EXPECT_GT(but_video.kept, rest.kept) << "the parts' settings override the run's";
+  // A share of a stack recomputes some of its blocks.
   std::int64_t before = whole.kept;
   for (const double share : {0.4, 0.7, 1.0}) {
     network.set_parts({{.pattern = "series.blocks", .recompute = share}});
@@ -211,7 +212,7 @@ TEST_F(MixedNetwork, ShowsItsLinearMapsForAdapters) {
   const Step adapted = step(network, batch_);
   EXPECT_EQ(adapted.loss,
             step(*std::make_unique<ModuleGraph>(mixed_nodes(), 3, stream_), batch_).loss)
-      << "adapters begin as nothing";
+      << "new adapters have no effect";
 }
 
 TEST_F(MixedNetwork, NamesItsPartsInTheOrderOfTheirUse) {
@@ -246,7 +247,7 @@ TEST_F(MixedNetwork, MeasuresEachLossByItsName) {
   EXPECT_THROW(r_squared(measures, "text"), Error);
 }
 
-/// The planner's device computes nothing, and takes the memory that a real one would.
+/// The planner's simulated device computes nothing but takes the memory of a real one.
 TEST_F(MixedNetwork, TakesTheSameMemoryOnASimulatedDevice) {
   const auto peak = [&](const Stream& stream, double share) {
     ModuleGraph network(mixed_nodes(0.1f), 3, stream);
@@ -273,7 +274,7 @@ TEST_F(MixedNetwork, GivesWhatAPartMakes) {
   EXPECT_EQ(head.shape(), (Shape{3, 2}));
   Batch less(std::vector<NamedTensor>{{"series", batch_.at("series")}});
   EXPECT_EQ(network.result_of("series.blocks", less, pass, stream_).shape(), (Shape{3, 6, 8}))
-      << "wants no tensor that it does not read";
+      << "requires only the tensors that it reads";
   EXPECT_THROW(network.result_of("seen.all", batch_, pass, stream_), ConfigError);
 }
 
@@ -287,7 +288,7 @@ TEST_F(MixedNetwork, SaysWhatABatchHolds) {
   }
 }
 
-/// Where the network does not say it itself, the pass does; what is measured is plain.
+/// The pass's smoothing applies unless the network sets its own. Measurements use no smoothing.
 TEST(ModuleGraph, SmoothsTargetsAsThePassSays) {
   const Stream stream = test_stream();
   const auto nodes = [](float own) {
@@ -305,7 +306,7 @@ TEST(ModuleGraph, SmoothsTargetsAsThePassSays) {
     return kernels::wait_for_value(of.forward(batch, 1, tape, stream), stream);
   };
   EXPECT_EQ(loss(network, 0.3f), loss(own, 0));
-  EXPECT_EQ(loss(own, 0.1f), loss(own, 0)) << "its own counts";
+  EXPECT_EQ(loss(own, 0.1f), loss(own, 0)) << "the network's own smoothing applies";
   EXPECT_NE(loss(network, 0), loss(own, 0));
   const double plain = mean_of(network.wait_for_measures(batch, {.training = false}, stream),
                                "kind.loss"),
@@ -314,7 +315,7 @@ TEST(ModuleGraph, SmoothsTargetsAsThePassSays) {
   EXPECT_NEAR(plain + squares, loss(network, 0), 1e-6);
 }
 
-/// The first layer computes no gradient of data: three products, not four.
+/// The first layer computes no input gradient: three products instead of four.
 TEST(ModuleGraph, CountsTheOperationsOfItsProducts) {
   const Stream stream = test_stream();
   ModuleGraph network(
@@ -324,10 +325,10 @@ TEST(ModuleGraph, CountsTheOperationsOfItsProducts) {
   const double conv = 2.0 * 16 * 5 * 27, head = 2.0 * 80 * 2;
   EXPECT_EQ(network.step_flops(network.empty_batch(6, stream)), 6 * (2 * conv + 3 * head));
   EXPECT_EQ(network.recomputed_flops(network.empty_batch(6, stream), 1), 0)
-      << "neither keeps more than what it reads";
+      << "both keep only their inputs";
 }
 
-/// What `make` throws.
+/// Message of the E that `make` throws.
 template <class E>
 std::string refusal(const std::function<void()>& make) {
   try {
@@ -435,7 +436,7 @@ TEST(ModuleGraph, RefusesSettingsOfNoPartAndOfOneTwice) {
             "parts: audio.* matches no part; valid: video.cnn, head");
   EXPECT_EQ(set({{.pattern = "loss", .recompute = 1}}),
             "parts: loss matches no part; valid: video.cnn, head")
-      << "a loss is no part";
+      << "a loss is not a part";
   EXPECT_EQ(
       set({{.pattern = "video.*", .recompute = 1}, {.pattern = "*cnn", .dtype = DType::kF32}}),
       "parts: video.cnn is matched by video.* and by *cnn; want one pattern for a part");

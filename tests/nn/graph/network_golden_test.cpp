@@ -1,4 +1,4 @@
-// A network of unlike parts has the loss and the gradients that PyTorch computes: see
+// Compares the loss and gradients of a network of different parts with PyTorch's: see
 // tests/golden/make_network_golden.py.
 #include <fstream>
 
@@ -9,7 +9,7 @@
 namespace hybrid_trainer::graph {
 namespace {
 
-/// Numbers that Python draws in the same way.
+/// The same numbers as in the Python script.
 void count(const Tensor& tensor, std::int64_t factor, float size = 1) {
   for (std::int64_t i = 0; i < tensor.elements(); ++i)
     tensor.data<float>()[i] = size * static_cast<float>((i * factor + 11) % 41 - 20) / 16;
@@ -71,7 +71,7 @@ TEST(NetworkGolden, HasPyTorchsLossAndGradients) {
     ASSERT_TRUE(golden >> name >> elements);
     ASSERT_EQ(parameter.elements(), elements) << name;
     std::string ours = parameter.name();
-    if (ours.starts_with("speed_out.1.")) ours.erase(10, 2);  // the linear map behind the mean
+    if (ours.starts_with("speed_out.1.")) ours.erase(10, 2);  // the linear map after the mean
     EXPECT_EQ(ours, name);
     std::vector<double> wanted(static_cast<std::size_t>(elements));
     for (double& value : wanted) golden >> value;
@@ -79,7 +79,7 @@ TEST(NetworkGolden, HasPyTorchsLossAndGradients) {
         << name;
   });
   std::string rest;
-  EXPECT_FALSE(golden >> rest) << "of a parameter that the network lacks: " << rest;
+  EXPECT_FALSE(golden >> rest) << "gradient of a parameter that the network lacks: " << rest;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Stacks of blocks whose attention has T5's bias of distances have the loss and the gradients of T5's
-// encoder, and of its decoder, in transformers: see tests/golden/make_t5_golden.py.
+// Compares the loss and gradients of blocks with T5's relative position bias with those of T5's
+// encoder and decoder in transformers: see tests/golden/make_t5_golden.py.
 #include <fstream>
 
 #include "hybrid_trainer/kernels/reductions.h"
@@ -14,13 +14,13 @@ namespace {
 constexpr std::int64_t kTime = 11, kWidth = 12, kHeads = 3, kInner = 20;
 const NormSpec kNorm{NormKind::kRootMeanSquare, 1e-6f};
 
-/// Numbers that Python draws in the same way.
+/// The same numbers as in the Python script.
 void draw(const Tensor& tensor, std::int64_t factor, float size) {
   for (std::int64_t i = 0; i < tensor.elements(); ++i)
     tensor.data<float>()[i] = size * static_cast<float>((i * factor + 11) % 41 - 20) / 16;
 }
 
-/// T5's own blocks: no biases, heads of another size than C/H.
+/// T5's blocks: no biases, and a head size other than C/H.
 LayerSpec encoder_layer(const LayerInputs& inputs) {
   kernels::AttentionSpec heads(kHeads);
   heads.scale = 1;
@@ -52,7 +52,7 @@ Node encoder() {
                     .heads = kHeads, .buckets = {.count = 8, .most = 6, .two_way = true}}});
 }
 
-/// By the list's own blocks, whose biases are 0 at first.
+/// Built-in transformer blocks, whose biases start at 0.
 Node decoder() {
   return transformer("blocks", "x",
                      {.layers = 3,
@@ -115,7 +115,7 @@ TEST_F(RelativeBiasGolden, EncoderAndDecoderHaveT5sLossAndGradients) {
     expect_golden(encoder(), share);
     expect_golden(decoder(), share);
     std::string rest;
-    EXPECT_FALSE(golden_ >> rest) << "of a parameter that a stack lacks: " << rest;
+    EXPECT_FALSE(golden_ >> rest) << "gradient of a parameter that the stack lacks: " << rest;
   }
 }
 

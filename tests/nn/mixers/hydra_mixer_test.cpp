@@ -27,7 +27,7 @@ class HydraMixerTest : public ::testing::Test {
     });
     return found;
   }
-  /// Rows [first, first + count) of a matrix and as many from `second` on change places.
+  /// Swaps rows [first, first + count) of a matrix with those from `second`.
   static void swap_rows(const Tensor& matrix, std::int64_t first, std::int64_t second,
                         std::int64_t count) {
     const std::int64_t columns = matrix.elements() / matrix.size(0);
@@ -37,15 +37,15 @@ class HydraMixerTest : public ::testing::Test {
   }
 
   const Stream stream_ = test_stream();
-  static constexpr std::int64_t kValues = 6, kKeys = 8;  // B and C of one way
+  static constexpr std::int64_t kValues = 6, kKeys = 8;  // B and C of one direction
   HydraMixer mixer_{
       "mix",
       {.width = kHydraWidth, .scan = {.heads = 2, .head_size = 3, .state_size = 4}, .taps = 3},
       stream_};
 };
 
-/// The two ways are the same but for the direction: a mixer whose ways have changed places, with its
-/// convolution turned round, says of the reversed text what the first says of the text.
+/// The two directions are symmetric: a mixer with swapped directions and a reversed convolution
+/// gives the reversed output for the reversed text.
 TEST_F(HydraMixerTest, OfAReversedTextIsReversedWithItsWaysExchanged) {
   const Tensor x = normal_tensor({1, kHydraTime, kHydraWidth}, 1, stream_),
                reversed = clone(x, stream_);

@@ -6,7 +6,7 @@
 
 #include "tests/support/gradient_check.h"
 
-// Generation by mixers with a recurrence: what they say token by token, and as a whole.
+// Generation with recurrent mixers: compares token by token with the entire sequence.
 namespace hybrid_trainer::testing {
 namespace {
 
@@ -45,12 +45,12 @@ class RecurrentMixerTest : public ::testing::TestWithParam<RecurrentCase> {
   Tensor part(std::int64_t begin, std::int64_t end) const {
     return x_.as_rows().rows(begin, end).view({1, end - begin, kMixerChannels});
   }
-  /// Tokens [0, end) of text 1, which begins.
+  /// Decodes tokens [0, end) of text 1 from its beginning.
   std::vector<double> begin(std::int64_t end) {
     return values_of(
         mixer_->decode(part(0, end), Tensor{}, {.begun = 1}, state_.get(), pass_, stream_));
   }
-  /// Those that follow; `alone`: told to be of one text.
+  /// Decodes the following tokens. `alone`: declares that all rows belong to one text.
   std::vector<double> follow(std::int64_t begin, std::int64_t end, bool alone = false) {
     Pass pass = pass_;
     const Tensor texts = Tensor::empty({end - begin}, DType::kI32, MemoryKind::kData, stream_);
@@ -90,7 +90,7 @@ TEST_P(RecurrentMixerTest, GoesOnInParts) {
   append(got, follow(2, 30, true));  // in chunks
   append(got, follow(30, 33, true));
   append(got, follow(33, 34));
-  append(got, follow(34, kTokens));  // one after the other
+  append(got, follow(34, kTokens));  // one by one
   EXPECT_LT(relative_error(got, whole()), 2e-6);
 }
 

@@ -47,7 +47,7 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<SemiseparableCase
   Tensor part(std::int64_t begin, std::int64_t end) const {
     return x_.as_rows().rows(begin, end).view({1, end - begin, kSemiseparableWidth});
   }
-  /// Tokens [begin, end) of text 1, which begins or goes on; `alone`: told to be of one text.
+  /// Decodes tokens [begin, end) of text 1. `alone`: declares that all rows belong to one text.
   Table decoded(std::int64_t begin, std::int64_t end, bool alone = false) {
     if (begin == 0)
       return values_of(
@@ -63,7 +63,7 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<SemiseparableCase
     if (alone) where.alone = 1;
     return values_of(mixer_.decode(part(begin, end), Tensor{}, where, state_.get(), pass, stream_));
   }
-  /// Numbers [first, first + count) of what token t has: of c_in·x, or of a table.
+  /// Elements [first, first + count) of c_in·x for token t.
   Table numbers(std::int64_t t, std::int64_t first, std::int64_t count) const {
     const Table &weight = weights_.at("c_in.weight"), x = values_of(x_);
     Table result;
@@ -202,7 +202,7 @@ TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {
   EXPECT_LT(relative_error(together, alone), 2e-6);
 }
 
-/// y, the gradient of x, and those of all weights.
+/// Compares y, the gradient of x and those of all weights.
 TEST_P(SemiseparableMixerTest, InBFloat16GivesNearlyTheSame) {
   const auto visit = [&](const ParameterVisitor& each) { mixer_.visit_parameters(each); };
   StepGradients step(visit, stream_);

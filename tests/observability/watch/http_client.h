@@ -12,8 +12,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// One connection to a server of this machine, over which a request of HTTP/1.0 goes, so that what
-/// comes back is not cut into chunks.
+/// A connection to a local server that sends an HTTP/1.0 request, so the answer is not chunked.
 class HttpClient {
  public:
   HttpClient(std::uint16_t port, const std::string& request)
@@ -33,13 +32,13 @@ class HttpClient {
   static std::string get(const std::string& path, const std::string& headers = "") {
     return "GET " + path + " HTTP/1.0\r\nHost: localhost\r\n" + headers + "\r\n";
   }
-  /// All that comes until the server ends the connection.
+  /// Reads until the server closes the connection.
   std::string rest() {
     while (receive(10)) {
     }
     return received_;
   }
-  /// Waits until `text` has come; false after `seconds`.
+  /// Waits until `text` has arrived. Returns false after `seconds`.
   bool waits_for(const std::string& text, double seconds = 2) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
     while (received_.find(text) == std::string::npos) {

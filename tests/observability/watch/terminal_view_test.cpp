@@ -87,7 +87,8 @@ TEST_F(TerminalViewTest, OfARunThatStartsOrWasKilledSaysSo) {
   EXPECT_THROW(view(root), MissingInput) << "it ended before its first step";
   const auto run = begin_run("killed");
   write_steps(run, 1, 3);
-  EXPECT_NE(view(run).find("running"), std::string::npos) << "it may be on another machine";
+  EXPECT_NE(view(run).find("running"), std::string::npos)
+      << "the process may be on another machine";
   if (const pid_t child = ::fork(); child == 0) {
     { RunDirectory(run.string(), RunMode::kResume); }
     ::_exit(0);
@@ -142,7 +143,7 @@ TEST(BraillePlot, BridgesWhatIsAbsentAndKeepsToItsRange) {
   EXPECT_EQ(text, "⠈⡆ ⢸");
   plot.mark(0, 0.9, 0, 1);
   EXPECT_EQ(plot.rows()[0][0], "◆");
-  plot.mark(7, 0.9, 0, 1);  // outside
+  plot.mark(7, 0.9, 0, 1);  // outside the plot
 }
 
 TEST(TextColumns, CountsWideAndCombiningCharacters) {

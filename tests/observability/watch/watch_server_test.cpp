@@ -37,7 +37,7 @@ class WatchServerTest : public testing::WatchTest {
   static std::string body_of(const std::string& answer) {
     return answer.substr(answer.find("\r\n\r\n") + 4);
   }
-  /// The ids of all messages.
+  /// Ids of all messages.
   static std::vector<std::int64_t> ids_of(const std::string& events) {
     static const std::regex id("(^|\n)id: (\\d+)\ndata");
     std::vector<std::int64_t> ids;
@@ -131,7 +131,7 @@ TEST_F(WatchServerTest, KnowsAViewerWhoseStepsAreNoLongerTheRuns) {
     JsonlSink(run / "metrics.jsonl").truncate_after(4);
     ASSERT_TRUE(viewer.waits_for("event: reset"));
   }
-  write_steps(run, 5, 12);  // past the step that the viewer has
+  write_steps(run, 5, 12);  // past the viewer's last step
   HttpClient again(server_->port(), HttpClient::get(address, "Last-Event-ID: 9\r\n"));
   EXPECT_TRUE(again.waits_for("event: reset"));
 }
@@ -154,7 +154,7 @@ TEST_F(WatchServerTest, GivesNumbersToPrometheusAndASummary) {
   EXPECT_EQ(body_of(get("/summary.json")), "{\"end\":\"finished\",\"steps\":16}\n");
 }
 
-/// The policy of an answer, by its header.
+/// The Content-Security-Policy header of an answer.
 std::string policy_of(const std::string& answer) {
   static const std::regex header("Content-Security-Policy: ([^\\r]*)");
   std::smatch found;
@@ -179,7 +179,7 @@ TEST_F(WatchServerTest, RunsItsOwnScriptAlone) {
   EXPECT_NE(policy_of(get("/metrics")).find("script-src 'none'"), std::string::npos);
 }
 
-/// A folder that a stranger made.
+/// The folder is untrusted.
 TEST_F(WatchServerTest, NamesFromARunsFolderStayText) {
   const std::string evil = "<img src=x onerror=alert(1)>";
   const auto run = begin_run("all/" + evil);
@@ -197,7 +197,7 @@ TEST_F(WatchServerTest, NamesFromARunsFolderStayText) {
       << "{\"" << evil << "\":1," << line.substr(1) << "\n";
   ASSERT_TRUE(viewer.waits_for("id: 3\ndata"));
   ASSERT_TRUE(viewer.waits_for("event: parts"));
-  EXPECT_EQ(viewer.received().find("<img"), std::string::npos) << "records are written again";
+  EXPECT_EQ(viewer.received().find("<img"), std::string::npos) << "records were rewritten";
   for (const char* const path : {"/", "/run/%3Cimg%20src=x%20onerror=alert(1)%3E/"})
     EXPECT_EQ(get(path).find("<img"), std::string::npos) << path;
   const std::string metrics = body_of(get("/metrics"));
@@ -252,7 +252,7 @@ TEST_F(WatchServerTest, HasRoomAgainOnceItsViewersAreGone) {
       viewers.push_back(
           std::make_unique<HttpClient>(server_->port(), HttpClient::get("/events?after=3")));
     ASSERT_TRUE(viewers.front()->waits_for("event: parts"));
-    EXPECT_EQ(get("/metrics"), "") << "more connections than it takes are closed at once";
+    EXPECT_EQ(get("/metrics"), "") << "connections beyond the limit are closed immediately";
   }
   std::string metrics;
   for (int i = 0; i < 50 && metrics.empty(); ++i) {

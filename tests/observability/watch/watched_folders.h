@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer::testing {
 
-/// Folders of runs as a trainer leaves them, without a trainer.
+/// Run folders as written by a trainer, without a trainer.
 class WatchTest : public Folder {
  protected:
   std::filesystem::path begin_run(const std::string& name) const {

@@ -17,8 +17,9 @@ using testing::numbers;
 
 SpeculationSettings selective(std::int64_t lag) { return {.lag = lag, .device_side = "selective"}; }
 
-/// A weight of one row and ten columns, of which one is selected, and a gradient of ones in which
-/// one column is larger. Lion without decay moves each by the rate, whatever its size.
+/// A weight of one row and ten columns, one of which is selected, and a gradient of ones with one
+/// larger column. Lion without decay moves each element by the rate, independent of its gradient's
+/// size.
 class OneRow {
  public:
   explicit OneRow(std::int64_t lag)
@@ -61,7 +62,7 @@ class OneRow {
   SpeculativeOptimizer& optimizer_ = *owner_;
 };
 
-/// All ten columns, some of them apart.
+/// All ten columns: `rest`, except those in `apart`.
 std::vector<float> row_of(float rest, const std::map<std::size_t, float>& apart = {}) {
   std::vector<float> values(10, rest);
   for (const auto& [column, value] : apart) values[column] = value;
@@ -70,15 +71,16 @@ std::vector<float> row_of(float rest, const std::map<std::size_t, float>& apart 
 
 TEST(SelectiveUpdates, UpdatesTheLargestColumnAtOnceAndTheRestByTheMeanAWindowLate) {
   OneRow weight(2);
-  EXPECT_EQ(weight.step(7), row_of(0, {{0, -1}}));  // momentum of zeros: the first column
+  EXPECT_EQ(weight.step(7), row_of(0, {{0, -1}}));  // zero momentum selects the first column
   EXPECT_EQ(weight.step(7), row_of(0, {{0, -2}}));
   EXPECT_EQ(weight.step(4), row_of(0, {{0, -3}}));
-  // Window 0 arrives: one update of the rest; column 7, its largest, takes both since at once.
+  // Window 0 arrives: one update of the rest. Column 7, its largest, immediately receives both
+  // updates since then.
   EXPECT_EQ(weight.step(4), row_of(-1, {{0, -2}, {7, -3}}));
   EXPECT_EQ(weight.step(2), row_of(-1, {{0, -2}, {7, -4}}));
   EXPECT_EQ(weight.step(2), row_of(-2, {{0, -3}, {7, -3}, {4, -4}}));
   EXPECT_EQ(weight.step(2), row_of(-2, {{0, -3}, {7, -3}, {4, -5}}));
-  // Window 2 of two steps, in which column 4 was selected, and 3 of one, with column 2.
+  // Window 2 has two steps, in which column 4 was selected; window 3 has one, with column 2.
   EXPECT_EQ(weight.drained(), row_of(-4, {{0, -5}, {7, -5}, {4, -5}}));
 }
 
@@ -135,7 +137,7 @@ TEST_P(SelectiveRule, UpdatesVectorsAtOnceAsTheOptimizerDoes) {
   EXPECT_EQ(late.optimizer_.steps_taken(), 12);
 }
 
-/// Where nothing is averaged and a rule takes each element by itself, nothing is lost.
+/// Without averaging, and with an elementwise rule, nothing is lost.
 TEST(SelectiveUpdates, AtLagOneEndWhereTheOptimizerItselfDoes) {
   for (const char* name : {"adamw", "lion"}) {
     Late late(config_of(name), selective(1), nullptr);
@@ -195,7 +197,7 @@ TEST(SelectiveUpdates, GivesItsDeviceMemoryBack) {
   late.step_late();
   const MemoryUse use = late.device_.pool()->use();
   const std::size_t state = use.live[static_cast<std::size_t>(MemoryKind::kOptimizerState)];
-  // m and v of a tenth of each matrix's columns, and of the vector, each in blocks of 64 bytes.
+  // m and v of a tenth of each matrix's columns and of the vector, each in blocks of 64 bytes.
   std::size_t wanted = 0;
   for (const std::size_t elements : {2 * 6, 11, 24, 19, 9, 10 * 41})
     wanted += 2 * ((4 * elements + 63) / 64 * 64);

@@ -30,7 +30,7 @@ class SlowNesterovTest : public ::testing::Test {
     config.learning_rate = 0.2;
     return {sgd(parameters), parameters.pointers(), config, home};
   }
-  /// With the share of each.
+  /// Runs steps with each of the given shares of the learning rate.
   void run(SlowNesterov& optimizer, ParameterSet& parameters, const std::vector<double>& shares) {
     for (const double share : shares) {
       parameters.set_gradients(++seed_);
@@ -78,7 +78,7 @@ TEST_F(SlowNesterovTest, WithoutAShareIsTheOtherOptimizerBitForBit) {
   EXPECT_TRUE(with.has_values(without.copies()));
 }
 
-/// By slow_momentum 0.5 of the highest learning rate, 0.2.
+/// Runs ahead by slow_momentum 0.5 of the highest learning rate, 0.2.
 TEST_F(SlowNesterovTest, RunsAheadWithTheLearningRateAndNotInTheLastThird) {
   ParameterSet parameters(stream_);
   SlowNesterov optimizer = slow(parameters);
@@ -113,7 +113,7 @@ TEST_F(SlowNesterovTest, BeginsItsMeanAnewAfterARest) {
     seed_ = 7;
     run(*continued, continued == &optimizer ? rested : fresh, {0.3, 0.3});
   }
-  EXPECT_TRUE(rested.has_values(fresh.copies())) << "what moved before the rest is of long ago";
+  EXPECT_TRUE(rested.has_values(fresh.copies())) << "moves before the pause are forgotten";
 }
 
 TEST_F(SlowNesterovTest, MomentumDirectionIsTheStepOfAZeroGradient) {

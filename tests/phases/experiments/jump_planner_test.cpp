@@ -16,8 +16,8 @@ PhaseConfig dreaming() {
   return config;
 }
 
-/// A run whose loss falls by 2 % of itself with each update, with noise, and by a share of that for
-/// each position of a jump, of which every eighth update makes one.
+/// A run whose loss falls by about 2 % per update, with noise, and by `worth` of that for each
+/// position of a predicted step. Every eighth update is followed by a prediction.
 class PlannedRun {
  public:
   PlannedRun(PhaseConfig config, double worth) : planner_(config), worth_(worth) {}
@@ -80,7 +80,7 @@ TEST(JumpPlanner, MeasuresLossesInRunningDeviationsFromAMeanThatFades) {
   EXPECT_NEAR(state.real("phases.planner.norm"), 0.5 * std::log(3.0), 0.05);
   for (int i = 0; i < 400; ++i) planner.see_update(7, 1, false);
   planner.save(state);
-  EXPECT_NEAR(state.real("phases.planner.mean"), 7, 0.01) << "what was before fades";
+  EXPECT_NEAR(state.real("phases.planner.mean"), 7, 0.01) << "older values fade";
 }
 
 TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
@@ -98,7 +98,7 @@ TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
   EXPECT_EQ(a.drop, b.drop);
 }
 
-/// An operation costs dream_cost of a Full step's.
+/// The price of an operation is dream_cost times that of an operation in a Full step.
 TEST(JumpPlanner, ChargesWhatItComputesInFullSteps) {
   PhaseConfig config = dreaming();
   config.skip_backward.dream_cost = 8;
@@ -122,17 +122,17 @@ TEST(JumpPlanner, LearnsFromAnUpdateWhereTheRunHasRoomForItsCost) {
   RunCosts costs{.full_flops = 1e12, .steps = 1000};
   EXPECT_TRUE(learns(costs));
   costs.extra = 2 * SkipBackwardConfig{}.trial_share * costs.steps;
-  EXPECT_FALSE(learns(costs)) << "trials have used up what is not measured to pay";
+  EXPECT_FALSE(learns(costs)) << "probes have used up the budget for unprofitable costs";
   costs.pays = true;
   EXPECT_TRUE(learns(costs));
   costs.advice = SkipBackwardConfig{}.trial_share / 4 * costs.steps;
-  EXPECT_FALSE(learns(costs)) << "a quarter of trial_share at most";
+  EXPECT_FALSE(learns(costs)) << "planning may use at most a quarter of trial_share";
 }
 
 TEST(JumpPlanner, CountsWhatItComputes) {
   JumpPlanner planner(dreaming());
   for (int i = 0; i < 15; ++i) planner.see_update(1, 1, true);
-  EXPECT_EQ(planner.take_flops(), 0) << "too few to learn from";
+  EXPECT_EQ(planner.take_flops(), 0) << "too few updates to learn from";
   planner.see_update(1, 1, false);
   EXPECT_EQ(planner.take_flops(), 0);
   planner.see_update(1, 1, true);
@@ -141,10 +141,11 @@ TEST(JumpPlanner, CountsWhatItComputes) {
   const double step = planner.update_flops() / (3 * 16);
   EXPECT_GT(step, 0);
   planner.plan(1);
-  EXPECT_EQ(planner.take_flops(), (16 + 1 + 3) * step) << "16 updates, no jump, 3 lengths of one";
+  EXPECT_EQ(planner.take_flops(), (16 + 1 + 3) * step)
+      << "16 updates, no prediction, 3 lengths of one step";
   EXPECT_EQ(planner.plan_flops(1), (16 + 1 + 3) * step);
   planner.plan(4);
-  EXPECT_EQ(planner.take_flops(), (16 + 1 + 9) * step) << "and of 1, 2 and 4 steps";
+  EXPECT_EQ(planner.take_flops(), (16 + 1 + 9) * step) << "3 lengths each of 1, 2 and 4 steps";
   EXPECT_EQ(planner.plan_flops(7), planner.plan_flops(4));
 }
 
@@ -156,7 +157,7 @@ TEST(JumpPlanner, LearnsWhereItMayAlone) {
     planner.save(state);
     return state.reals_of("phases.planner.model.0");
   };
-  EXPECT_EQ(learnt(false)[0], 0) << "steps of Adam";
+  EXPECT_EQ(learnt(false)[0], 0) << "number of Adam steps";
   EXPECT_EQ(learnt(true)[0], 25);
 }
 
@@ -170,7 +171,7 @@ TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
   EXPECT_TRUE(std::isfinite(plan.confidence));
 }
 
-/// Of loss and of the norm's logarithm, each update with a weight of 0.02.
+/// Running means of the loss and of the logarithm of the norm weight each update by 0.02.
 TEST(JumpPlanner, ItsRunningMeansFollowTheRun) {
   PhaseConfig config;
   config.skip_backward.horizon = "dreamt";

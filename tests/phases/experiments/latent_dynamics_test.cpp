@@ -11,7 +11,7 @@ namespace {
 
 using Eigen::VectorXd;
 
-/// A loss that falls by a share of its distance from 0 with each step, more with action 1.
+/// A loss that falls by a fraction with each step, and more with action 1.
 std::vector<SeenStep> falling(std::size_t steps, double start, bool acts) {
   std::vector<SeenStep> seen;
   double loss = start;
@@ -44,7 +44,8 @@ TEST(LatentDynamics, HasTheGradientOfItsLoss) {
   EXPECT_LT(worst, 1e-6);
 }
 
-/// Mean error of the loss after `ahead` dreamt steps, over windows that were not trained on.
+/// Mean error of the predicted loss after `ahead` model steps, over windows that were not trained
+/// on.
 double error_of_dreams(const LatentDynamics& model, std::size_t ahead) {
   double sum = 0;
   for (const double start : {0.7, 1.1, 1.6}) {
@@ -105,7 +106,7 @@ TEST(LatentDynamics, LearnsNothingFromWhatIsNotFinite) {
   EXPECT_EQ(model.state(), before);
 }
 
-/// A category that the prior held for impossible would make the loss infinite.
+/// A category with prior probability 0 would make the loss infinite.
 TEST(LatentDynamics, HoldsNoCategoryForImpossible) {
   LatentDynamics model(2, 7);
   model.parameters() *= 1e3;
@@ -119,7 +120,7 @@ TEST(LatentDynamics, HoldsNoCategoryForImpossible) {
       EXPECT_GE(z.minCoeff(), 0.01 / LatentDynamics::kCategories - 1e-12);
     }
   }
-  EXPECT_GT(seen.z.maxCoeff(), 0.99) << "others are all but impossible";
+  EXPECT_GT(seen.z.maxCoeff(), 0.99) << "the other categories are nearly impossible";
   VectorXd gradient;
   EXPECT_TRUE(std::isfinite(model.loss(window, gradient)));
   EXPECT_TRUE(gradient.allFinite());

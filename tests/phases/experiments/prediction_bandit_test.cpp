@@ -38,12 +38,12 @@ TEST(PredictionBandit, TakesTheArmThatGainsMostForItsCostMostOften) {
   for (int i = 0; i < 200; ++i) {
     const std::int64_t steps = bandit.choice()->arm.steps;
     ++taken[steps];
-    // The longest gains most, and at its price least.
+    // The longest gains most in total but least for its cost.
     bandit.see_jump(steps == 8 ? jump_worth(0.06, 6) : jump_worth(steps == 4 ? 0.05 : 0.02, 1));
   }
   EXPECT_GT(taken[4], taken[2]);
   EXPECT_GT(taken[2], taken[8]);
-  EXPECT_GT(taken[8], 0) << "what was long ago is tried again";
+  EXPECT_GT(taken[8], 0) << "arms are retried after a long time";
 }
 
 TEST(PredictionBandit, FollowsAnArmThatBecomesBetter) {
@@ -64,7 +64,7 @@ TEST(PredictionBandit, FollowsAnArmThatBecomesBetter) {
 TEST(PredictionBandit, KeepsEachArmsOwnStepLength) {
   PredictionBandit bandit(with_arms());
   bandit.see_jump(jump_worth(0.1, 1, 0.25));
-  EXPECT_EQ(bandit.choice()->step_length, 1) << "of an arm that was not tried";
+  EXPECT_EQ(bandit.choice()->step_length, 1) << "step length of an untried arm";
   bandit.see_jump(jump_worth(0, 1, 0.5));
   bandit.see_jump(jump_worth(0, 1, 0.75));
   EXPECT_EQ(bandit.choice()->arm.steps, 2);

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A run that stands before the first Correct, with directions of another length.
+/// A run just before the first Correct, with scaled directions.
 BowlRun before_correct(double direction_scale, PhaseMachine::Setup setup = eager_setup()) {
   QuadraticBowl::Options options;
   options.direction_scale = direction_scale;
@@ -40,7 +40,7 @@ TEST(Correct, TellsWhatFollowsTheWeightsHowFarTheyJumped) {
   EXPECT_EQ(reverted.bowl.followed, 0);
 }
 
-/// By less than a thousandth, which is no noise: both losses are of the same batches.
+/// Even a rise below a thousandth is not noise, since both losses use the same batches.
 TEST(Correct, AcceptsNoJumpThatRaisedTheLossHoweverLittle) {
   for (const double direction_scale : {-1e-3, -1e-2})
     EXPECT_EQ(before_correct(direction_scale).step().decision, Decision::kReverted);
@@ -77,7 +77,7 @@ TEST(Correct, RevertsBitForBitAndTrainsOnTheBatchesOfPredictAfterAll) {
       plain.apply_gradient();
     }
     if (outcome.phase == Phase::kPredict) continue;
-    EXPECT_EQ(next, i + 1) << "no batch and no update is lost";
+    EXPECT_EQ(next, i + 1) << "no batch or update may be lost";
     EXPECT_EQ(run.bowl.flat(), plain.flat());
     EXPECT_EQ(run.bowl.moments(), plain.moments());
     if (outcome.phase != Phase::kCorrect) continue;
@@ -86,8 +86,8 @@ TEST(Correct, RevertsBitForBitAndTrainsOnTheBatchesOfPredictAfterAll) {
     EXPECT_NE(outcome.event.find("reverted: loss"), std::string::npos) << outcome.event;
   }
   EXPECT_GE(run.machine.statistics().predictions.reverted, 5);
-  EXPECT_EQ(run.bowl.rewinds.back(), 0) << "the present step counts again";
-  EXPECT_GT(run.bowl.rewinds.front(), 0) << "each batch is trained on as the step that it was";
+  EXPECT_EQ(run.bowl.rewinds.back(), 0) << "the position returns to the current step";
+  EXPECT_GT(run.bowl.rewinds.front(), 0) << "each batch is repeated at its original step";
 }
 
 TEST(Correct, RunsInFullsPrecisionFromARevertToItsEnd) {
@@ -121,7 +121,8 @@ TEST(Correct, ChargesARevertedJumpWithoutTheUpdatesThatCountAnyway) {
   State state;
   run.machine.save(state);
   const double aims = 0.3 * static_cast<double>(run.bowl.directions_asked);
-  // Four forwards in Predict, two probes before and two after, and the gradient of another point.
+  // Four forward passes in Predict, two probes before and two after, and a gradient at a different
+  // point.
   EXPECT_NEAR(state.real("phases.gate.last.cost"), aims + 8 * 0.35 + 1, 1e-9);
 }
 

@@ -12,7 +12,7 @@ DirectionTrust trust_of(const std::vector<double>& slopes, std::int64_t window =
 }
 
 TEST(DirectionTrust, IsTheNormalProbabilityOfTheMean) {
-  // Mean −1, standard error 1: Φ(1).
+  // Mean −1 with standard error 1: Φ(1).
   EXPECT_NEAR(trust_of({0, -2}).confidence(), 0.841344746, 1e-9);
   EXPECT_NEAR(trust_of({0, 2}).confidence(), 1 - 0.841344746, 1e-9);
   EXPECT_NEAR(trust_of({1, -1, 2, -2}).confidence(), 0.5, 1e-12);
@@ -21,7 +21,7 @@ TEST(DirectionTrust, IsTheNormalProbabilityOfTheMean) {
 TEST(DirectionTrust, IsSureOfEqualSlopes) {
   EXPECT_EQ(trust_of({-1, -1, -1}).confidence(), 1);
   EXPECT_EQ(trust_of({1, 1, 1}).confidence(), 0);
-  EXPECT_EQ(trust_of({0, 0, 0}).confidence(), 1) << "what changes nothing raises nothing";
+  EXPECT_EQ(trust_of({0, 0, 0}).confidence(), 1) << "a zero direction cannot raise the loss";
 }
 
 TEST(DirectionTrust, KnowsNothingFromOneSlope) {

@@ -1,4 +1,4 @@
-// A direction that is zero or not finite is no prediction.
+// A direction that is zero or not finite gives no prediction.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kLongRun = 200;
 
-/// The momentum direction, one weight of which is replaced from some call on.
+/// The momentum direction, with one element replaced from a certain call on.
 class Replacing final : public Predictor {
  public:
   Replacing(float value, std::int64_t from) : value_(value), from_(from) {}
@@ -44,7 +44,7 @@ struct Told {
   double cost = 0;
 };
 
-/// The run must not predict, and must be plain training bit for bit.
+/// Expects that the run never predicts and equals plain training bit for bit.
 Told train_without_a_direction(const QuadraticBowl::Options& options,
                                const PhaseMachine::Setup& setup) {
   BowlRun run(options, setup, 0.1);
@@ -94,7 +94,7 @@ TEST(NoDirection, IsOneThatIsNotFinite) {
   }
 }
 
-/// The fifth direction is the first prediction's: four slopes were measured before.
+/// The fifth direction is that of the first prediction, since four slopes were measured before.
 TEST(NoDirection, FoundWherePredictBeginsMakesTheStepOneOfFull) {
   PhaseMachine::Setup setup = eager_setup();
   const float infinite = std::numeric_limits<float>::infinity();
@@ -124,7 +124,7 @@ TEST(NoDirection, IsToldOnceAlsoWhereTheRunIsResumed) {
   for (const PhaseOutcome& outcome : resumed.run(60)) EXPECT_FALSE(outcome.warns) << outcome.event;
 }
 
-/// A gradient of zero says nothing of the direction.
+/// A gradient of zero gives no information about the direction.
 TEST(NoDirection, IsNotToldOfAGradientOfZero) {
   BowlRun run({}, eager_setup(), 0);
   const auto at_the_minimum = [&] {

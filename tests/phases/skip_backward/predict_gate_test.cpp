@@ -15,8 +15,8 @@ PhaseConfig config_with(double trial_share) {
   return config;
 }
 
-/// A made-up run: the loss falls by `slope` per Full step with noise, a jump lowers it by `gain`
-/// right away of which `kept` stays, and costs what `cost` Full steps cost.
+/// An artificial run: the loss falls by `slope` per Full step, with noise. A jump lowers it by
+/// `gain` immediately, of which `kept` remains, and costs as much as `cost` Full steps.
 struct MadeUpRun {
   PredictGate gate;
   double slope = 0.01, noise = 0, cost = 3;
@@ -48,13 +48,13 @@ TEST(PredictGate, MakesOneTrialWithoutEvidence) {
   EXPECT_EQ(run.gate.grant().steps, 3);
   run.jump(0, 0);
   run.full(500);
-  EXPECT_FALSE(run.gate.grant().open) << "no share is kept for trials";
+  EXPECT_FALSE(run.gate.grant().open) << "no budget for probes";
 }
 
 TEST(PredictGate, OpensForJumpsThatSaveMoreThanTheyCost) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  run.jump(0.05, 1.0);  // five Full steps' progress at the price of three
+  run.jump(0.05, 1.0);  // progress of five Full steps at the cost of three
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), 0.02, 1e-9);
   EXPECT_TRUE(run.gate.grant().open);
@@ -73,7 +73,7 @@ TEST(PredictGate, StaysClosedForJumpsThatCostMoreThanTheySave) {
 TEST(PredictGate, GivesNoCreditForAGainThatWashesOut) {
   MadeUpRun run(config_with(0));
   run.full(20);
-  run.jump(0.5, 0.0);  // large on the probe, nothing left afterwards
+  run.jump(0.5, 0.0);  // a large gain in the probe, nothing kept
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), -0.03, 1e-9);
 }
@@ -82,7 +82,7 @@ TEST(PredictGate, GivesNoMoreCreditThanTheProbesSaw) {
   MadeUpRun run(config_with(0));
   run.full(20);
   run.jump(0.0, 0.0);
-  run.loss -= 0.5;  // somebody lowered the learning rate just then
+  run.loss -= 0.5;  // simulates a lower learning rate
   run.full(20);
   EXPECT_NEAR(run.gate.advantage(), -0.03, 1e-9);
 }
@@ -199,7 +199,7 @@ TEST(PredictGate, LearnsTheStepLengthFromWhatWasKept) {
 TEST(PredictGate, LetsHalfOfTheTrialsWaitForNoConfidence) {
   MadeUpRun run(config_with(0.02));
   run.full(100);
-  EXPECT_TRUE(run.gate.grant().overdue) << "the first";
+  EXPECT_TRUE(run.gate.grant().overdue) << "the first probe";
   run.jump(0, 0, Decision::kReverted);
   std::vector<std::int64_t> open, overdue;
   for (std::int64_t step = 102; step < 700; ++step) {

@@ -26,7 +26,7 @@ TEST(Predict, MovesTheWeightsByTheSummedDirections) {
     }
   }
   EXPECT_EQ(run.bowl.snapshot(), start);
-  EXPECT_EQ(run.bowl.moments(), moments) << "prediction never changes moments";
+  EXPECT_EQ(run.bowl.moments(), moments) << "predictions must not change moments";
 }
 
 TEST(Predict, RunsForwardOnly) {
@@ -54,7 +54,7 @@ TEST(Predict, ForetellsTheLossOfASmoothBowl) {
 
 TEST(Predict, HoldsLossesAgainstThoseOfItsOwnForwards) {
   for (const std::int64_t micro_corrections : {0, 2}) {
-    for (const double offset : {-50.0, 50.0}) {  // dropout is off, and the precision another one
+    for (const double offset : {-50.0, 50.0}) {  // as with dropout off or a different precision
       PhaseMachine::Setup setup = eager_setup();
       setup.divergence.window = 4;
       setup.phases.skip_backward.correction_interval = micro_corrections;
@@ -67,7 +67,8 @@ TEST(Predict, HoldsLossesAgainstThoseOfItsOwnForwards) {
       while (run.machine.phase() == Phase::kPredict) events += run.step().event;
       EXPECT_EQ(run.machine.statistics().of(Phase::kPredict).steps, 4) << offset << events;
       const PhaseOutcome decided = run.step();
-      EXPECT_NEAR(*decided.predicted_loss, decided.loss, 5) << "of gradients, not of forwards";
+      EXPECT_NEAR(*decided.predicted_loss, decided.loss, 5)
+          << "compares losses of gradients, not of forward passes";
     }
   }
 }
@@ -160,7 +161,7 @@ TEST(Predict, ChangesNothingWithTheZeroPredictor) {
     const PhaseOutcome decided = run.step();
     EXPECT_EQ(decided.decision, Decision::kAccepted);
   }
-  EXPECT_EQ(run.machine.statistics().predicted_gain, 0) << "before and after are the same point";
+  EXPECT_EQ(run.machine.statistics().predicted_gain, 0) << "the prediction does not move";
 }
 
 double planning_cost(const PhaseOutcome& outcome) { return outcome.planning_cost.value_or(0); }
@@ -194,7 +195,7 @@ TEST(PredictPhase, ChargesDreamsByTheStepsThatTheyAreBeside) {
   small.run(15);
   large.run(15);
   const double cost = planning_cost(small.step());
-  EXPECT_GT(cost, 0) << "the 16th update is the first to learn from";
+  EXPECT_GT(cost, 0) << "the planner learns from the 16th update on";
   EXPECT_EQ(planning_cost(large.step()), cost / 4);
 }
 
@@ -205,11 +206,11 @@ TEST(PredictPhase, HoldsWhatDreamsWithinAQuarterOfTheTrialShareWhilePredictionsD
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;
   BowlRun run(uphill, setup, 0.1);
-  run.bowl.flops = 7e7;  // learning from each update would take 0.3 of a step
+  run.bowl.flops = 7e7;  // learning from every update would cost 0.3 of a step
   run.run(300);
   const PhaseStatistics& statistics = run.machine.statistics();
   EXPECT_GT(statistics.planning_cost, 0.02 * 300);
-  EXPECT_LE(statistics.planning_cost, 0.035 * 300) << "and the dreams before each trial";
+  EXPECT_LE(statistics.planning_cost, 0.035 * 300) << "plus the planning before each probe";
 }
 
 }  // namespace

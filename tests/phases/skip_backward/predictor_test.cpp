@@ -78,7 +78,7 @@ TEST_P(EveryPredictor, GivesTheSameDirectionAfterSaveAndLoad) {
 }
 
 TEST_P(EveryPredictor, PointsDownhillOnASmoothBowl) {
-  if (GetParam() == "random") return;  // it points nowhere
+  if (GetParam() == "random") return;  // has no preferred direction
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of(GetParam()));
   take_updates(bowl, *predictor, 30);
@@ -127,7 +127,8 @@ TEST(MomentumPredictor, IsWhatTheOptimizerWouldDoNext) {
   }
 }
 
-/// Walks the weights of a bowl, whose moments are zero, along a made-up path.
+/// Moves the weights of a bowl with zero moments along an artificial path. Returns the predicted
+/// direction.
 std::vector<float> direction_on(const std::function<float(int)>& path, int steps,
                                 const SkipBackwardConfig& config = config_of("linear")) {
   QuadraticBowl bowl;
@@ -199,7 +200,7 @@ TEST(TwoTimescalePredictor, AddsTheOptimizersMomentumByItsShare) {
     EXPECT_NEAR(mixed[i], 0.25f * slow[i] + 0.75f * fast[i], 1e-7);
 }
 
-/// All weights grow by 0.1 in each update, and by half in a jump between two.
+/// All weights grow by 0.1 in each update, and by half in a jump in between.
 std::vector<float> direction_after_a_jump(const std::string& name, bool tells) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(slow_only(name));

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A BPE of all bytes that merges a space with H, and Whisper's tokens behind them with two added words.
+/// A BPE of all bytes that merges a space with H, followed by Whisper's tokens and two added words.
 std::string whisper_tokenizer() {
   const auto is_plain = [](int byte) {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
@@ -50,7 +50,7 @@ class ClipExamples : public ::testing::Test {
     const auto path = folder_.write("generation_config.json", keys);
     return read_speech_tokens(*tokenizer_, read_generation_keys({path.parent_path()}));
   }
-  /// What is learned, or why nothing is.
+  /// The decoded example, or the error.
   std::string learned(const std::string& text, const std::string& language,
                       const std::string& keys = "{}") const {
     try {
@@ -78,7 +78,7 @@ TEST_F(ClipExamples, TextsBeginAsWhisperWritesThem) {
   EXPECT_EQ(learned("今天", "zh"), in("zh") + plain + "今天" + end);
   EXPECT_EQ(learned("OK", "zh"), in("zh") + plain + "OK" + end);
   EXPECT_EQ(learned("হ্যালো", "bn"), in("bn") + plain + "হ্যালো" + end)
-      << "the space would be a token alone";
+      << "the space would be a separate token";
 }
 
 TEST_F(ClipExamples, LanguagesHaveNamesCodesAndTokens) {
@@ -103,12 +103,12 @@ TEST_F(ClipExamples, SpecialTokensOfWhisperAreRefusedAndAddedOnesLearned) {
   const std::string text = learned("Kubernetes<|laughs|> now", "en");
   EXPECT_NE(text.find("Kubernetes<|laughs|> now"), std::string::npos) << text;
   const std::vector<std::int32_t> ids = tokenizer_->encode(text, ControlText::kAsTokens);
-  EXPECT_EQ(tokens().text_of(*tokenizer_, ids), " Kubernetes now") << "as transformers decodes it";
+  EXPECT_EQ(tokens().text_of(*tokenizer_, ids), " Kubernetes now") << "as decoded by transformers";
 }
 
 TEST_F(ClipExamples, FoldersSayLanguageAndTask) {
   struct Case {
-    const char *keys, *language;  // the second one is asked for
+    const char *keys, *language;  // requested language
     const char* prompt;
   };
   const Case cases[] = {
@@ -131,7 +131,7 @@ TEST_F(ClipExamples, FoldersSayLanguageAndTask) {
   }
   EXPECT_TRUE(tokens(R"({"return_timestamps": true})").completed({}).timestamps);
   EXPECT_EQ(tokens(R"({"forced_decoder_ids": [[1, null], [2, 264]]})").completed({}).language, "")
-      << "the model tells which it hears";
+      << "the model detects the language";
   EXPECT_EQ(learned("Hallo", "", R"({"language": "german"})").find("<|startoftranscript|><|de|>"),
             0u);
   const SpeechTokens few = tokens(R"({"lang_to_id": {"<|de|>": 260, "<|en|>": 259}})");

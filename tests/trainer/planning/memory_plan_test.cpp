@@ -61,7 +61,7 @@ HybridTrainerConfig sensors() {
   return config;
 }
 
-/// Operations a second that a plan measures, over those of the network's own steps.
+/// Ratio of the measured operations per second in a plan to those of the network's real steps.
 double rate_over_real(const HybridTrainerConfig& config) {
   const Stream stream(make_device_pool());
   const auto network = make_network(config.model, 0, stream);
@@ -69,7 +69,7 @@ double rate_over_real(const HybridTrainerConfig& config) {
   for (const NamedTensor& one : batch.tensors()) fill_zero(one.tensor, stream);
   double ratio = 1e9;
   const auto distance = [](double one) { return std::fabs(std::log(one)); };
-  for (int i = 0; i < 6 && distance(ratio) > std::log(1.2); ++i) {  // other programs compute, too
+  for (int i = 0; i < 6 && distance(ratio) > std::log(1.2); ++i) {  // the machine may be busy
     const double real =
         network->step_flops(batch) / measure_gradient(*network, config, batch, stream);
     const double next = measure_step_rates(config, stream).flops_per_second / real;
@@ -78,7 +78,7 @@ double rate_over_real(const HybridTrainerConfig& config) {
   return ratio;
 }
 
-/// A network of convolutions and transformers works at another rate than a decoder's block of its width.
+/// Convolutions and transformers run at a different rate than a decoder block of the same width.
 TEST(MemoryPlan, MeasuresTheSpeedOfNetworksOnTheirOwnParts) {
   HybridTrainerConfig config = gradient_alone(sensors());
   EXPECT_NEAR(std::log(rate_over_real(config)), 0, std::log(1.5));
@@ -94,7 +94,7 @@ TEST(MemoryPlan, MeasuresTheSpeedOfNetworksOnTheirOwnParts) {
   EXPECT_NEAR(std::log(rate_over_real(config)), 0, std::log(1.5));
 }
 
-/// As memory.recompute does, for the parts that are named.
+/// Recomputing named parts costs what memory.recompute does.
 TEST(MemoryPlan, CountsWhatPartsComputeAgain) {
   const auto slowdown = [](const char* pattern) {
     HybridTrainerConfig config = sensors();
@@ -113,14 +113,15 @@ TEST(MemoryPlan, CountsWhatPartsComputeAgain) {
   EXPECT_NEAR(all, plan(config, {}).expected_slowdown, 0.02);
 }
 
-/// What an option adds is a smaller share of a step that orthogonalises, all the more whole.
+/// Orthogonalization makes a step longer, so an option's relative cost is smaller, most of all for
+/// complete orthogonalization.
 TEST(MemoryPlan, CountsTheProductsOfTheUpdate) {
   HybridTrainerConfig config = four_layers();
   const auto slowdown = [&] {
     config.memory.activations = "host";
     return plan(config, {}).expected_slowdown;
   };
-  config.optimizer.name = "lion";  // whose state is Muon's, but for vectors'
+  config.optimizer.name = "lion";  // its state is Muon's, except for vectors
   const double plain = slowdown();
   config.optimizer.name = "muon";
   const double whole = slowdown();
@@ -173,7 +174,8 @@ TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
   HybridTrainerConfig small = config;
   small.optimizer.state_bits = 8;
   small.memory.recompute = 1;
-  // In the micro-batches with which it takes the least: more of them take sums, fewer activations.
+  // The micro-batch size with the least memory: more micro-batches need sums but have fewer
+  // activations.
   std::size_t least = simulate_memory(small, {}).device_bytes;
   for (const std::int64_t micro_batches : {2, 4, 8}) {
     small.gradient_accumulation.micro_batches = micro_batches;
@@ -293,7 +295,7 @@ TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
   const StepRates here = measure_step_rates(config, stream);
   EXPECT_GT(here.flops_per_second, 1e8);
   EXPECT_GT(here.copy_bytes_per_second, 1e8);
-  EXPECT_EQ(here.write_bytes_per_second, 0) << "no folder is named";
+  EXPECT_EQ(here.write_bytes_per_second, 0) << "no folder is configured";
   EXPECT_FALSE(free_disk_space(config));
   config.memory.folder = std::filesystem::temp_directory_path().string();
   EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);
@@ -306,7 +308,7 @@ TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
     HybridTrainerConfig config = four_layers();
     config.model.family = "llama";
     config.model.width = 1024;
-    config.model.heads = 32;  // as Llama 3.1 has
+    config.model.heads = 32;  // like Llama 3.1
     config.model.key_heads = key_heads;
     config.model.head_size = 34;
     config.model.inner_width = 3584;
@@ -321,7 +323,8 @@ TEST(StepRates, AreMeasuredOnOneBlockOfAnEncoder) {
   config.data.batch_size = 16;
   config.data.sequence_length = 64;
   EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8);
-  EXPECT_LT(stream.pool()->use().peak_total, std::size_t{400} << 20) << "of 6 GB with all blocks";
+  EXPECT_LT(stream.pool()->use().peak_total, std::size_t{400} << 20)
+      << "all blocks would take 6 GB";
 }
 
 TEST(StepRates, AreMeasuredOnBlocksOfRecurrences) {

@@ -36,7 +36,7 @@ TEST(MemorySavings, AreOfEachOptionThatIsOn) {
   ASSERT_EQ(state.size(), 1u);
   EXPECT_EQ(state[0].option, "memory.optimizer_state");
   EXPECT_EQ(state[0].value, "host");
-  // AdamW's two moments, but for those of the weight that is being updated; Predict has them too.
+  // AdamW's two moments, except for the weight being updated. Predict also has them.
   const auto moments = static_cast<double>(2 * sizeof(float) * elements_of(config));
   EXPECT_NEAR(static_cast<double>(state[0].device_bytes), moments, 0.05 * moments);
   EXPECT_NEAR(static_cast<double>(state[0].by_phase[2]), moments, 0.05 * moments);
@@ -54,7 +54,7 @@ TEST(MemorySavings, OfLateUpdatesAreStateAndMastersInEachPhase) {
   config.phases.method = "asynchronous_optimizer";
   config.predict_aware_memory.offload_strategy = "cpu_offload";
   const auto found = simulate_savings(config, {});
-  ASSERT_EQ(found.size(), 1u) << "the state is on the host in each phase";
+  ASSERT_EQ(found.size(), 1u) << "the state is on the host in every phase";
   EXPECT_EQ(found[0].option, "phases.method");
   const auto moments = static_cast<std::int64_t>(2 * sizeof(float) * elements_of(config));
   EXPECT_GT(found[0].by_phase[static_cast<std::size_t>(Phase::kFull)], moments * 9 / 10);
@@ -70,7 +70,7 @@ TEST(MemorySavings, OfPredictAreOfPredictAlone) {
   EXPECT_GT(by_phase[static_cast<std::size_t>(Phase::kPredict)],
             by_phase[static_cast<std::size_t>(Phase::kFull)]);
   config.phases.max_predict_steps = 0;
-  EXPECT_TRUE(simulate_savings(config, {}).empty()) << "a run that never predicts";
+  EXPECT_TRUE(simulate_savings(config, {}).empty()) << "the run never predicts";
 }
 
 TEST(MemorySavings, TakeLittleTimeForALargeModel) {

@@ -30,7 +30,7 @@ HybridTrainerConfig three_layers() {
   return config;
 }
 
-/// Peaks by phase of a real run.
+/// Measured peak of each phase of a real run.
 std::array<std::size_t, kPhases> measured_peaks(const HybridTrainerConfig& config) {
   const Stream stream(make_device_pool());
   const auto batch_of = [&](std::int64_t size) {
@@ -60,7 +60,8 @@ void expect_as_measured(const HybridTrainerConfig& config) {
     if (follows && config.phases.max_predict_steps == 0) continue;
     ASSERT_GT(taken, 0) << name_of(phase);
     const double ratio = static_cast<double>(need.phase(phase).peak_bytes) / taken;
-    // This run may not revert its prediction, which takes Full's precision beside Correct's.
+    // The simulation includes reverting a prediction, which needs Full's precision in Correct. This
+    // run may not need it.
     const double most = phase == Phase::kCorrect ? 1.25 : 1.01;
     EXPECT_GT(ratio, 0.99) << name_of(phase);
     EXPECT_LT(ratio, most) << name_of(phase);
@@ -88,7 +89,7 @@ TEST(MemorySimulation, KnowsEachPrecision) {
 
 TEST(MemorySimulation, KnowsTheRoundedCopiesOfOperands) {
   HybridTrainerConfig config = three_layers();
-  config.model.vocabulary = 20;  // else the logits are the peak
+  config.model.vocabulary = 20;  // otherwise the logits are the peak
   const std::size_t plain = simulate_memory(config, {}).device_bytes;
   for (const char* const precision : {"fp16", "fp8"}) {
     config.mixed_precision = MixedPrecisionConfig::all(precision);
@@ -97,7 +98,7 @@ TEST(MemorySimulation, KnowsTheRoundedCopiesOfOperands) {
   }
 }
 
-/// A layer for each letter of model.mixers, whose tables by position also lie elsewhere.
+/// One layer for each letter of model.mixers. Their tables by position may be offloaded.
 TEST(MemorySimulation, KnowsEachMixer) {
   for (const bool two_way : {false, true}) {
     HybridTrainerConfig config = three_layers();
@@ -120,7 +121,7 @@ TEST(MemorySimulation, KnowsEachOptimizer) {
     HybridTrainerConfig config = three_layers();
     config.optimizer.name = name;
     config.optimizer.orthogonalization_period = 2;
-    if (config.optimizer.name == "adafactor") {  // which has no momentum to predict from
+    if (config.optimizer.name == "adafactor") {  // has no momentum to predict from
       config.phases.skip_backward.predictor = "two_timescale";
       config.phases.skip_backward.slow_steps = 2;
     }
@@ -229,14 +230,15 @@ TEST(MemorySimulation, KnowsAdaptersAndTheirFrozenWeights) {
   const std::size_t whole = simulate_memory(config, {}).device_bytes;
   config.lora.rank = 4;
   expect_as_measured(config);
-  EXPECT_LT(simulate_memory(config, {}).device_bytes, whole * 3 / 4) << "no state, no gradients";
+  EXPECT_LT(simulate_memory(config, {}).device_bytes, whole * 3 / 4)
+      << "frozen weights have no state and no gradients";
   const std::size_t in_f32 = parameters(config);
   config.lora.base = "bf16";
   expect_as_measured(config);
   EXPECT_LT(parameters(config), in_f32 * 3 / 5);
   config.mixed_precision.full = config.mixed_precision.warmup = "bf16";
   expect_as_measured(config);
-  EXPECT_LT(parameters(config), in_f32 * 3 / 5) << "no other copy is kept";
+  EXPECT_LT(parameters(config), in_f32 * 3 / 5) << "no second copy is kept";
   config.lora.base = "int8";
   expect_as_measured(config);
   EXPECT_LT(parameters(config), in_f32 * 4 / 10);
@@ -267,7 +269,7 @@ TEST(MemorySimulation, KnowsUpdatesWithinBackward) {
   }
 }
 
-/// Most that the host held in a real run.
+/// Measured peak of host memory in a real run.
 std::size_t measured_host_bytes(const HybridTrainerConfig& config) {
   const Stream stream(make_device_pool());
   const auto host = make_host_pool(stream.device());

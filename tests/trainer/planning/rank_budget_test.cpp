@@ -12,19 +12,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// In any micro-batches.
+/// Holds for any number of micro-batches.
 TEST_F(RunOverRanks, DoesNotPredictWhereARanksBudgetHoldsUpdatesAlone) {
   HybridTrainerConfig tight = config();
-  tight.phases.skip_backward.predictor = "linear";  // which keeps earlier weights
+  tight.phases.skip_backward.predictor = "linear";  // keeps earlier weights
   const auto bytes = [&](SimulatedPhases phases) {
     HybridTrainerConfig known = tight;
     known.model.vocabulary = read_data_info(data_)->vocabulary_size;
-    known.predict_aware_memory.async_restore = false;  // whose staging may do without
+    known.predict_aware_memory.async_restore = false;  // its staging buffer is optional
     return simulate_ranks(known, {}, 2, phases).device_bytes;
   };
   std::size_t updates = 0, all = 0;
   std::thread([&] {
-    set_threads(1);  // which memory for products depends on
+    set_threads(1);  // affects the workspace of products
     updates = bytes(SimulatedPhases::kUpdates);
     all = bytes(SimulatedPhases::kAll);
   }).join();
@@ -41,7 +41,7 @@ TEST_F(RunOverRanks, DoesNotPredictWhereARanksBudgetHoldsUpdatesAlone) {
   }
 }
 
-/// A budget is of a rank with its part.
+/// The budget applies to a rank with its shard.
 TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
   HybridTrainerConfig own = config();
   own.optimizer.name = "adamw";
@@ -53,13 +53,14 @@ TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
   ASSERT_LT(part, simulate_memory(own, {}, SimulatedPhases::kUpdates).device_bytes);
   own.memory.device_budget.bytes = static_cast<std::int64_t>(part) + 4096;
   train(own, scratch_ / "fits", 3);
-  own.data.batch_size = 15;  // which cannot be halved
+  own.data.batch_size = 15;  // cannot be halved
   own.gradient_accumulation.micro_batches = 3;
   EXPECT_THROW(train(own, scratch_ / "does not", 3), OutOfMemory);
   EXPECT_FALSE(fs::exists(scratch_ / "does not"));
 }
 
-/// To the bits of a run that begins with as many, and goes on with them where there is more memory.
+/// Gives the bits of a run that starts with as many micro-batches. With more memory, a resumed run
+/// uses the configured number again.
 TEST_F(RunOverRanks, HalveTheirMicroBatchesAlikeInASmallerBudget) {
   HybridTrainerConfig given = config();
   given.data.batch_size = 16;
@@ -74,7 +75,7 @@ TEST_F(RunOverRanks, HalveTheirMicroBatchesAlikeInASmallerBudget) {
     of.model = config_of_run({(scratch_ / "one").string()}).model;
     std::size_t bytes = 0;
     std::thread([&] {
-      set_threads(1);  // which memory for products depends on
+      set_threads(1);  // affects the workspace of products
       bytes = simulate_ranks(of, {}, 3, SimulatedPhases::kUpdates).device_bytes;
     }).join();
     return bytes;
@@ -92,11 +93,11 @@ TEST_F(RunOverRanks, HalveTheirMicroBatchesAlikeInASmallerBudget) {
     }
     ASSERT_GT(fs::remove_all(run / "checkpoints/step-0000000040"), 0u);
     train(tight, run, 3, true);
-    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "zero " << zero << ", gone on with";
+    EXPECT_EQ(newest_checkpoint_digest(run), wanted) << "zero " << zero << ", resumed";
     ASSERT_GT(fs::remove_all(run / "checkpoints/step-0000000040"), 0u);
     tight.memory.device_budget.bytes *= 2;
     train(tight, run, 2, true);
-    EXPECT_EQ(records_of(run).back().micro_batches, 3) << "where the budget has grown";
+    EXPECT_EQ(records_of(run).back().micro_batches, 3) << "the budget has grown";
   }
 }
 

@@ -15,7 +15,7 @@ PhasePeaks peaks_over_ranks(const HybridTrainerConfig& config, int ranks) {
   return most_of(by_rank);
 }
 
-/// With what a rank has a part of, and sums of micro-batches that others send.
+/// Includes the rank's shards, and sums of micro-batches received from other ranks.
 TEST(RankMemory, IsSimulatedAsItIsMeasured) {
   for (const char* const optimizer : {"adamw", "muon"}) {
     HybridTrainerConfig config = rank_config(optimizer, 6);
@@ -26,7 +26,7 @@ TEST(RankMemory, IsSimulatedAsItIsMeasured) {
     for (const int ranks : {2, 3}) {
       for (const std::int64_t zero : {0, 1, 2, 3}) {
         config.distributed.zero = zero;
-        config.gradient_accumulation.micro_batches = ranks == 2 ? 2 : 6;  // one each, two each
+        config.gradient_accumulation.micro_batches = ranks == 2 ? 2 : 6;  // one or two per rank
         const MemoryNeed need = simulate_ranks(config, {}, ranks);
         const PhasePeaks measured = peaks_over_ranks(config, ranks);
         for (const Phase phase : {Phase::kWarmup, Phase::kFull}) {
@@ -39,7 +39,7 @@ TEST(RankMemory, IsSimulatedAsItIsMeasured) {
   }
 }
 
-/// With what is on its way between ranks in Predict, and the predicted weights.
+/// Includes pending exchanges of Predict and the predicted weights.
 TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
   HybridTrainerConfig config = rank_config("adamw", 3);
   config.model.width = 80;
@@ -88,7 +88,7 @@ std::vector<std::uint64_t> bytes_sent_in_full(const HybridTrainerConfig& config,
   return sent;
 }
 
-/// But for scalars.
+/// Scalars are excluded.
 TEST(RankMemory, WhatIsSentIsSimulatedToo) {
   for (const std::int64_t zero : {0, 1, 2, 3}) {
     HybridTrainerConfig config = rank_config("adamw", 5);

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 using PhasePeaks = std::array<std::size_t, kPhases>;
 
-/// By phase, of one rank on its device; without the loader's batches but one.
+/// Peaks by phase of one rank on its device, with only one prefetched batch.
 inline PhasePeaks rank_peaks(const HybridTrainerConfig& config, Communicator& ranks,
                              Device device = {}) {
   const Stream stream{make_device_pool(device)};
@@ -26,7 +26,7 @@ inline PhasePeaks rank_peaks(const HybridTrainerConfig& config, Communicator& ra
   return peaks;
 }
 
-/// Of whichever rank takes the most.
+/// The highest peak of any rank, by phase.
 inline PhasePeaks most_of(const std::vector<PhasePeaks>& by_rank) {
   PhasePeaks most{};
   for (const PhasePeaks& peaks : by_rank) {

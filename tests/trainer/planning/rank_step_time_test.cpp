@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// A step of two ranks, on machines and links of any speed.
+/// Estimates steps of two ranks, for machines and links of any speed.
 class RankStepTimeTest : public ::testing::Test {
  protected:
   RankStepTimeTest() : config_(rank_config("adamw", 4)) {
@@ -32,8 +32,8 @@ TEST_F(RankStepTimeTest, FollowsTheMachineAndTheLink) {
   EXPECT_EQ(once.seconds(), once.computing + once.exposed);
 }
 
-/// Over a link that is fast enough the groups at the ends of backward and forward are left; over a
-/// slow one nearly all is.
+/// A fast link hides everything except the groups at the ends of backward and forward. A slow link
+/// hides almost nothing.
 TEST_F(RankStepTimeTest, HidesWhatFitsBesideComputing) {
   for (const std::int64_t zero : {0, 1, 2, 3}) {
     config_.distributed.zero = zero;
@@ -48,7 +48,7 @@ TEST_F(RankStepTimeTest, HidesWhatFitsBesideComputing) {
   }
 }
 
-/// Where weights lie apart, all passes hide what is sent, without it one backward pass.
+/// With sharded weights all passes hide communication; otherwise only one backward pass does.
 TEST_F(RankStepTimeTest, KnowsBesideWhatEachStageSends) {
   config_.distributed.zero = 0;
   const double computing = estimate(1e9).computing;
@@ -62,12 +62,12 @@ TEST_F(RankStepTimeTest, KnowsBesideWhatEachStageSends) {
   EXPECT_LT(apart.exposed, 0.5 * apart.sending);
 }
 
-/// What a rank computes, and updates, is its share.
+/// A rank computes and updates only its share.
 TEST_F(RankStepTimeTest, CountsARanksShare) {
   const double two = estimate(1e9).computing;
   config_.gradient_accumulation.micro_batches = 8;
   EXPECT_GT(estimate(1e9).computing, 1.7 * two);
-  rates_.flops_per_second = 1e15;  // the update is left
+  rates_.flops_per_second = 1e15;  // only the update remains
   const double update = estimate(1e9).computing;
   config_.distributed.zero = 1;
   EXPECT_LT(estimate(1e9).computing, 0.9 * update);

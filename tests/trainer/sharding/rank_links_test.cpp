@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Whether what rank 0 begins is behind it before rank 1 comes to it, which waits for that.
+/// Whether rank 0 continues after begin() before rank 1 takes part in the collective.
 bool goes_on_beside(const DistributedConfig& config) {
   std::atomic<bool> has_begun = false, was_beside = false;
   run_thread_ranks(2, [&](Communicator& others) {

@@ -52,7 +52,7 @@ SemiseparableGradients gradients_of(std::int64_t rows_u, std::int64_t rows_v, co
           .mode = kernels::GradientMode::kAccumulate};
 }
 
-/// Numbers of columns that ranks divide, and some that they do not.
+/// Numbers of columns that are and are not divisible by the number of ranks.
 TEST(SemiseparableParts, GiveTheBitsOfOneRank) {
   constexpr std::int64_t kSize = 33;
   const Stream stream = own_stream();

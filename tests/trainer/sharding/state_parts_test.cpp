@@ -11,10 +11,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kStopped = 13;  // after as many steps
+constexpr std::int64_t kStopped = 13;  // number of steps before the checkpoint
 constexpr int kWriters = 3;
 
-/// With matrices of several chunks and an optimizer state of two tensors for each.
+/// Matrices of several chunks, with an optimizer state of two tensors each.
 HybridTrainerConfig shared_config(std::int64_t zero) {
   HybridTrainerConfig config = rank_config("adamw", 4);
   config.model.width = 80;
@@ -23,7 +23,7 @@ HybridTrainerConfig shared_config(std::int64_t zero) {
   return config;
 }
 
-/// A trainer of one rank, and what it saves and reads.
+/// A trainer of one rank.
 class TrainingRank {
  public:
   TrainingRank(const HybridTrainerConfig& config, Communicator* ranks)
@@ -75,7 +75,7 @@ TEST_F(CheckpointOfRanks, IsWrittenInEqualSharesAndHoldsWhatThatOfOneHolds) {
   }
 }
 
-/// What it has a part of, and to verify them some of the files.
+/// Each rank reads its shards, and some complete files for verification.
 TEST_F(CheckpointOfRanks, IsReadByEachRankInPart) {
   save("ranks", 1, kWriters);
   save("one", 1, 1);

@@ -14,12 +14,12 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Weights whose parts ranks have, in several groups, of which most go through several rounds.
+/// Sharded weights in several groups, most of which take several rounds.
 struct SharedWeights {
   SharedWeights(Communicator& ranks, bool beside)
       : parts(weights.weights, optimizer_named("adamw"), ranks,
               {.beside = beside, .bucket_bytes = 4096 * 3}, weights.stream) {}
-  /// As an optimizer does, to values that tell whose it was and when.
+  /// Updates the own shards like an optimizer, to values that identify the rank and time.
   void change_own_parts(float time) {
     for (Parameter* part : parts.parameters()) {
       if (part->elements() == 0) continue;
@@ -58,7 +58,7 @@ TEST(WeightArrivals, BringEachRanksPartsToAll) {
   }
 }
 
-/// Whoever uses a weight finds the copy that products read made of what has arrived.
+/// A compute copy is remade from the received values before it is used.
 TEST(WeightArrivals, MakeComputeCopiesAnew) {
   run_thread_ranks(2, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
@@ -79,7 +79,7 @@ TEST(WeightArrivals, MakeComputeCopiesAnew) {
   });
 }
 
-/// Rank 1 comes to send only when rank 0 has gone on.
+/// Rank 1 sends only after rank 0 has continued.
 TEST(WeightArrivals, LetARankGoOnUntilItUsesAWeight) {
   std::atomic<bool> went_on = false;
   run_thread_ranks(2, [&](Communicator& others) {
@@ -95,7 +95,7 @@ TEST(WeightArrivals, LetARankGoOnUntilItUsesAWeight) {
   });
 }
 
-/// Nobody sends what has not changed, and one's own part needs nobody.
+/// Unchanged weights are not sent, and using the own shard needs no communication.
 TEST(WeightArrivals, SendNothingWithoutAChange) {
   run_thread_ranks(2, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
@@ -113,7 +113,8 @@ TEST(WeightArrivals, SendNothingWithoutAChange) {
   });
 }
 
-/// While it is being sent it stays as it was: a slow link, and no use of whole weights between.
+/// A shard in flight must not change: uses a slow link and does not use complete weights in
+/// between.
 TEST(WeightArrivals, LetOnesOwnPartChangeOnlyWhenItIsSent) {
   run_thread_ranks(2, [&](Communicator& others) {
     ImitatedLink link(others, {.latency = std::chrono::milliseconds(2)});
@@ -164,7 +165,7 @@ class ModelAfterArrivals {
         ASSERT_EQ(static_cast<const std::uint16_t*>(copy.tensor().raw())[i], 0) << weight->name();
     }
   }
-  /// The weights are held by themselves again.
+  /// Checks that the weights no longer depend on arrivals.
   void use() const {
     for (Parameter* weight : weights_.weights) {
       const Weight master = weight->acquire_master(weights_.stream);

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-/// Counts what begins, all of which is done at once.
+/// Counts collectives that begin; runs each immediately.
 class CountedBeginnings final : public DecoratedCommunicator {
  public:
   explicit CountedBeginnings(Communicator& ranks) : DecoratedCommunicator(ranks) {}
@@ -54,14 +54,14 @@ TEST_F(WeightGathersTest, BeginWhatFollowedTheLastTimeAsFarAheadAsBytesAllow) {
   EXPECT_EQ(ranks_.begun, 7);
   gathers.begin_pass(false);
   take(gathers, 0);
-  EXPECT_EQ(ranks_.begun, 10);  // and 1 and 2
+  EXPECT_EQ(ranks_.begun, 10);  // also 1 and 2
   take(gathers, 1);
-  EXPECT_EQ(ranks_.begun, 11);  // and 3
+  EXPECT_EQ(ranks_.begun, 11);  // also 3
   for (const std::size_t weight : {2u, 3u, 2u, 1u, 0u}) take(gathers, weight);
-  EXPECT_EQ(ranks_.begun, 14);  // as many as were used
+  EXPECT_EQ(ranks_.begun, 14);  // one for each use
 }
 
-/// So that its first weight need not be waited for.
+/// The first weight of the next pass is then already available.
 TEST_F(WeightGathersTest, BeginTheNextPassWhereOneFollows) {
   WeightGathers gathers(ranks_, 2 * kElements * sizeof(float));
   add_weights(gathers, 3);
@@ -69,7 +69,7 @@ TEST_F(WeightGathersTest, BeginTheNextPassWhereOneFollows) {
     gathers.begin_pass(another_follows);
     for (const std::size_t weight : {0u, 1u, 2u, 1u}) take(gathers, weight);
   };
-  pass(true);  // whose order is not known yet
+  pass(true);  // the order is not known yet
   EXPECT_EQ(ranks_.begun, 4);
   pass(true);
   EXPECT_EQ(ranks_.begun, 8 + 2);
@@ -88,7 +88,8 @@ TEST_F(WeightGathersTest, BeginNothingAheadWithoutBytes) {
   }
 }
 
-/// Small weights that are used again and again, as adapters are, begin no more than is used.
+/// Small weights that are used repeatedly, such as adapters, must not be gathered more often than
+/// they are used.
 TEST_F(WeightGathersTest, BeginNoMoreThanIsUsedWhereOneWeightComesOften) {
   WeightGathers gathers(ranks_, 1 << 20);
   add_weights(gathers, 3);
@@ -112,7 +113,7 @@ TEST_F(WeightGathersTest, BringWhatIsTakenWhateverWasExpected) {
   }
 }
 
-/// An evaluation expects nothing, and leaves what is expected of training as it is.
+/// An evaluation prefetches nothing and does not affect the prefetching of training.
 TEST_F(WeightGathersTest, ExpectNothingOutsideAPass) {
   WeightGathers gathers(ranks_, 1);
   add_weights(gathers, 3);
@@ -138,7 +139,7 @@ TEST_F(WeightGathersTest, ForgetWhatHasChanged) {
   for (int i = 0; i < 3; ++i) {
     gathers.begin_pass(false);
     take(gathers, 0);
-    set(1, static_cast<float>(i + 5));  // from the second pass on 1 is ahead by now
+    set(1, static_cast<float>(i + 5));  // from the second pass on, 1 is prefetched
     gathers.end_pass(stream_);
     EXPECT_EQ(take(gathers, 1), static_cast<float>(i + 5));
     gathers.begin_pass(false);

@@ -23,7 +23,7 @@ class WeightGroupsTest : public ::testing::Test {
     for (std::size_t i = 0; i < weight; ++i) sum += weights_[i]->elements();
     return sum;
   }
-  /// Of each rank, over all groups.
+  /// Number of elements of each rank over all groups.
   std::vector<std::int64_t> elements_by_rank(const std::vector<WeightGroup>& groups) const {
     std::vector<std::int64_t> sums(groups.front().cuts.size() - 1);
     const auto at = [&](const WeightCut& cut) {
@@ -85,7 +85,7 @@ TEST_F(WeightGroupsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {
   }
 }
 
-/// In each group, so that no rank's link has to take it all.
+/// Balanced in each group, so that no single link carries all of it.
 TEST_F(WeightGroupsTest, OfElementwiseUpdatesAreNearlyEqual) {
   for (const std::int64_t bytes : {4096, 1 << 16, 1 << 30}) {
     const std::vector<WeightGroup> groups = cut("adamw", bytes, 3);
@@ -102,7 +102,7 @@ TEST_F(WeightGroupsTest, OfElementwiseUpdatesAreNearlyEqual) {
   }
 }
 
-/// Where each matrix is whole, those of as many as there are ranks travel together, one of each.
+/// If matrices must not be split, each group has one matrix per rank.
 TEST_F(WeightGroupsTest, OfWholeMatricesAreBalancedWithinEach) {
   SomeWeights many;
   for (int i = 0; i < 12; ++i) many.add("m", {300, 300}, Role::kMatrix);

@@ -19,7 +19,7 @@ using testing::master_of;
 using testing::test_stream;
 using testing::values_of;
 
-/// Three weights under SGD without momentum, whose gradients come in turn.
+/// Three weights under SGD without momentum, whose gradients arrive one by one.
 class ImmediateUpdatesTest : public ::testing::Test {
  protected:
   static OptimizerConfig sgd() {
@@ -102,7 +102,7 @@ TEST_F(ImmediateUpdatesTest, EndWithAnErrorAtALaterOneAndStayEnded) {
   EXPECT_THROW(updates_.begin(0.5f), Diverged);
 }
 
-/// Without anything that needs all gradients at a time.
+/// A config without options that need all gradients at the same time.
 HybridTrainerConfig steady_config() {
   HybridTrainerConfig config = tiny_config();
   config.model.layers = 2;

@@ -24,7 +24,7 @@ TEST(LossScale, DoublesAfterSoManyFiniteStepsInARow) {
   scale.add_finite_step();
   EXPECT_TRUE(scale.halve());
   EXPECT_EQ(scale.value(), 1024);
-  EXPECT_FALSE(scale.add_finite_step());  // the row begins anew
+  EXPECT_FALSE(scale.add_finite_step());  // the count restarts
   EXPECT_EQ(scale.overflows(), 1);
 }
 

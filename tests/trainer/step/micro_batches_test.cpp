@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 32;
 
-/// Correct, in fp32, takes more than the phases before it.
+/// Correct, in fp32, needs more memory than the phases before it.
 HybridTrainerConfig mixed_config() {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;

@@ -1,7 +1,6 @@
 #pragma once
 
-// The twin of the product's header of this name, for a processor: it stands before that one on the
-// include path.
+// CPU version of the product's header of this name, which it replaces on the include path.
 
 #include <functional>
 #include <string>
@@ -17,8 +16,8 @@
 
 namespace hybrid_trainer::emulation {
 
-/// Enqueues the launch on the emulated stream. `pointers`: those among its arguments. Returns the
-/// error that it is answered with, or "".
+/// Enqueues the launch on the emulated stream. `pointers` are the pointers among its arguments.
+/// Returns the launch error, or "".
 std::string enqueue_launch(CUstream_st* stream, const char* name, const kernels::cuda::Grid& grid,
                            const std::vector<const void*>& pointers, std::function<void()> body);
 

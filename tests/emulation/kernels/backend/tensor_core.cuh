@@ -1,6 +1,6 @@
 #pragma once
 
-// The twin of the product's header of this name, for a processor: the same fragments, lane by lane.
+// CPU version of the product's header of this name, with the same fragments in each lane.
 
 #include <array>
 #include <cmath>
@@ -14,16 +14,16 @@
 
 namespace hybrid_trainer::emulation {
 
-/// Counts, over all load_matrices, the shared memory passes beyond one per matrix.
+/// Number of shared memory passes of all load_matrices beyond one per matrix.
 std::int64_t& bank_conflicts();
 
-/// Counts all multiply_adds of warps.
+/// Number of all warp-wide multiply_adds.
 std::int64_t& multiply_adds();
 
 /// Throws Error if `at` is not a multiple of 16 bytes.
 void require_aligned(std::uintptr_t at, const char* what);
 
-/// The row addresses that all lanes give; counts conflicts.
+/// Collects the row addresses of all lanes and counts bank conflicts.
 Exchanged<const std::uint16_t*> matrix_rows(std::uintptr_t row);
 
 inline float element(std::uint32_t pair, int index) {
