@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times attention at Whisper's sizes in PyTorch and here, in turn, and prints the medians of both.
 
-usage: bench_attention.py build/tests/attention_benchmark [--rounds 5] [--heads 6]
+usage: bench_attention.py build/tests/benchmarks/attention_benchmark [--rounds 5] [--heads 6]
 """
 
 import argparse
