@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = 2048;
 constexpr unsigned int kThreads = 256;
-constexpr int kLoads = 4;  // of a thread, in flight together
+constexpr int kLoads = 4;  // in flight per thread
 
 struct Or {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
