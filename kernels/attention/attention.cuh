@@ -59,8 +59,7 @@ struct AttentionSizes {
   bool plain() const {
     return window == 0 && positions == nullptr && cap == 0 && !two_way && !pattern.is_on();
   }
-  /// Returns the first key that a query of an item attends to. Does not decrease from query to
-  /// query.
+  /// Returns the first key that a query of an item attends to. Never decreases with the query.
   __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
     if (query >= length) query = length - 1;
     std::int64_t first = window > 0 ? query - window + 1 : 0;
@@ -213,8 +212,7 @@ struct HeadRows {
   std::int64_t stride;
 };
 
-/// Rows of queries, and of keys with their values, or their gradients. Self-attention passes qkv
-/// twice.
+/// Rows of queries, and of keys with values, or their gradients. In self-attention qkv twice.
 struct AttentionOperands {
   const Tensor &queries, &keys;
 };
@@ -238,8 +236,7 @@ void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const 
 /// two kernels of tensor_core_attention_backward are faster. It computes 5 products instead of 7,
 /// but needs one block for all queries and keys of a key head. Therefore it requires head size 64,
 /// enough blocks to occupy the device for at least 3/4 of the time, and a workspace of at most 256
-/// MiB. Depends only on sizes and the number of multiprocessors. Both ways give bit-identical
-/// results.
+/// MiB. Depends only on sizes and the number of multiprocessors. Both ways are bit-identical.
 std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& stream);
 void joint_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
                               const Tensor& qkv, std::int64_t blocks, const AttentionSizes& sizes,

@@ -34,8 +34,7 @@ inline double weighted_products(const SinkTensors<T>& tensors, std::int64_t head
   return sum;
 }
 
-/// Scratch memory of a worker: seven arrays of rows of a head if rows are not f32, then two score
-/// blocks.
+/// Scratch memory of a worker: seven arrays of a head's rows if not f32, then two score blocks.
 struct BackwardScratch {
   static std::int64_t rows_of(const AttentionSizes& sizes) {
     return std::max(sizes.length, sizes.key_length) * sizes.head_size;

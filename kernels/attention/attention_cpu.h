@@ -23,8 +23,7 @@ struct KeyRange {
 };
 
 /// Sizes of attention, from rows of queries, and of keys followed by values; in self-attention both
-/// are rows of qkv. An item is a query head of a sequence; heads that share keys and values are
-/// adjacent.
+/// are rows of qkv. An item is a query head of a sequence; heads that share keys are adjacent.
 struct AttentionSizes {
   AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
       : batch(qkv.size(0)),
@@ -66,8 +65,7 @@ struct AttentionSizes {
         across(true),
         lengths(counts ? counts.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
-  /// Returns the final softmax state of a query, from its highest score and the sum of e^(score −
-  /// highest).
+  /// Returns a query's final softmax state from its highest score and Σ e^(score − highest).
   SoftmaxEnd end_softmax(std::int64_t item, float highest, float total) const {
     if (across && total == 0) return {highest, 0};  // it attends to no key
     if (sinks == nullptr) return {highest + std::log(total), 1.0f / total};
@@ -99,8 +97,7 @@ struct AttentionSizes {
   std::int64_t keys_of(std::int64_t item) const {
     return lengths != nullptr ? lengths[item / heads] : key_length;
   }
-  /// Returns the first key that a query of an item attends to. Does not decrease from query to
-  /// query.
+  /// Returns the first key that a query of an item attends to. Never decreases with the query.
   std::int64_t first_key(std::int64_t item, std::int64_t query) const {
     if (across) return 0;
     std::int64_t first = window > 0 ? query - window + 1 : 0;
@@ -118,8 +115,7 @@ struct AttentionSizes {
   std::int32_t block_of(std::int64_t row) const {
     return static_cast<std::int32_t>(row / pattern.block);
   }
-  /// Returns the first block of the pattern from `block` on that one of queries [first, last] of an
-  /// item attends to.
+  /// Returns the pattern's first block from `block` on for one of an item's queries [first, last].
   std::int32_t next_block(std::int64_t item, std::int64_t first, std::int64_t last,
                           std::int32_t block) const {
     std::int32_t next = BlockPattern::kNone;
@@ -277,8 +273,7 @@ inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int
   }
 }
 
-/// scores (queries, keys) = scale · left · rightᵀ over head_size: queries with keys, or output
-/// gradients with values.
+/// scores (queries, keys) = scale · left · rightᵀ: queries with keys, or dy with values.
 inline void score(float* scores, const ScoreBlock& block, const HeadRows& left,
                   const HeadRows& right, std::int64_t head_size, float scale) {
   multiply({.transpose_b = Transpose::kYes,

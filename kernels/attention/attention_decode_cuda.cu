@@ -9,8 +9,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Keys per block. A constant, so that the bits of a row depend neither on the caches' size nor on
-/// other rows.
+/// Keys per block. Constant, so that a row's bits depend on neither caches nor other rows.
 constexpr std::int64_t kPartKeys = 128;
 
 /// Packs per thread, so that a warp covers the largest head.
@@ -21,9 +20,8 @@ struct KeyRange {
   std::int64_t first, last;
 };
 
-/// Division of a part of a head's keys among a block's threads: `lanes` adjacent threads process a
-/// key together, kPacks packs of kPack elements each, and the block processes kThreads / lanes keys
-/// at a time.
+/// Division of a part of a head's keys among a block's threads: `lanes` adjacent threads share a
+/// key, kPacks packs of kPack elements each; the block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
   std::int64_t window;    // keys that a query attends to; 0: all before it
   std::int64_t heads;     // of queries
@@ -50,8 +48,7 @@ struct DecodeSizes {
     const std::int64_t seen = first_key(position);
     return {seen > begin ? seen : begin, position < end ? position : end - 1};
   }
-  /// Returns whether the pattern includes one of the keys [first, last] for the query at
-  /// `position`.
+  /// Returns whether the query at `position` attends to one of the keys [first, last].
   __device__ bool sees(int head, std::int64_t position, std::int64_t first,
                        std::int64_t last) const {
     if (!pattern.is_on()) return true;
@@ -156,8 +153,7 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
   }
 }
 
-/// Returns the output element from a query's sums and sink. 0 if the sink is far above the highest
-/// score.
+/// Returns an output element from a query's sums and sink. 0 if the sink is far above `highest`.
 __device__ inline float end_decode(float output, float total, float highest, float sink) {
   return output / (total + exp2f(sink - highest));
 }
@@ -185,8 +181,7 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
 }
 
 /// One block for each part of the keys of each head of each row; one pass over keys and values.
-/// Blocks whose keys are all out of range write nothing; if the pattern masks all, they write -∞ as
-/// the highest score.
+/// Blocks without keys in range write nothing; if the pattern masks all, -∞ as the highest score.
 template <Decodes kDecodes, class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr bool kSelf = kDecodes == Decodes::kSelf;
@@ -286,8 +281,7 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
         end_decode(output, total, best, tensors.sink_of(blockIdx.x % sizes.heads)));
 }
 
-/// Launches the kernels for `rows` rows. `sizes` and `tensors` come without the fields that follow
-/// from the others.
+/// Launches the kernels for `rows` rows; sets the remaining fields of `sizes` and `tensors`.
 template <Decodes kDecodes, class T>
 void launch_decode(DecodeTensors<T> tensors, DecodeSizes sizes, std::int64_t rows,
                    const Stream& stream) {

@@ -64,8 +64,7 @@ struct RunningSoftmax {
   float total;
 };
 
-/// Replaces scores of one query by weights e^(score − highest), 0 beyond the visible keys; rescales
-/// previous sums.
+/// Replaces a query's scores by weights, 0 beyond the visible keys; rescales previous sums.
 inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, float* output,
                       std::int64_t head_size, RunningSoftmax& softmax) {
   float highest = softmax.highest;
@@ -89,8 +88,7 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
   softmax = {highest, total};
 }
 
-/// Computes attention of one block of queries over all their keys into scratch.output, not yet
-/// divided by the totals.
+/// Computes attention of a block of queries, not yet divided by the totals.
 inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {

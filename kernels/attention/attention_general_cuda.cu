@@ -10,8 +10,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Keys that a query attends to: all before it; with masks or capped scores; also with a bias; all
-/// of another sequence.
+/// A query's keys: all before it; with masks or caps; also with a bias; all of another sequence.
 enum class Sight { kPlain, kMasked, kBiased, kAcross };
 constexpr bool is_masked(Sight sight) { return sight == Sight::kMasked || sight == Sight::kBiased; }
 
@@ -111,8 +110,7 @@ __device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const fl
   }
 }
 
-/// Writes the thread's weights to their places in a tile of 16·kR columns: rows v·kR + i, columns u
-/// + 16 j.
+/// Writes the thread's weights to a tile of 16·kR columns: rows v·kR + i, columns u + 16 j.
 template <int kR>
 __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
 #pragma unroll
@@ -142,8 +140,7 @@ __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
   return pairs;
 }
 
-/// sums[i][4 g + j] += the product of the weights' row v·kR + i and column 64 g + 4 u + j of the
-/// right tile.
+/// sums[i][4 g + j] += ⟨the weights' row v·kR + i, column 64 g + 4 u + j of the right tile⟩.
 template <int kR, int kHead>
 __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weights,
                              const float* right) {

@@ -1,8 +1,7 @@
 // Tiles of a head in bf16 in shared memory and their products on the tensor cores. Each warp owns
 // 16·kRowTiles rows of the left tile and all columns of the result, so that scores become the next
 // product's left operand without leaving its registers. Source: Dao 2023, FlashAttention-2. Also
-// the parts shared by backward kernels: the query terms of a tile, and the step from scores to
-// weights and gradients.
+// the shared parts of backward kernels: query terms, and weights and gradients from scores.
 
 #pragma once
 
@@ -140,8 +139,7 @@ __device__ void multiply_rows(Sums<kRowTiles, kColumnTiles>& sums,
   }
 }
 
-/// sums (rows, kHead) += weights (rows, 8·kColumnTiles), rounded to bf16, · rows [row, ...) of the
-/// right tile.
+/// sums (rows, kHead) += weights, rounded to bf16, · rows [row, ...) of the right tile.
 template <int kRowTiles, int kColumnTiles, int kHead>
 __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
                              const Sums<kRowTiles, kColumnTiles>& weights, Tile<kHead> right,
@@ -172,8 +170,7 @@ __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
 }
 
 /// Writes the warp's rows to rows [first + row, ...) of a head, each times its factor, through rows
-/// [row, ...) of a tile that no other warp uses. factors[m][h] belongs to row 16 m + 8 h + lane /
-/// 4.
+/// [row, ...) of a tile that no other warp uses. factors[m][h] is for row 16 m + 8 h + lane / 4.
 template <int kRowTiles, int kHead>
 __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead / 8>& sums,
                            const float (&factors)[kRowTiles][2], Tile<kHead> tile, int row,
@@ -203,8 +200,7 @@ __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead 
   }
 }
 
-/// The side of the scores that a warp's rows are and whose gradients it sums; tiles of the other
-/// side pass through.
+/// Side of the scores in a warp's rows and the gradients that it sums; the other side passes by.
 enum class Owns { kQueries, kKeys, kValues, kKeysAndValues };
 constexpr bool owns_keys(Owns what) { return what != Owns::kQueries; }
 

@@ -232,8 +232,7 @@ struct BackwardPlan {
   static constexpr int kRowTiles = kHead == 64 ? 2 : 1;  // of 16 rows each, per warp
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kRows = kWarps * kWarpRows;
-  // Passing rows whose scores are in registers at a time, and steps of own[0] and own[1] kept in
-  // registers.
+  // Passing rows with scores in registers at a time; steps of own[0] and own[1] kept there.
   static constexpr int kPassing = kHead == 256 ? 16 : 64;  // rows of a tile
   static constexpr int kPart = kHead == 128 ? 32 : 16;
   static constexpr int kKept0 = kHead == 64    ? (kKeys ? 2 : 4)
@@ -295,8 +294,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   } else if constexpr (!kPlain) {
     first_passing = terms.first_keys[first_own] / kPassing * kPassing;
   }
-  // Returns the next passing tile from `first` on that the pattern includes; its blocks are whole
-  // tiles.
+  // Returns the pattern's next passing tile from `first` on; its blocks are whole tiles.
   const auto next_tile = [&](int first, int member) {
     if (kPlain || first >= end) return first;
     const int head = sizes.head_of(item + member);

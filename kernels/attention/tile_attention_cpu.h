@@ -25,8 +25,7 @@ class PanelRegisters {
   std::optional<TileRegisters> registers_;
 };
 
-/// c (8 x 32, f32) = or += 8 rows of a panel · column panel, from row `first` of its upper or lower
-/// tiles on.
+/// c (8 x 32, f32) = or += 8 rows of a panel, from row `first` of its tiles on, · column panel.
 template <Sum kSum>
 inline void multiply_rows_by_vectors(float* c, std::int64_t c_stride, const BFloat16* rows,
                                      const RowPanel& a, const BFloat16* b, std::int64_t depth) {
@@ -111,8 +110,7 @@ inline std::int64_t padded_keys(const AttentionSizes& sizes) {
   return whole_panels(sizes.key_length);
 }
 
-/// Returns the end of the key panels that a query, which may be padded, and those before it attend
-/// to.
+/// Returns the end of the key panels of a query, which may be padded, and of those before it.
 inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const AttentionSizes& sizes) {
   const std::int64_t end =
       sizes.two_way ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
@@ -131,8 +129,7 @@ inline void for_seen_keys(std::int64_t item, std::int64_t query, std::int64_t fr
   }
 }
 
-/// Calls visit(begin, end) for each run of query panels that attend to the key panel at `key`; see
-/// for_seen_keys.
+/// Calls visit(begin, end) for runs of query panels that attend to the key panel at `key`.
 template <class Visit>
 inline void for_seeing_queries(std::int64_t item, std::int64_t key, std::int64_t from,
                                std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {

@@ -61,8 +61,7 @@ inline float weigh(BFloat16* weights, const float* scores, std::int64_t count, f
   return total;
 }
 
-/// Replaces one query's scores for the keys of `seen` by weights, 0 outside `visible`. Rows begin
-/// with key `first`.
+/// Replaces a query's scores for `seen` by weights, 0 outside `visible`. Row 0 is key `first`.
 inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
                          std::span<const KeyRange> seen, KeyRange visible,
                          const AttentionSizes& sizes) {
@@ -109,8 +108,7 @@ inline void gather_values(const PanelRegisters& on, const TileForwardScratch& sc
   }
 }
 
-/// Computes attention of 32 queries over the keys from the first to the last that one of them
-/// attends to.
+/// Computes attention of 32 queries over the keys from their first to their last.
 void attend(const PanelRegisters& on, const TileForwardScratch& scratch, BFloat16* y,
             float* log_sum_exp, std::int64_t item, std::int64_t first,
             const AttentionSizes& sizes) {

@@ -4,8 +4,7 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// A simulated device reads no memory, so that a recording can be measured with a real device's
-/// tensors.
+/// A simulated device reads no memory: recordings are measured with a real device's tensors.
 bool reaches(Device device, Device of_tensor) {
   return device == of_tensor ||
          (device.simulated && device.type == of_tensor.type && device.index == of_tensor.index);

@@ -1,5 +1,4 @@
-// Elements in f32 or bf16 as floats, one or several at a time, and elementwise kernels: one thread per
-// pack of elements.
+// Elements in f32 or bf16 as floats, and elementwise kernels with one thread per pack.
 
 #pragma once
 
@@ -77,8 +76,7 @@ bool packs_fit(std::int64_t columns, Pointers... begins) {
   return columns % kPackSize<T> == 0 && packs_aligned(begins...);
 }
 
-/// Accurate to about 1e-6. Faster than a division and an expf, which memory-bound kernels cannot
-/// hide.
+/// Accurate to about 1e-6. Memory-bound kernels have no time for a division and an expf.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
 /// Derivative of silu(x) = x·sigmoid(x).

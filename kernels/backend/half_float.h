@@ -12,8 +12,7 @@ constexpr std::uint32_t magnitude_bits(float x) {
 }
 inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
 
-/// Rounds x to kFractionBits fraction bits, and to multiples of 2^least_exponent; ties to even. |x|
-/// < 2^100.
+/// Rounds x, |x| < 2^100, to kFractionBits bits and multiples of 2^kLeastExponent; ties to even.
 template <int kFractionBits, int kLeastExponent>
 constexpr float round_fraction(float x) {
   constexpr auto kLeast = static_cast<std::uint32_t>(kLeastExponent + 127) << 23;

@@ -33,8 +33,7 @@ inline std::size_t most_shared_bytes(const Stream& stream) {
 }
 
 /// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid or
-/// reports that earlier work has failed, or OutOfMemory if the device has no memory to load the
-/// kernel.
+/// reports that earlier work failed, or OutOfMemory if the device cannot load the kernel.
 template <class... Parameters>
 void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {

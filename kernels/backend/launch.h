@@ -31,8 +31,7 @@ inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
 /// Does not wait while a stream is recorded.
 class LaunchCheck {
  public:
-  /// Throws DeviceError if launches block and earlier work has failed. Stores the address of
-  /// `name`.
+  /// Throws DeviceError if launches block and earlier work failed. Stores the address of `name`.
   LaunchCheck(const char* name, const Stream& stream);
   /// Throws DeviceError if launches block and the kernel fails.
   void wait() const;

@@ -45,8 +45,7 @@ double best_seconds(const Stream& stream, int runs, const Work& work) {
   return best;
 }
 
-/// Random numbers in (-1, 1): products of zeros would draw less power and could run at a higher
-/// clock rate.
+/// Random numbers in (-1, 1): zeros draw less power, so that the clock rate could be higher.
 Tensor noise(const Shape& shape, DType dtype, const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers =

@@ -9,10 +9,9 @@
 
 namespace hybrid_trainer::kernels {
 
-/// Returns the highest rate that matrix products reach on this machine now, in floating-point
-/// operations per second (2·M·N·K for a product), over the shapes and layouts of a GPT-2 step.
-/// Takes about half a second. f32 or bf16; bf16 measures matmul on bf16 inputs, even if the CPU has
-/// no bf16 instructions.
+/// Returns the highest rate of matrix products on this machine now, in floating-point operations
+/// per second (2·M·N·K for a product), over the shapes and layouts of a GPT-2 step. Takes about
+/// half a second. bf16 measures matmul on bf16 inputs, even if the CPU has no bf16 instructions.
 double measure_product_rate(DType inputs, const Stream& stream);
 
 /// Returns bytes read plus bytes written per second by a copy between arrays of `array_bytes` each,

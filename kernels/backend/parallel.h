@@ -55,8 +55,7 @@ inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
 }
 
 /// Calls body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each on one
-/// thread. The parts do not depend on timing, so sums by share, combined in order, are
-/// bit-reproducible.
+/// thread. The parts do not depend on timing, so sums in the order of shares are reproducible.
 template <class Body>
 void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   const InstructionSet set = instruction_set();
@@ -117,8 +116,7 @@ void parallel_items(std::int64_t count, const Body& body) {
             [&](std::int64_t worker, std::int64_t item) { run_on(set, body, worker, item); });
 }
 
-/// Cuts arrays, each aligned to a cache line, from one worker's scratch; without scratch it only
-/// counts.
+/// Cuts cache-line-aligned arrays from a worker's scratch; without scratch it only counts.
 class ScratchCutter {
  public:
   explicit ScratchCutter(float* base) : base_(base) {}

@@ -13,8 +13,7 @@ constexpr int kSortWarps = 8;
 constexpr int kSortStrips = 8;  // of 32 items, processed by each warp one after the other
 constexpr int kSortTile = kSortWarps * kSortStrips * kWarp;
 
-/// Items to sort. If `positions` is null, item i is at position i, and a key outside [0, bound)
-/// counts as `bound`.
+/// Items to sort. Null `positions`: item i is at i, and keys outside [0, bound) become `bound`.
 struct SortItems {
   const std::int32_t* keys;
   const std::int32_t* positions;

@@ -32,8 +32,7 @@ __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
   return value;
 }
 
-/// Returns the sum of the values of the lanes before this one; sets `total` to the sum of all
-/// lanes.
+/// Returns the sum over the lanes before this one; `total` becomes the sum over all lanes.
 __device__ inline int sum_before(int value, int& total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int sum = value;

@@ -49,8 +49,7 @@ class ColumnSums {
   Tensor lines_;
 };
 
-/// Adds term(x[row, column]) to line[column] for rows [begin, end) of x and calls finish(row, sum of
-/// the row's terms).
+/// Adds term(x[row, column]) to line[column] for rows [begin, end); calls finish(row, its sum).
 template <class Term, class Finish>
 void add_rows(float* line, const float* x, std::int64_t columns, std::int64_t begin,
               std::int64_t end, const Term& term, const Finish& finish) {

@@ -56,8 +56,7 @@ __device__ inline void copy_async(SharedAddress to, const void* from, bool valid
 /// Makes the thread's copies since the last commit a group.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
-/// Waits until all but the thread's newest `kGroups` groups are done. Other threads see the copies
-/// after a __syncthreads.
+/// Waits for all but the thread's newest `kGroups` groups. Other threads need a __syncthreads.
 template <int kGroups>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");

@@ -78,8 +78,7 @@ inline float gelu_exponential(float x) {
 /// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)).
 inline float gelu_gate(float x) { return 1.0f / (1.0f + gelu_exponential(x)); }
 
-/// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx; computes 1 − gate as gate·e^(-2u), without
-/// cancellation.
+/// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx, with 1 − gate = gate·e^(-2u).
 inline float gelu_slope(float x) {
   const float power = gelu_exponential(x);
   const float gate = 1.0f / (1.0f + power);

@@ -56,8 +56,7 @@ struct ConvolvedRows {
     if (t < 0) return before_rows + (sequence * back + back + t) * channels;
     return rows + (sequence * time + t) * stride;
   }
-  /// Returns whether tokens t and t + offset belong to one document, from the later token's
-  /// position.
+  /// Returns whether tokens t and t + offset belong to one document.
   bool joined(std::int64_t sequence, std::int64_t t, std::int64_t offset) const {
     if (places == nullptr || t + std::max<std::int64_t>(offset, 0) >= time) return true;
     return places[sequence * time + t + std::max<std::int64_t>(offset, 0)] >= std::abs(offset);

@@ -27,8 +27,7 @@ struct ConvolutionSizes {
   __device__ std::int64_t before_at(std::int64_t sequence, std::int64_t channel) const {
     return sequence * rows_before() * channels + channel;
   }
-  /// Returns whether a token's tap is in its document; `at`: index of the sequence's first token in
-  /// positions.
+  /// Whether a token's tap is in its document; `at`: of the sequence's first token in positions.
   __device__ bool reads(std::int64_t at, std::int64_t token, int lag) const {
     if (lag < 0 && token - lag >= length) return false;
     if (positions == nullptr || lag == 0) return true;
@@ -163,8 +162,7 @@ template <int N, int kTaps>
 struct TapGradients {
   float dx[kTaps][N] = {}, dweight[kTaps][N] = {}, dbias[N] = {};
 
-  /// Adds a token's gradients, given the gradient `dsum` of its sums; `own`: also for weight and
-  /// bias.
+  /// Adds a token's gradients for the gradient `dsum` of its sums; `own`: also weight and bias.
   template <class T>
   __device__ void add(const float (&dsum)[N], const TapWeights<N, kTaps>& taps,
                       const TapWindow<T, N, kTaps>& window, unsigned int reads, bool own) {

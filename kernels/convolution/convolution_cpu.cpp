@@ -165,8 +165,7 @@ SlidingProduct sliding_of(const SpatialWindow& window, const Tensor& weight, std
   return product;
 }
 
-/// Places of x with remainder `rest` modulo the stride: the taps that reach them, and the first
-/// places of y.
+/// Places of x with remainder `rest` modulo the stride: their taps, and first places of y.
 SlidingDimension reached_places(const SpatialWindow& window, int i, std::int64_t rest) {
   const std::int64_t stride = window.stride[i];
   SlidingDimension of{.places = window.out[i],

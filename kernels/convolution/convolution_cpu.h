@@ -70,8 +70,7 @@ class WindowTiles {
 /// Whether convolutions of bf16 multiply pairs; if not, they convert to f32.
 bool multiplies_pairs();
 
-/// Tap of a window along one dimension: `offset` places from the window's first, and its index in
-/// the kernel.
+/// Tap of a window in one dimension: `offset` from its first place, `index` in the kernel.
 struct SlidingTap {
   std::int64_t offset, index;
 };

@@ -1,5 +1,4 @@
-// Pooling and upsampling by integer factors. Memory-bound: a thread reads the places of its windows
-// in packs of channels.
+// Pooling and upsampling by integer factors. Memory-bound: threads read packs of channels.
 
 #include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/elements.cuh"

@@ -19,8 +19,7 @@ constexpr std::int64_t kLeastWindows = 24;  // of a row, in a slab
 constexpr std::int64_t kEnoughItems = 16;   // enough for any number of threads
 
 /// Part of x that a thread reads at a time: for windows of one place of the first dimension, a
-/// range of the second and of the third. Indexed by (tap of the first dimension, row, place, word
-/// of a channel).
+/// range of the second and of the third. Indexed by (tap of the first dimension, row, place, word).
 struct Slab {
   std::int64_t rows, windows;  // maximum windows of the second and the third dimension
   std::int64_t high, wide;     // their places
@@ -67,8 +66,7 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
     copy_place(to + i * wide, from + i * stride, channels, wide);
 }
 
-/// Weights in panels of outputs. Those of a word are adjacent, in the order of the words in the
-/// runs.
+/// Weights in panels of outputs; those of a word are adjacent, in the runs' order of words.
 class PackedWeights {
  public:
   /// words: per place. depth: per window.
@@ -97,7 +95,7 @@ class PackedWeights {
   }
 
  private:
-  /// Packs the weights of a panel's outputs side by side, in the order of the words in the runs.
+  /// Packs a panel's weights side by side, in the runs' order of words.
   void pack_panel(std::int64_t group, std::int64_t panel) const {
     visit_real(of_.dtype, [&](auto real) {
       using T = decltype(real);

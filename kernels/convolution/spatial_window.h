@@ -50,8 +50,7 @@ constexpr Place spatial_place(std::int64_t index, const std::int64_t (&sizes)[3]
   return {{index / (sizes[1] * sizes[2]), index / sizes[2] % sizes[1], index % sizes[2]}};
 }
 
-/// Calls visit(tap, connected place) for the taps of one dimension that connect a window and a
-/// place.
+/// Calls visit(tap, connected place) for taps of one dimension between a window and a place.
 template <class Visit>
 constexpr void for_taps_of_window(const SpatialWindow& of, int i, std::int64_t window,
                                   const Visit& visit) {

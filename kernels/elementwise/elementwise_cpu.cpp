@@ -202,8 +202,7 @@ void gated_rows_backward(T* out, const T* gradient, const T* in, std::int64_t ro
 constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
 constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in them
 
-/// Draws random numbers [4·first, 4·first + kDrawn) of the key: core's philox, one round at a time
-/// for all blocks.
+/// Draws random numbers [4·first, 4·first + kDrawn): philox, a round at a time for all blocks.
 inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first) {
   std::uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   for (std::int64_t i = 0; i < kBlocks; ++i) {

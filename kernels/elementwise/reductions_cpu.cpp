@@ -39,7 +39,7 @@ void chunk_dots(const Tensor& results, const Tensor& x, const Tensor& y, const S
   add_up_chunks(results.data<double>(), x, y);
 }
 
-/// Its own memory is not from a pool.
+/// Allocates its memory outside of pools.
 void dot(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y, const Tensor&,
          const Stream&) {
   double total = 0;

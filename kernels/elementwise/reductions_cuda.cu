@@ -42,8 +42,7 @@ __device__ void load_some(float (&to)[N], const T* from, std::int64_t i, std::in
   }
 }
 
-/// A thread adds the same elements for aligned and unaligned arrays, so that the sum is the same
-/// too.
+/// A thread adds the same elements for aligned and unaligned arrays, so the sum is the same.
 template <class T>
 __global__ void sum_chunks_kernel(Pairs pairs) {
   constexpr int N = kPackSize<T>;

@@ -13,7 +13,7 @@ namespace {
 /// Blocks of a product depend neither on the number of threads nor on the number of groups in a
 /// call, so that neither changes a bit.
 constexpr std::int64_t kBlockRows = 256, kBlockColumns = 128;
-/// For the gradient of x, whose weights are stored by rows of these columns.
+/// Block columns of the gradient of x, whose weights are stored by rows of these columns.
 constexpr std::int64_t kWideColumns = 256;
 /// Larger gradients bypass the caches: nothing reads them until the end of the step.
 constexpr std::int64_t kStreamedElements = 1 << 18;
@@ -71,8 +71,7 @@ void run_blocks(const std::vector<BlockOfMatrix>& blocks, float* scratch, std::i
   });
 }
 
-/// Returns the floats that a thread needs for blocks, and for few rows of an x with `columns`
-/// columns.
+/// Returns a thread's floats for blocks, and for few rows of an x with `columns` columns.
 std::int64_t scratch_elements(DType inputs, std::int64_t columns = 0) {
   return std::max({std::int64_t{1}, block_scratch_elements(inputs), kFewRows * columns});
 }

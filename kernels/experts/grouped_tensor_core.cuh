@@ -8,8 +8,7 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// Left operand of a tile, or the transposed right one. Adjacent elements in memory are along the
-/// depth or across it.
+/// Left operand of a tile, or the transposed right one, contiguous along the depth or across.
 template <class T, bool kAlong>
 struct GroupedOperand {
   const T* begin;       // of the tile's first row (right operand: column) at depth 0
@@ -179,12 +178,10 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
   __device__ static BFloat16* buffer(int slice) {
     return dynamic_shared<BFloat16>() + slice % kBuffers * kElements;
   }
-  /// Lines of a slice are rows or columns if adjacent elements are along the depth, else positions
-  /// in the depth.
+  /// Lines of a slice are rows or columns if memory is contiguous along the depth, else depths.
   template <int kSide, bool kAlong>
   static constexpr int kLine = kAlong ? kSlice : kSide;
-  /// Returns the position of a chunk in a slice: chunks of eight lines that are read together are
-  /// in different banks.
+  /// Returns a chunk's position in a slice; chunks that are read together use different banks.
   template <int kElementsOfLine>
   __device__ static int place(int line, int chunk) {
     const int turn = kElementsOfLine == kSlice ? line >> 1 & 3 : line & 7;

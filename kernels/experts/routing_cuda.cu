@@ -86,8 +86,7 @@ __device__ float score_of(std::uint32_t key) {
   return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
-/// Returns the index of the largest key, the first of equal ones. All lanes of the warp must call
-/// it.
+/// Returns the index of the first largest key. All lanes of the warp must call it.
 __device__ int best_of(const std::uint32_t* keys, int count) {
   std::uint32_t most = 0;
   int at = count;
@@ -135,8 +134,7 @@ struct Choice {
   __device__ int keys_of_token() const { return logits.experts() + groups; }
 };
 
-/// Removes the scores of experts in groups that are not selected. If only NaN is left, selects
-/// group 0.
+/// Removes the scores of groups that are not selected. If all are NaN, selects group 0.
 __device__ void leave_groups(const Choice& choice, std::uint32_t* keys, std::uint32_t* of_groups) {
   const int experts = choice.logits.experts(), size = experts / choice.groups;
   for (int g = lane_of_token(); g < choice.groups; g += kWarp)
@@ -267,8 +265,7 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
               .shared_bytes = kTokens * sizeof(std::uint32_t) *
                               static_cast<std::size_t>(spec.experts + spec.groups)},
          choice);
-  // Invalid experts, which do not occur, count as the last one, so that 256 experts fit in one
-  // digit.
+  // Invalid experts do not occur; counting them as the last one fits 256 experts in one digit.
   const SortedTokens sorted =
       sort_tokens(experts, count, static_cast<std::int32_t>(spec.experts - 1), stream);
   launch(stream, "place_pairs", place_pairs_kernel, grid_for(count),
@@ -428,8 +425,7 @@ constexpr int kChunkWarps = 8;             // per block; they take turns at a ch
 constexpr std::int64_t kChunks = 128;      // at most
 constexpr std::int64_t kChunkTokens = 64;  // minimum, except for the last chunk
 
-/// Computes row `chunk` of sums: the probabilities of each expert, then entropies and (log Σ
-/// exp(l))².
+/// Computes row `chunk` of sums: probabilities per expert, entropies and (log Σ exp(l))².
 __global__ void sum_chunks_kernel(double* sums, const TokenLogits logits, const Loads loads,
                                   std::int64_t chunk_tokens) {
   const int experts = logits.experts(), columns = experts + 2;

@@ -47,8 +47,8 @@ __device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
 }
 
 /// One block per row. Writes gradients if `gradient_scale` is not 0. If `kKept`, the block first
-/// copies the row to its shared memory, so that device memory is read once. A thread reads only its
-/// own copies there.
+/// copies the row to its shared memory, so that device memory is read once. Threads read only their
+/// own copies.
 template <class T, int N, bool kKept, bool kSmoothed>
 __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(1024)
 
 constexpr std::size_t kLossStaticBytes =
     1 << 10;  // of shared memory, for sums over the block: at most
-/// With two blocks on a multiprocessor, one reads while the other computes. If two such rows fit in
-/// the shared memory of most devices, blocks have half the threads.
+/// Two blocks on a multiprocessor overlap reading and computing. If two such rows fit in the shared
+/// memory of most devices, blocks have half the threads.
 constexpr std::size_t kMostBytesOfTwo = 112 << 10;
 
 /// `kept`: copies a row to shared memory, which requires whole packs.
@@ -235,8 +235,7 @@ struct PairPointers {
   int length;
 };
 
-/// Returns the sum of a half's log-probabilities and the number of its targets, in each thread of
-/// the block.
+/// Returns a half's sum of log-probabilities and number of targets, in each thread.
 __device__ PairHalf half_of(const PairPointers& of, std::int64_t at, int half) {
   double sum = 0, tokens = 0;
   for (int t = static_cast<int>(threadIdx.x); t < of.length; t += static_cast<int>(blockDim.x)) {

@@ -40,8 +40,7 @@ HT_TERM float log_of_one_plus_power(float x) {
   return (x > 0 ? x : 0.0f) + log1pf(expf(-fabsf(x)));
 }
 
-/// Returns the cross entropy of logits. If `writes`, replaces the logits by their gradient times
-/// `scale`.
+/// Returns the cross entropy of logits; if `writes`, logits become their gradient times `scale`.
 HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wanted, bool writes,
                          float scale) {
   float highest = logits[0], sum = 0;
@@ -54,8 +53,7 @@ HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wante
   return loss;
 }
 
-/// Returns the loss of a cell with an object. If `scale` is not 0, replaces the row by its
-/// gradient.
+/// Returns the loss of a cell with an object; if `scale` is not 0, the row becomes its gradient.
 HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted, const float* box,
                           const GridLossSpec& spec, float scale) {
   float loss = spec.positive_weight * log_of_one_plus_power(-row[0]);
@@ -80,8 +78,7 @@ HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
   return loss;
 }
 
-/// One text of a pair: the sum of its targets' log-probabilities, their number, and the reference's
-/// sum.
+/// One text of a pair: the sum of its targets' log-probabilities, their number, the reference's.
 struct PairHalf {
   double sum, tokens, reference;
 };

@@ -1,7 +1,6 @@
 // Norm of gated rows. Memory-bound: forward reads x and gate and writes y, 6 bytes per element in
 // bf16 and 12 in f32; backward reads three and writes two, 10 and 20, at about 30 operations. The
-// second pass over a row reads from the L1 cache. 1,024 rows of 1,536 in bf16: 9.4 MB, 3 µs at 3
-// TB/s.
+// second pass over a row reads the L1 cache. 1,024 rows of 1,536 in bf16: 9.4 MB, 3 µs at 3 TB/s.
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/backend/elements.cuh"

@@ -54,8 +54,7 @@ inline double sum_of(const float* line, std::int64_t count) {
   return sum;
 }
 
-/// Computes the moments of a chunk by group; deviations are from the mean as a float. line: for 2·C
-/// floats.
+/// Computes a chunk's moments by group, relative to the mean as a float. line: 2·C floats.
 template <class T>
 inline void chunk_moments(GroupMoments* moments, float* line, const T* x, std::int64_t rows,
                           const PlaceChunks& of) {

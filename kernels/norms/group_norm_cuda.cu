@@ -66,8 +66,7 @@ __global__ void group_norm_forward_kernel(T* y, float* mean, float* rstd, const 
   }
 }
 
-/// Lanes take channels; warps take turns at the places of a chunk. Grid: channels by lanes, chunks,
-/// examples.
+/// Lanes take channels, warps places of a chunk. Grid: channels by lanes, chunks, examples.
 template <class T>
 __global__ void group_norm_sums_kernel(double* sums, const T* dy, const T* x, const float* mean,
                                        const float* rstd, GroupSizes of) {

@@ -57,8 +57,7 @@ struct NormRowSums {
   float projection;
 };
 
-/// Sums R rows over the block, in each thread. `turn` alternates from call to call, so that one
-/// barrier is enough.
+/// Sums R rows over the block, in each thread. One barrier is enough, since `turn` alternates.
 template <bool kCentered, int R>
 __device__ void add_over_block(NormRowSums (&sums)[R], int turn) {
   __shared__ NormRowSums of_warp[2][kWarp][R];

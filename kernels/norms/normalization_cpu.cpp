@@ -79,8 +79,7 @@ inline void rms_forward_row(T* y, const T* x, const float* weight, float factor,
   }
 }
 
-/// Computes one row of backward; adds to the share's sums for dweight. dx may alias dy. `offset` is
-/// added to the weights.
+/// One row of backward; adds to the share's dweight. dx may be dy. Weights include `offset`.
 template <class T>
 inline void rms_backward_row(T* dx, const T* dy, const T* x, const float* weight, float offset,
                              float rstd, bool accumulate, float* dweight, std::int64_t columns) {

@@ -126,8 +126,9 @@ struct RmsRowPart {
   }
 };
 
-/// For rows of at most P packs per lane of a warp: teams iterate over rows, and each thread keeps
-/// the sums of its columns in registers. Dynamic shared memory: a line of floats for each team.
+/// Backward of rows of at most P packs per lane of a warp: teams iterate over rows, and each thread
+/// keeps the sums of its columns in registers. Dynamic shared memory: a line of floats for each
+/// team.
 template <class T, int P>
 __global__ void __launch_bounds__(kTeamThreads)
     rms_norm_backward_teams_kernel(RmsBackward<T> at, int team) {
@@ -167,8 +168,8 @@ __global__ void __launch_bounds__(kTeamThreads)
   }
 }
 
-/// For any number of columns and any alignment: a block iterates over rows, and each thread sums
-/// its own columns in the block's line.
+/// Backward of any number of columns and any alignment: a block iterates over rows, and each thread
+/// sums its own columns in the block's line.
 template <class T>
 __global__ void rms_norm_backward_any_kernel(RmsBackward<T> at) {
   const std::int64_t columns = at.rows.columns;

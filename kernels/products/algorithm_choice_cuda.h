@@ -39,8 +39,7 @@ StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner
 /// Adds the algorithm of one kind to the folder's file for this owner, and returns the one that is
 /// valid from now on: another process's, if that was stored first, unless it equals `useless`,
 /// which is replaced. Processes wait for each other, and readers see either the old or the new
-/// file. Returns nullopt if it cannot be stored, for example on a full disk, since a cache may
-/// fail.
+/// file. Returns nullopt if it cannot be stored, for example on a full disk; a cache may fail.
 std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,
                                              const std::string& kind, const AlgorithmBits& bits,
                                              const AlgorithmBits* useless = nullptr);
@@ -66,8 +65,8 @@ std::optional<std::size_t> fastest_of(std::size_t count,
 /// selection in a folder for all later runs, since another algorithm changes the last bits. Uses
 /// the library's own choice if timing or storing is impossible. An algorithm that could not be
 /// timed is stored as such: later new runs time it again, and resumed runs keep it. A run also
-/// stores its algorithms in its own folder and reads them when it resumes, independently of the
-/// cache.
+/// stores its algorithms in its own folder and reads them when it resumes, whatever the cache
+/// contains.
 class AlgorithmChooser {
  public:
   struct Settings {
@@ -105,8 +104,7 @@ Product without_sums(const Product& product);
 
 /// Adds one candidate to the algorithms, if any, of a product with Epilogue::kRowSums: the product
 /// without sums, by `multiply`, followed by a separate kernel for the sums. `apart` is set to
-/// whether that candidate was taken last, and must outlive the offer. Returns other offers
-/// unchanged.
+/// whether that candidate was taken last, and must outlive the offer. Other offers are unchanged.
 AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& apart,
                                const std::function<void(const Product&, const Stream&)>& multiply);
 

@@ -174,7 +174,7 @@ class BlockProduct<BFloat16, kWidth> {
   __device__ static int row(int half) { return warp_row() + 8 * half + lane() / 4; }
   __device__ static int column(int tile, int i) { return 8 * tile + lane() % 4 * 2 + i; }
 
-  /// For lines of kLine elements.
+  /// Returns the place of an element in lines of kLine elements.
   template <int kLine>
   __device__ static int place(int line, int element) {
     const int turn = kLine == kSlice ? line & 7 : line >> 1 & 3;

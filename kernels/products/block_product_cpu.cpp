@@ -113,8 +113,7 @@ void multiply_converted(const ProductBlock& block, float* scratch) {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
-/// Location of an operand's elements, or pairs of them along k: row r and k are at first + r·row +
-/// k·step bytes.
+/// Location of an operand's elements, or pairs of them: r and k at first + r·row + k·step bytes.
 struct RowsInPlace {
   const char* first;
   std::int64_t row, step;
@@ -143,8 +142,7 @@ class LinesAhead {
   std::int64_t row_bytes_ = 0, lines_ = 1, all_ = 0, part_ = 0, at_ = 0;
 };
 
-/// sums = or += products of kRows rows and a panel of 32 columns. Each step of k is 32 words: f32,
-/// or pairs of bf16.
+/// sums = or += products of kRows rows and a panel of 32 columns, f32 or pairs of bf16 along k.
 template <int kRows, bool kPairs>
 inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a, const void* b,
                           std::int64_t steps, Sum sum, LinesAhead& ahead) {
@@ -358,8 +356,7 @@ class PackedBlock {
         right_(left_ + kOperand),
         edge_(right_ + kOperand) {}
 
-  /// Calls multiply(sums, stride, rows of A, number of existing rows, packed panel of B, depth,
-  /// sum) for each panel.
+  /// Calls multiply(sums, stride, rows of A, their number, panel of B, depth, sum) for each panel.
   template <class Multiply>
   void run(const Multiply& multiply) {
     for (std::int64_t k = 0; k < block_.k; k += kBlockDepth) {

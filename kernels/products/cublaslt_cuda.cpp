@@ -34,8 +34,8 @@ struct CublasLt {
   decltype(cublasLtMatmulAlgoCheck)* check_algorithm;
   decltype(cublasLtMatmul)* multiply;
 
-  /// Throws DeviceError with the call and its result; OutOfMemory if `device` has no memory to load
-  /// the call's kernels.
+  /// Throws DeviceError with the call and its result; OutOfMemory if `device` cannot load its
+  /// kernels.
   void check(cublasStatus_t answer, const char* call, std::optional<int> device = {}) const;
 };
 

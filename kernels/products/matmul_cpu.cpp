@@ -64,8 +64,7 @@ ProductKind kind_of(const Tensor& c, const Tensor& a, Transpose transpose_a,
           .threads = threads()};
 }
 
-/// Whether to use a prepared product instead of converting to f32 and calling multiply: if the CPU
-/// has bf16 instructions.
+/// Whether to use a prepared product instead of a conversion to f32: if the CPU supports bf16.
 bool prefers_prepared(const ProductKind& kind) {
   return kind.inputs == DType::kBF16 && multiplies_bfloat16();
 }

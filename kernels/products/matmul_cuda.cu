@@ -125,8 +125,7 @@ void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   });
 }
 
-/// Computes the product; further kernels apply the epilogue, or compute the product too, if the
-/// library cannot.
+/// Computes the product; other kernels do what the library cannot, even the whole product.
 void multiply(const Product& product, const Stream& stream) {
   if (simulated(stream)) {
     const Tensor workspace = empty_workspace(kMostWorkspaceBytes, DType::kU8, stream);

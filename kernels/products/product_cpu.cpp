@@ -26,7 +26,7 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
 }
 
 /// Returns true if repacking B costs less than it gains, as measured: if A is transposed (dw: B is
-/// the small operand) or B is very long (dx of the head). Otherwise reading B in place is nearly as
+/// the small operand) or B is very long (dx of the head). Else reading B in place is nearly as
 /// fast.
 bool packs(const ProductKind& kind) {
   constexpr std::int64_t kLong = 8192;
@@ -120,8 +120,7 @@ class PreparedProduct {
   dnnl::memory as_given_;  // B; empty if it is read in place
 };
 
-/// All state that oneDNN keeps between calls, one per calling thread. Stores how to compute, but no
-/// values.
+/// All state of oneDNN between calls, one per calling thread. Stores how to compute, no values.
 struct PreparedProducts {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream queue{engine};

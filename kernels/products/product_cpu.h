@@ -26,8 +26,7 @@ struct StridedProduct {
   bool accumulate = false;
 };
 void multiply(const StridedProduct& product);
-/// Runs on the calling thread only, which must be executing a task. The bits do not depend on the
-/// thread.
+/// Runs on the calling thread only, which must be executing a task; with the same bits on any.
 void multiply_alone(const StridedProduct& product);
 
 /// Key of a prepared product.
@@ -58,9 +57,8 @@ struct ProductArrays {
 void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 /// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows: reads each row of w from memory
-/// once. The bits of a row of y do not depend on other rows.
-/// x: (N, I), w: (O, I) of one dtype, y: (N, O) of that dtype or f32. bias, residual may be
-/// undefined.
+/// once. The bits of a row of y do not depend on other rows. x: (N, I), w: (O, I) of one dtype, y:
+/// (N, O) of that dtype or f32. bias, residual may be undefined.
 void skinny_gemm(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const Tensor& residual, bool accumulate, const Stream& stream);
 
@@ -112,8 +110,7 @@ inline constexpr std::int64_t kMostBlockSide = 256;
 std::int64_t block_scratch_elements(DType inputs);
 
 /// Computes a block on the calling thread, which must be executing a task: with AVX-512; bf16 on
-/// matrix tiles, with AVX-512 BF16, or converted to f32; else with oneDNN. A block's bits depend
-/// only on the block.
+/// matrix tiles, with AVX-512 BF16, or as f32; else with oneDNN. Its bits depend only on the block.
 void multiply_block(const ProductBlock& block, float* scratch);
 
 }  // namespace hybrid_trainer::kernels::cpu

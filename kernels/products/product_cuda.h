@@ -66,9 +66,8 @@ struct ProductKind {
   DType inputs, output;
   bool adds, has_bias, has_aux;
   Epilogue epilogue;
-  /// Of A, B, C, addend, bias and aux, in bytes, at most 256, the alignment of every block of
-  /// device memory: the position of blocks in a pool must not change the selected kernel, nor the
-  /// last bits.
+  /// Alignments of A, B, C, addend, bias and aux, in bytes, at most 256, as of every block of
+  /// device memory: positions in a pool must not change the selected kernel, nor the last bits.
   std::array<int, 6> alignments;
 };
 

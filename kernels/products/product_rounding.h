@@ -26,14 +26,12 @@ void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& 
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream);
 
-/// to = the nearest IEEE half-precision number, ties to even; beyond 65,504 infinity. Tensors as in
-/// round_to_float8.
+/// to = the nearest IEEE half-precision number, ties to even; beyond 65,504 infinity. As above.
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream);
 
 // Constexpr, so that device code may call these functions.
 
-/// Returns the scale with which a format whose largest number is 1.75·2^largest_exponent reaches
-/// `largest`.
+/// Returns the scale with which a format up to 1.75·2^largest_exponent reaches `largest`.
 constexpr float power_of_two_scale(float largest, int largest_exponent) {
   const std::uint32_t bits = magnitude_bits(largest);
   const auto exponent = static_cast<int>(bits >> 23) - largest_exponent +

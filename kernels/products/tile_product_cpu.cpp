@@ -20,8 +20,7 @@ constexpr std::int64_t kStreamedBF16Bytes = std::int64_t{16} << 20;
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t to) { return (count + to - 1) / to * to; }
 
-/// Returns the largest multiple of 32 up to n whose `bytes_each` stay below kPackedBytes; at least
-/// 256.
+/// Returns the largest multiple of 32 up to n that fits in kPackedBytes; at least 256.
 std::int64_t fitting(std::int64_t n, std::int64_t bytes_each) {
   return std::min(n, std::max<std::int64_t>(256, kPackedBytes / bytes_each / 32 * 32));
 }

@@ -5,9 +5,8 @@
 
 namespace hybrid_trainer::kernels {
 
-// Separates a matrix's rows into magnitudes and directions, in the rows of blocks (see
-// DiagonalBlocks). Source: Liu et al. 2024, "DoRA: weight-decomposed low-rank adaptation", section
-// 4.
+// Separates the rows of blocks (see DiagonalBlocks) into magnitudes and directions. Source: Liu et
+// al. 2024, "DoRA: weight-decomposed low-rank adaptation", section 4.
 
 /// norms[i] = ‖row i of x‖. x: (R, C) f32, norms: (R) f32.
 void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream);

@@ -319,7 +319,7 @@ constexpr int kRowsAtOnce = 4;  // rows of x for each read of a row of w
 using MultiplyRow = void (*)(float* sums, const std::uint8_t* w, const RoundedRow* x,
                              std::int64_t inputs);
 
-/// For one row of x, and for kRowsAtOnce.
+/// Functions for one row of x, and for kRowsAtOnce.
 struct RowProducts {
   MultiplyRow one, several;
 };

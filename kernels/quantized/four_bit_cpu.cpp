@@ -30,8 +30,7 @@ inline void find_places(std::uint8_t* places, const float* x, int n, float scale
 
 constexpr int kCodesOfWord = 8;  // of 32 bits
 
-/// Codes of a register of words, and the same number of elements of x: one or two blocks, or half
-/// of one.
+/// Codes of a register of words, and elements of x: one or two blocks, or half of one.
 template <int kLanes>
 constexpr std::int64_t kAtOnce = kCodesOfWord* kLanes;
 
@@ -114,8 +113,7 @@ inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t
   }
 }
 
-/// sums = one row of w times kRows rows of x. The sums of lanes are added in order, so the bits
-/// depend only on kLanes.
+/// sums = one row of w times kRows rows of x. Lanes are added in order: bits depend on kLanes.
 template <int kLanes, int kRows>
 inline void multiply_row(float (&sums)[kRows], const float* const (&x)[kRows],
                          const FourBitProduct& of, const CodeTable<kLanes>& table,

@@ -128,8 +128,7 @@ struct FourBitProduct {
   std::int64_t columns;  // of y
 };
 
-/// Values of kOutputs rows of w, from `first` on, starting at input i; rows beyond the last repeat
-/// it.
+/// Values of kOutputs rows of w, from `first` on, at input i; rows beyond the last repeat it.
 struct FourBitWeights {
   float values[kOutputs][kCodesAtOnce];
   float magnitudes[kOutputs];

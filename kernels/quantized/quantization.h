@@ -80,8 +80,7 @@ struct MicroScalingTensors {
   static MicroScalingTensors empty(std::int64_t rows, std::int64_t columns, const Stream& stream);
 };
 
-/// values (rows, columns), f32 or bf16 = value of the code · 2^(exponent − 127). Exact, except
-/// below 2^-126.
+/// values (rows, columns), f32 or bf16 = code's value · 2^(exponent − 127). Exact from 2^-126 on.
 void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& from,
                               const Stream& stream);
 
@@ -92,8 +91,8 @@ void dequantize_micro_scaling(const Tensor& values, const MicroScalingTensors& f
 constexpr std::int64_t kFourBitBlock = 64, kFourBitLevelBlock = 256;
 
 /// Levels of the codes, to be multiplied by the block's magnitude: NormalFloat 4, equally likely
-/// values of a normal distribution; or 4-bit floating point with a sign, two bits of exponent and
-/// one of fraction.
+/// values of a normal distribution; or 4-bit floating point: a sign, two exponent bits, one of
+/// fraction.
 enum class FourBitType { kNormal, kFloat };
 constexpr std::array<float, 16> kFourBitValues{-1.0f,
                                                -0.6961928009986877f,
@@ -119,8 +118,7 @@ constexpr const std::array<float, 16>& four_bit_values(FourBitType type) {
   return type == FourBitType::kNormal ? kFourBitValues : kFourBitFloats;
 }
 
-/// Values of the levels, ascending, to be multiplied by their block's scale: a dynamic tree of
-/// seven decades.
+/// Values of the levels, ascending, without their block's scale: a dynamic tree of seven decades.
 extern const std::array<float, 256> kFourBitLevels;
 
 struct FourBitTensors {
@@ -142,8 +140,7 @@ void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const
 /// magnitude is not a normal number becomes 0. Bit-identical on every device.
 void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream);
 
-/// Consecutive rows of a matrix (outputs, inputs), quantized separately; `inputs` is a multiple of
-/// kFourBitBlock.
+/// Rows of (outputs, inputs), quantized separately; inputs is a multiple of kFourBitBlock.
 struct FourBitRows {
   const FourBitTensors& tensors;
   std::int64_t first, count;

@@ -39,8 +39,7 @@ struct DecadeLines {
 };
 
 /// Expresses the tree's values as f32 lines of the steps from zero plus this shift. The remaining
-/// line leads from 0 to 1, at the last code; for the signed map to -1, since that code is the byte
-/// of -128.
+/// line leads from 0 to 1, at the last code; for the signed map to -1, the code of byte -128.
 constexpr float value_shift(QuantizationMap map) {
   return map == QuantizationMap::kSigned ? 0.5f : 1.0f;
 }

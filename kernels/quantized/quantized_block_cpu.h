@@ -71,8 +71,7 @@ constexpr PlaceLines make_place_lines(QuantizationMap map) {
   return lines;
 }
 
-/// Returns the places above 0 of eight magnitudes over the block's reach, times 2^15 and kNear
-/// above.
+/// Returns the places above 0 of eight magnitudes over the reach, times 2^15 and kNear above.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline __m256i fixed_places(__m256 magnitude,
                                                               float inverse_reach) {

@@ -61,9 +61,8 @@ struct BlockRows {
 /// size, codes are multiplied as integers, and the sums of blocks are scaled and added in f32. w:
 /// consecutive rows, covering all outputs. x: (N, inputs), whole blocks; y: (N, outputs), bias:
 /// (outputs) f32 or undefined, residual: (N, outputs) or undefined (may be y); x, residual, y of
-/// one dtype, f32 or bf16. The bits of a row of y depend neither on other rows nor on the
-/// instruction set or the number of threads; it is NaN if x has a NaN or an infinity. CPU only.
-/// Throws ShapeMismatch.
+/// one dtype, f32 or bf16. The bits of a row of y depend neither on other rows nor on instruction
+/// set or threads; it is NaN if x has a NaN or an infinity. CPU only. Throws ShapeMismatch.
 void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w,
                   const Tensor& bias, const Tensor& residual, const Stream& stream);
 

@@ -3,8 +3,8 @@
 // values:
 // M = 1 + the lower part of β_i·⟨k_i, k_j⟩·L_ij,   δ = M⁻¹·(β_i·(v_i − e^{c_i}·Sᵀ·k_i)),
 // y_i = e^{c_i}·Sᵀ·q_i + Σ_{j ≤ i} L_ij·⟨q_i, k_j⟩·δ_j,   S' = e^{c_last}·S + Σ_j e^{c_last −
-// c_j}·k_j·δ_jᵀ. Queries and keys are multiplied unnormalized; each one's factor, 1 over its norm,
-// is applied later.
+// c_j}·k_j·δ_jᵀ.
+// Queries and keys are multiplied unnormalized; their factors, 1 over the norm, come later.
 
 #pragma once
 
@@ -209,8 +209,7 @@ void pass_delta_chunks(const DeltaPassed& to, const DeltaChunks& chunks,
                        const DeltaRuleInput& input, const DeltaSizes& sizes, const Stream& stream);
 
 /// Results of a backward pass for the gradients, all f32 and sized as in DeltaPassed: states and
-/// deltas of the forward pass; dstates: of the state after each chunk; dright: of the right side
-/// that M⁻¹ multiplies.
+/// deltas of the forward pass; dstates: of the state after each chunk; dright: of M⁻¹'s right side.
 struct DeltaBackward {
   Tensor states, deltas, dstates, dright;
 };

@@ -5,8 +5,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch memory of a worker: for one chunk, and the values of each chunk and member that the
-/// forward sweep keeps.
+/// Scratch memory of a worker: for a chunk, and the forward sweep's results by chunk and member.
 struct DeltaRuleBackwardScratch {
   DeltaRuleBackwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {
@@ -214,8 +213,7 @@ class DeltaRuleBackward {
     }
   }
 
-  /// Contributions of the state before to keys and queries, and of the state after to keys; then
-  /// replaces dS' by dS.
+  /// Adds the state's contributions to keys and queries; then replaces dS' by dS.
   void differentiate_state(std::int64_t at, std::int64_t member) {
     const std::int64_t rows = chunk_.rows(), keys = sizes_.key_size, values = sizes_.value_size;
     const float* const before = state(at, member);
@@ -273,7 +271,7 @@ class DeltaRuleBackward {
                         {rows, size, rows, true});
   }
 
-  /// For x = factor·scale·normal: dx = factor·scale·(dn − n·⟨n, dn⟩).
+  /// Writes dx = factor·scale·(dn − n·⟨n, dn⟩) for x = factor·scale·normal.
   void write_keys() const {
     const std::int64_t rows = chunk_.rows(), size = sizes_.key_size;
     const float scale = query_scale(size);

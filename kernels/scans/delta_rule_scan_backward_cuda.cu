@@ -2,9 +2,9 @@
 // their order. Each chunk and value head of 128 takes four products with a state: in bf16 bound by
 // reading both states, 0.13 MB, in f32 by 8 MFLOP, 0.2 µs of a whole H100.
 // Gradients of a delta rule's scan: a backward pass over the chunks, as long as the forward one,
-// and then for each chunk of a value head four products with the states and two of the tokens. For
-// D_k and D_v 128 in f32 11 MFLOP on 0.3 MB, bound by products, 0.3 µs of a whole H100, in bf16 by
-// memory, 0.1 µs.
+// then for each chunk of a value head four products with states and two of tokens. For D_k and D_v
+// 128 in f32 11 MFLOP on 0.3 MB, bound by products, 0.3 µs of a whole H100, in bf16 by memory, 0.1
+// µs.
 
 #include "kernels/backend/reduce.cuh"
 #include "kernels/scans/delta_rule_scan.cuh"
@@ -116,8 +116,7 @@ class DeltaKeyGradients {
     add_state(head, to_.states,
               [&](int i, int v) { return -decay_.beta[i] * decay_.carried[i] * dright(i, v); });
   }
-  /// Adds the scores' gradients: keys are the right side of both scores, and the left side of their
-  /// own.
+  /// Adds the scores' gradients: keys are the right side of both, and the left side of keys' own.
   __device__ void add_scores_of_keys(const float* of_queries, const float* of_keys) {
     product_.add(across_depth([&](int j, int i) {
                    return of_queries[i * kChunkTokens + j] * decay_.query_factor[i];

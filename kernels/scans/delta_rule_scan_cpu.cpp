@@ -84,8 +84,7 @@ struct DeltaRuleStep {
   std::int64_t gate_stride;
   DeltaRuleSpec spec;
 
-  /// Advances S of a value head (key_size, value_size) and computes its y; v is the value on entry
-  /// and then δ.
+  /// Advances S (key_size, value_size) of a value head and computes y; v becomes δ.
   inline void advance(float* s, T* out, float* v, float* sums, const float* key, const float* query,
                       float beta, float decay) const {
     const std::int64_t size = spec.value_size;

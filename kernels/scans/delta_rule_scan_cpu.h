@@ -21,8 +21,7 @@ inline float decay_of_log(double log) {
 }
 
 /// Remaining share of a state between tokens of a chunk. Sums of logarithms are in double, and no
-/// decay is a quotient of two, so that none overflows and strong ones do not cost adjacent ones
-/// precision.
+/// decay is a quotient of two, so that none overflows and strong ones keep adjacent ones precise.
 struct ChunkDecay {
   std::int64_t rows = 0;
   double sums[kDeltaChunk];          // c_i = Σ_{j ≤ i} of the logarithms
@@ -30,8 +29,7 @@ struct ChunkDecay {
   float from_start[kDeltaChunk];     // e^{c_i}: share of the state before the chunk in row i
   float to_end[kDeltaChunk];  // e^{c_last − c_j}: share of row j in the state after the chunk
   float whole() const { return from_start[rows - 1]; }
-  /// Whether the row begins with a zero state: a document begins, or nothing remains after the
-  /// decay.
+  /// Whether the row begins with a zero state: at a document's start, or after a full decay.
   bool resets(std::int64_t row) const { return begins[row] == row; }
   /// Returns the first row of the chunk that row i depends on.
   std::int64_t first(std::int64_t row) const { return std::max(begins[row], 0); }
@@ -188,8 +186,8 @@ inline float query_scale(std::int64_t key_size) {
   return 1.0f / std::sqrt(static_cast<float>(key_size));
 }
 
-/// Scratch memory of a chunk. With n < kDeltaChunk tokens, n replaces it in the shapes: arrays are
-/// contiguous.
+/// Scratch memory of a chunk. Shapes have n in place of kDeltaChunk if it has n < kDeltaChunk
+/// tokens.
 struct DeltaRuleScratch {
   DeltaRuleScratch(ScratchCutter& cutter, const DeltaRuleSizes& sizes) {
     keys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
@@ -256,8 +254,7 @@ class DeltaRuleChunk {
     decay_.write_between(scratch_.weights);
   }
 
-  /// inverse (n, n) = M⁻¹ by substitution, one block of columns after the other, so that sums stay
-  /// in registers.
+  /// inverse (n, n) = M⁻¹ by substitution in blocks of columns, so that sums stay in registers.
   void invert(float* inverse) const {
     for (std::int64_t i = 0; i < rows_; ++i) {
       const float *const scores = scratch_.scores + i * rows_, *const weights =
@@ -271,8 +268,7 @@ class DeltaRuleChunk {
     for (std::int64_t begin = 0; begin < rows_; begin += kLanes) invert_columns(inverse, begin);
   }
 
-  /// deltas (n, value_size) = δ for the state before; also computes the queries' reads if
-  /// requested.
+  /// deltas (n, value_size) = δ for the state before; also the queries' reads if requested.
   void solve(float* deltas, const float* inverse, const float* state, bool for_queries) const {
     const std::int64_t size = sizes_.value_size;
     multiply(scratch_.reads, scratch_.keys, state,

@@ -337,8 +337,7 @@ struct DeltaStep {
   const std::int32_t* texts;
 };
 
-/// Returns the sum over the warps of a block, in each of them, for each lane. All threads must call
-/// it.
+/// Returns the sum over the block's warps, for each lane, in each warp. All threads must call it.
 __device__ inline float sum_over_warps(float value, float (&of_warp)[kStepWarps][kStepColumns]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;

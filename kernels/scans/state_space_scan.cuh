@@ -139,8 +139,7 @@ __device__ TokenRows<T> queries_of(const T* values, const ScanSizes& sizes, cons
 }
 
 /// Results of forward for backward: scores (B·G·chunks, 64, 64) of C and B; states (B·H·chunks, P,
-/// N) before each chunk; totals (B·H·chunks): share of the state before that remains after each.
-/// f32.
+/// N) before each chunk; totals (B·H·chunks): remaining share of the state before, after each.
 struct ScanStates {
   ScanStates(const ScanSizes& sizes, const Stream& stream);
   Tensor scores, states, totals;

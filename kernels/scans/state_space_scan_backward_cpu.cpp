@@ -61,8 +61,7 @@ struct TokenFlows {
   float whole = 0;            // e^c·⟨dstate, state⟩
 };
 
-/// products = dy·valuesᵀ of a head, both of one chunk: entries beyond the diagonal's tile stay
-/// undefined.
+/// products = dy·valuesᵀ of a head and chunk; entries beyond the diagonal's tile stay undefined.
 template <int kLanes>
 inline void multiply_pairs(float* products, const BackwardScanScratch& scratch,
                            std::int64_t panels) {
@@ -231,8 +230,7 @@ inline void read_head_panels(const BackwardScanScratch& scratch, const Tensor& d
   }
 }
 
-/// Differentiates one chunk of one head, from the states before it and the gradient of the state
-/// after it.
+/// Differentiates a chunk of a head, from the states before and the state gradient after it.
 template <int kLanes>
 inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& dy,
                            const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
@@ -313,8 +311,7 @@ struct BackwardScan {
   ScanHeadSums* sums;  // (batch, heads)
 };
 
-/// Differentiates one block of heads of a sequence; adds to the gradients of the group's keys at
-/// `of_keys`.
+/// Differentiates a block of heads of a sequence; adds the group's key gradients at `of_keys`.
 template <int kLanes>
 inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
                                 const HeadBlock& block, float* of_keys,
@@ -390,8 +387,7 @@ void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums
   finish(gradients.step_bias, &ScanHeadSums::step_bias);
 }
 
-/// Returns the tasks of one group of a sequence, each with separate sums: enough to keep all
-/// threads busy.
+/// Returns the tasks per group of a sequence, with separate sums: enough for all threads.
 std::int64_t shares_of_group(const ScanSizes& sizes) {
   const std::int64_t wanted = (2 * threads() + sizes.groups() - 1) / sizes.groups();
   return std::clamp<std::int64_t>(wanted, 1, sizes.blocks_of_group);

@@ -1,8 +1,8 @@
 // Gradients of a state-space scan. Each head and chunk takes six products with the state (its
 // chunk's, the gradient's, du, in, dB and dC) and four of 64 tokens: for P 64 and N 128 9 MFLOP on
 // 0.3 MB, mostly of f32 states that several blocks read from the L2 cache. In bf16 memory and
-// tensor cores are both busy for about 100 ns of a whole H100; in f32 the products are the bound,
-// 0.2 µs.
+// tensor cores are both busy for about 100 ns of a whole H100; in f32 products are the bound, 0.2
+// µs.
 
 #include "kernels/backend/reduce.cuh"
 #include "kernels/scans/state_space_scan.cuh"
@@ -24,8 +24,7 @@ struct ScanBackward {
   const float* totals;
 };
 
-/// dscores[sequence, group, chunk] = Σ over the group's heads of e^{c_i − c_j}·⟨dy_i, u_j⟩; one
-/// block each.
+/// dscores[sequence, group, chunk] = Σ over heads of e^{c_i − c_j}·⟨dy_i, u_j⟩; a block each.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, 3)
     score_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {
@@ -49,8 +48,7 @@ __global__ void __launch_bounds__(kProductThreads, 3)
   product.each([&](int s, int i, int j, float) { of_item[i * kChunkTokens + j] = sums[s]; });
 }
 
-/// Computes dC if `queries`, else dB, of a chunk of a group; grid: items, tiles of N for dB, then
-/// for dC.
+/// Computes dC if `queries`, else dB; grid: items of a chunk and group, tiles of N for dB, for dC.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_key_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {

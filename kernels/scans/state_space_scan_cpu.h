@@ -12,8 +12,7 @@ namespace hybrid_trainer::kernels::cpu {
 // Products of small f32 matrices that fit in the L1 and L2 caches, without packing of operands.
 // Every size is a multiple of a tile's; arrays are padded with zeros.
 
-/// Left factor of a product: element (row, k) is at row·row_stride + k·depth_stride, one of which
-/// is 1.
+/// Left factor: element (row, k) is at row·row_stride + k·depth_stride, one of which is 1.
 struct LeftFactor {
   const float* data;
   std::int64_t row_stride, depth_stride;
@@ -208,7 +207,7 @@ struct ScanSizes {
             std::clamp<std::int64_t>(kBlockColumns / (panels * kPanelColumns), 1, heads_of_group)),
         blocks_of_group((heads_of_group + heads_of_block - 1) / heads_of_block) {}
   std::int64_t groups() const { return batch * spec.groups; }
-  /// For one head, padded: consecutive panels, each (depth, kPanelColumns).
+  /// Sizes of a head, padded: consecutive panels, each (depth, kPanelColumns).
   std::int64_t state_elements() const { return panels * depth * kPanelColumns; }
   std::int64_t key_elements() const { return kChunk * depth; }
   HeadBlock block(std::int64_t group, std::int64_t index) const {
@@ -239,8 +238,8 @@ struct HeadDecay {
 };
 
 /// l[i, j] = e^(a_(j+1) + … + a_i) for j <= i, with zeros up to the next multiple of 16. Sums each
-/// pair's tokens separately, so that large sums do not cost small ones precision. The diagonal is 0
-/// if `shifted`.
+/// pair's tokens separately, so that large sums do not cost precision. The diagonal is 0 if
+/// `shifted`.
 inline void fill_decay_matrix(float* l, const HeadDecay& decay, bool shifted) {
   float sums[kChunk];
   std::fill_n(sums, kChunk, -std::numeric_limits<float>::infinity());
@@ -291,8 +290,7 @@ class ChunkReader {
     return sequence * sizes.time + (sizes.spec.reversed ? sizes.time - 1 - t : t);
   }
 
-  /// Reads columns [first, first + count) of a chunk's rows in f32, with row stride `stride`; zeros
-  /// elsewhere.
+  /// Reads columns [first, first + count) of a chunk's rows in f32; zeros elsewhere.
   void read(float* to, std::int64_t stride, const Tensor& rows, std::int64_t sequence,
             std::int64_t chunk, std::int64_t first, std::int64_t count) const {
     visit_real(rows.dtype(), [&](auto real) {
@@ -445,8 +443,7 @@ class ChunkReader {
   const StateSpaceDecay& decay_;
 };
 
-/// state (depth, kPanelColumns) = e^c of the whole chunk·state + Bᵀ·(Δ ∘ e^(c_63 − c) ∘ values).
-/// Overwrites `values`.
+/// state = e^c of the chunk·state + Bᵀ·(Δ ∘ e^(c_63 − c) ∘ values). Overwrites `values`.
 template <int kLanes>
 inline void advance_state(float* state, float* values, const float* keys, const HeadDecay& decay,
                           std::int64_t depth) {
@@ -459,8 +456,7 @@ inline void advance_state(float* state, float* values, const float* keys, const 
                       {values, kPanelColumns}, kChunk);
 }
 
-/// Reads a state (P, N) of the API as panels (depth, kPanelColumns) of its transpose; zeros if
-/// null.
+/// Reads a state (P, N) of the API, transposed, as panels (depth, kPanelColumns); null: zeros.
 inline void read_state(float* to, const float* from, const ScanSizes& sizes) {
   std::fill_n(to, sizes.state_elements(), 0.0f);
   if (from == nullptr) return;
@@ -479,8 +475,7 @@ inline void write_state(float* to, const float* from, const ScanSizes& sizes) {
   }
 }
 
-/// C·Bᵀ of every chunk of every group, (groups, chunks, kChunk, kChunk), computed once for all
-/// heads.
+/// C·Bᵀ of every group and chunk, (groups, chunks, kChunk, kChunk), computed for all heads.
 class ChunkScores {
  public:
   ChunkScores(const ScanSizes& sizes, const Stream& stream)

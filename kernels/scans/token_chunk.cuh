@@ -94,8 +94,7 @@ __device__ ProductOperand<false, RowsAcross<T>> across_rows(const TokenRows<T>& 
   return {{rows}};
 }
 
-/// Combines the values of threads up to each one of the first 64. All threads of the block must
-/// call it.
+/// Combines the values of threads up to each of the first 64. All threads must call it.
 template <class V, class Combine>
 __device__ V scan_tokens(V value, const Combine& combine) {
   __shared__ V of_first_warp;
@@ -185,8 +184,7 @@ struct ExponentParts {
   }
 };
 
-/// Returns the sum of the products of two states, in each thread. All threads of the block must
-/// call it.
+/// Returns the sum of the products of two states, in each thread. All threads must call it.
 __device__ inline float dot_states(const float* x, const float* y, std::int64_t elements) {
   float sum = 0;
   for (std::int64_t i = threadIdx.x; i < elements; i += blockDim.x) sum += x[i] * y[i];

@@ -84,8 +84,7 @@ class CrossApproximation {
     vs_.push_back(std::move(v));
     return size > tolerance * std::sqrt(norm_squared_) ? next : row_that_differs(tolerance);
   }
-  /// Returns a row that the sum does not approximate yet, found from a few random rows and columns;
-  /// -1 if all agree.
+  /// Returns a row with an error, found from a few random rows and columns; -1 if all agree.
   std::int64_t row_that_differs(double tolerance) {
     constexpr std::uint64_t kDrawn = 4;
     const double most = tolerance * std::sqrt(norm_squared_);

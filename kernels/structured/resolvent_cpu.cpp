@@ -33,8 +33,7 @@ void put_real(T* to, Real value) {
   }
 }
 
-/// A number per matrix, with separate real and imaginary parts, so that loops over lanes are
-/// vectorized.
+/// A complex number per matrix, split in two arrays so that loops over lanes are vectorized.
 template <class Real, std::int64_t kLanes>
 struct ComplexLanes {
   Real re[kLanes] = {}, im[kLanes] = {};
@@ -84,8 +83,7 @@ struct ResolventTask {
   }
   Real* kept(std::int64_t token) const { return scratch + token * 4 * kLanes; }
 
-  /// pivot = s − k/pivot; if `sum` is not null also sum = (sum + q)·k/pivot², with the previous
-  /// pivot.
+  /// pivot = s − k/pivot; if `sum` is not null, sum = (sum + q)·k/pivot² of the previous pivot.
   void advance(Lanes& pivot, const Lanes& s, std::int64_t joint, Lanes* sum, const Lanes& q) const {
     if (begins(joint)) {
       pivot = s;

@@ -71,8 +71,7 @@ struct Chains {
     const Real v = value(element);
     return {(v > limit ? limit : v < -limit ? -limit : v) + shift - z_re, -z_im};
   }
-  /// Returns b·c between token − 1 and token of a sequence; 0 if a document begins or the sequence
-  /// ends.
+  /// Returns b·c between token − 1 and token; 0 if a document begins or the sequence ends.
   __device__ Real joined(std::int64_t sequence, std::int64_t token, std::int64_t m) const {
     if (token == 0 || token == tokens) return 0;
     if (positions != nullptr && positions[sequence * tokens + token] == 0) return 0;

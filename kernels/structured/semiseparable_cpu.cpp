@@ -21,8 +21,8 @@ inline void load_vector(ColumnVector& vector, const float* from) {
 }
 
 /// H or Hᵀ in vectors of 16 columns, followed by zeros. For each vector, `in` has the vectors of
-/// V's columns, and `out` those of c[n − 1], a[n], b[n] and of U's columns. So a tile of rows reads
-/// each as one stream.
+/// V's columns; `out` has c[n − 1], a[n], b[n] and U's columns. A tile of rows reads each as one
+/// stream.
 struct PackedSemiseparable {
   std::int64_t size, rank;
   float *in, *out;

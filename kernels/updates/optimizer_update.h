@@ -88,8 +88,7 @@ void lion_direction(const Tensor& direction, const Tensor& m, float learning_rat
 /// orthogonalizing the remains of old gradients would move an idle matrix by whole steps.
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
                    float momentum, float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `compute_copy` if
-/// defined.
+/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes any `compute_copy`.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream);
 

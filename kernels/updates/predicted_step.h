@@ -98,8 +98,7 @@ struct PredictedMuon : InFlight {
       aged[i] = std::pow(static_cast<double>(momentum), 2.0 * static_cast<double>(i + 2));
     }
   }
-  /// Computes the factors of each gradient, c_j + β·Σ_{i>=j} β^(i−j)·c_i times its scale; c_i is
-  /// the factor of G_i.
+  /// Computes each gradient's factor, scale·(c_j + β·Σ_{i>=j} β^(i−j)·c_i), c_i being G_i's.
   constexpr void find_factors(float* factors, double momentum_squares,
                               const double* squares) const {
     double later_kept = 1, through_momentum = 0;

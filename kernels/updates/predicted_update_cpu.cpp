@@ -35,8 +35,7 @@ void for_pieces(std::int64_t elements, std::int64_t columns, const Body& body) {
   });
 }
 
-/// Calls body(std::make_index_sequence<count>()), so that values passed from step to step stay in
-/// registers.
+/// Calls body(std::make_index_sequence<count>()), which keeps values between steps in registers.
 template <std::size_t N = 0, class Body>
 void with_indices(int count, const Body& body) {
   if (count == static_cast<int>(N)) return body(std::make_index_sequence<N>());

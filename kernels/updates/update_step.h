@@ -9,8 +9,7 @@ namespace hybrid_trainer::kernels {
 
 // Bit-identical on every backend: constexpr functions also compile as device code.
 
-/// Returns 32 random bits for an element of a tensor, from a key for tensor and step: a stateless
-/// integer hash.
+/// Returns 32 random bits for an element, from a key for tensor and step: a stateless hash.
 constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   std::uint32_t x = static_cast<std::uint32_t>(element) ^ key;
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
@@ -40,8 +39,7 @@ constexpr void store_moment(BFloat16* to, float x, std::uint32_t random) {
 /// g² + ε1, which keeps second moments positive.
 constexpr float squared(float gradient) { return gradient * gradient + 1e-30f; }
 
-/// Returns the learning rate of an update of the given mean square, lowered so that the root mean
-/// square is at most 1.
+/// Returns the learning rate, lowered so that the update's root mean square is at most 1.
 constexpr float clipped_rate(float learning_rate, double mean_square) {
   const float size = static_cast<float>(std::sqrt(mean_square));
   return size > 1.0f ? learning_rate / size : learning_rate;

@@ -170,8 +170,7 @@ std::size_t bytes_of(const State& state) {
   return bytes;
 }
 
-/// Throws IoError before anything is written if the disk has too little space for `bytes` bytes of
-/// tensors.
+/// Throws IoError before writing if the disk has too little space for `bytes` bytes of tensors.
 void check_free_space(const std::string& folder, std::size_t bytes) {
   constexpr std::size_t kReserve = std::size_t{1} << 20;
   const std::size_t needed = kReserve + bytes;

@@ -80,8 +80,7 @@ struct CheckpointSaveOptions {
 
 /// The part of a shared state that one of several ranks writes; a single rank writes all.
 struct CheckpointShare {
-  /// Ranges of tensors, consecutive in the order of the ranks. Numbers, series and texts are
-  /// written from rank 0.
+  /// Ranges of tensors, consecutive by rank. Numbers, series and texts are written from rank 0.
   State state;
   /// Shapes of whole tensors, by name; other tensors are vectors.
   std::map<std::string, Shape> shapes{};
@@ -186,8 +185,7 @@ struct CheckpointDigest {
   std::string all;                    // over the names, dtypes, shapes and elements of all
 };
 
-/// Verifies the checkpoint, then reads its tensors one at a time. Throws DataError if it is
-/// damaged.
+/// Verifies the checkpoint, then reads its tensors one by one. Throws DataError if it is damaged.
 CheckpointDigest digest_of(const CheckpointInfo& checkpoint);
 
 }  // namespace hybrid_trainer

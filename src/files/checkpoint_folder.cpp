@@ -35,8 +35,8 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
 }
 
 /// Moves the checkpoints up to `step`, except those to keep, to the trash. Later ones, which belong
-/// to another run or are damaged, are kept. Throws IoError if one could not be moved, after moving
-/// all others.
+/// to another run or are damaged, stay. Throws IoError if one could not be moved, after moving all
+/// others.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });

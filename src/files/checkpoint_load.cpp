@@ -9,13 +9,11 @@
 
 namespace hybrid_trainer {
 
-/// Reads the tensors of a checkpoint, which must outlive it, from any of its files. Opens each file
-/// at its first use.
+/// Reads tensors from a checkpoint's files, opening each at its first use. It must outlive this.
 class CheckpointTensors {
  public:
   explicit CheckpointTensors(const CheckpointInfo& checkpoint) : checkpoint_(checkpoint) {}
-  /// Reads elements [first, first + into.elements()) of the tensor `name`. Throws DataError,
-  /// IoError.
+  /// Reads elements [first, first + into.elements()) of a tensor. Throws DataError, IoError.
   void read(const std::string& name, const StoredTensor& tensor, std::int64_t first,
             const Tensor& into);
 
@@ -118,8 +116,7 @@ State load_some(const CheckpointInfo& checkpoint, const Stream& stream, const Is
 
 }  // namespace
 
-/// Opens one of a checkpoint's safetensors files. Throws DataError if its contents differ from the
-/// manifest.
+/// Opens a checkpoint's safetensors file. Throws DataError if it differs from the manifest.
 SafetensorsFile open_checkpoint_file(const CheckpointInfo& checkpoint, const std::string& name) {
   SafetensorsFile file(checkpoint.path + "/" + name);
   std::size_t ranges = 0;

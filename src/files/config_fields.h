@@ -31,8 +31,7 @@ struct FieldNode {
   bool is_named = false;          // a list of named elements, which JSON stores by name
   std::vector<FieldNode> elements;
   std::function<void()> clear;  // the list
-  /// Appends an element, with this name if the list is named; write it before appending the next
-  /// one.
+  /// Appends an element, named if the list is; write it before appending the next one.
   std::function<FieldNode(const std::string& name)> append;
 
   KeyOwner owner = KeyOwner::kOwn;
@@ -173,8 +172,7 @@ FieldNode field_node(const Field<T>& field) {
 
 }  // namespace detail
 
-/// Returns the tree of a config struct. If `config` is not const, the tree writes into it and must
-/// not outlive it.
+/// Returns the tree of a config struct, which must outlive it. Writes to it unless it is const.
 template <class T>
 FieldNode field_tree(T& config) {
   FieldNode root;
@@ -182,8 +180,7 @@ FieldNode field_tree(T& config) {
   return root;
 }
 
-/// Returns JSON of the struct's fields in their order, two spaces per level; doubles read back
-/// bit-identical.
+/// Returns JSON of the fields in order, two spaces per level; doubles read back bit-identical.
 std::string fields_json(const FieldNode& root);
 /// Returns a human-readable value: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
@@ -192,13 +189,11 @@ std::string field_text(const FieldNode& field);
 /// Returns a JSON Schema (draft 2020-12) with types, defaults, ranges, choices and help; allows no
 /// other keys except "$schema".
 std::string fields_schema(const FieldNode& root);
-/// Returns the element of a named list and sets its key, for `rest` "NAME.KEY"; null if there is
-/// none.
+/// Returns a named list's element and sets its key, for `rest` "NAME.KEY"; null if there is none.
 const FieldNode* named_element(const FieldNode& list, const std::string& rest);
 /// Returns the field at "optimizer.name", or at "parts.video.*.recompute"; null if there is none.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
-/// Returns tables "key, default, allowed, meaning", one for each group of the struct and its
-/// relatives.
+/// Returns tables "key, default, allowed, meaning", one per group of the struct and its relatives.
 std::string fields_markdown(const FieldNode& root);
 /// Writes the values of a JSON file into the struct; fields without a key keep their values. Safe
 /// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:

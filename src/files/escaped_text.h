@@ -32,8 +32,7 @@ class PrintableBuffer final : public std::streambuf {
   std::string held_;  // "\r", or the first bytes of a character
 };
 
-/// During its lifetime, text that streams write to a terminal is made printable; other streams
-/// receive every byte.
+/// During its lifetime, text on a terminal is made printable; other streams get every byte.
 class PrintableTerminal {
  public:
   PrintableTerminal(std::ostream& stream, int descriptor);
@@ -59,12 +58,10 @@ bool is_color_terminal(int descriptor);
 /// Returns the text with control characters replaced by U+FFFD.
 std::string printable(std::string_view text);
 
-/// Escapes text for the inside of an HTML element or a quoted attribute. Bytes that are not UTF-8
-/// become U+FFFD.
+/// Escapes text for an HTML element or a quoted attribute. Bytes that are not UTF-8 become U+FFFD.
 std::string html_escaped(std::string_view text);
 
-/// Returns `page` with every {{name}} replaced by its part, in one pass: parts are not searched
-/// again.
+/// Returns `page` with every {{name}} replaced by its part, in one pass.
 std::string filled_page(std::string_view page, const std::map<std::string, std::string>& parts);
 
 /// Returns the Content-Security-Policy of a page whose only script is the content of its one script

@@ -24,8 +24,7 @@ constexpr const char* kHonoredGenerationKeys =
     "min_new_tokens min_p no_repeat_ngram_size num_beams repetition_penalty return_timestamps "
     "suppress_tokens task temperature top_k top_p";
 
-/// Keys that do not change the generated text: ids of tokens that the tokenizer names, speed, and
-/// additional outputs.
+/// Keys that do not change the generated text: ids of named tokens, speed, additional outputs.
 constexpr const char* kInertGenerationKeys =
     "_from_model_config alignment_heads assistant_confidence_threshold assistant_early_exit "
     "assistant_ensemble_weight assistant_lookbehind cache_config cache_implementation "
@@ -78,8 +77,7 @@ constexpr const char* kAdapterKeys =
     "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
     "unsloth_version";
 
-/// LLM_KV of llama.cpp: sizes that follow from tensors, expert selection without experts, and
-/// origin of the weights.
+/// LLM_KV of llama.cpp: sizes known from tensors, settings of absent experts, origin of weights.
 constexpr const char* kGgufKeys =
     "block_count context_length embedding_length embedding_length_out expert_count "
     "expert_feed_forward_length expert_gating_func expert_group_count expert_group_used_count "
@@ -87,8 +85,7 @@ constexpr const char* kGgufKeys =
     "expert_weights_scale feed_forward_length leading_dense_block_count pooling_type "
     "rope.scaling.finetuned tensor_data_layout vocab_size";
 
-/// Keys that change the results of transformers or llama.cpp, and the values with which they do
-/// not.
+/// Keys that change the results of transformers or llama.cpp, and values with no effect.
 struct ChangingKey {
   const char* name;
   const char* harmless;  // a JSON array

@@ -28,12 +28,10 @@ struct UnreadKeys {
 UnreadKeys sort_unread_keys(const boost::json::object& object, ForeignFile file,
                             const std::set<std::string>& read);
 
-/// Returns whether a key of generation_config.json changes the text that transformers' generate
-/// writes.
+/// Returns whether a key of generation_config.json changes the text of transformers' generate.
 bool changes_writing(const std::string& key);
 
-/// Warns in one line that these keys of the file at `path` are ignored; does nothing if there are
-/// none.
+/// Warns in one line that these keys of the file at `path` are ignored, if there are any.
 void warn_of_unknown_keys(const std::string& path, const std::vector<std::string>& keys);
 
 /// Folder of additional chat templates, as NAME.jinja.

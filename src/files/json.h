@@ -52,8 +52,7 @@ json::value parse_noted_json(std::string_view text, const std::string& name, std
                              WideIntegers& wide);
 
 /// Parses like Python's json.loads: the last value of a duplicate key counts, and a number too
-/// large for a double is infinite. Throws DataError, including for NaN and Infinity, which are not
-/// JSON.
+/// large for a double is infinite. Throws DataError, also for NaN and Infinity, which are not JSON.
 json::value parse_python_json(std::string_view text, const std::string& name, std::size_t max_bytes,
                               WideIntegers& wide);
 
@@ -67,8 +66,7 @@ std::optional<double> number_of(const json::value& value);
 json::value named_float(double number);
 
 /// Formats with two spaces per level, arrays of plain values on one line, doubles in the shortest
-/// form that reads back the same, null for NaN and infinities. Bytes that are not UTF-8 become
-/// U+FFFD.
+/// form that reads back the same, null for NaN and infinities. Invalid UTF-8 bytes become U+FFFD.
 std::string pretty_json(const json::value& value);
 
 /// pretty_json with ".0" after whole doubles, for readers that take 3 for an integer.
@@ -86,8 +84,7 @@ json::value json_or_null(const std::string& text);
 /// so that the text may appear inside an HTML script element.
 std::string json_string(std::string_view text);
 
-/// Returns the shortest decimal form of a finite double that reads back the same: "0.004", "3e-05",
-/// "1e+300".
+/// Returns the shortest decimal form of a finite double that reads back equal: "0.004", "3e-05".
 std::string shortest(double value);
 
 }  // namespace hybrid_trainer

@@ -106,8 +106,7 @@ fs::path sibling(const fs::path& path, const char* what) {
 constexpr const char *kPartial = ".partial-", *kOld = ".old-";
 
 /// Removes leftovers next to `path` of processes ended by a signal or a power cut: partial folders,
-/// and replaced ones if their successor is in place. Keeps files that another host may still be
-/// writing.
+/// and replaced ones if their successor is in place. Keeps files that another host may be writing.
 void remove_left_over(const fs::path& path) {
   const std::string hidden = concat(".", path.filename().string());
   std::error_code unreadable;

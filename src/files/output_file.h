@@ -26,13 +26,13 @@ void sync_tree(const std::filesystem::path& path);
 
 /// Renames the finished folder `from` to `to`. Swaps it with an existing `to`, or moves that to
 /// `aside` if the file system cannot swap. Returns false, with errno set and nothing changed, on
-/// failure.
+/// error.
 bool exchange_folder(const std::filesystem::path& from, const std::filesystem::path& to,
                      const std::filesystem::path& aside);
 
 /// A file being written. Every failure is an IoError that names it, or `called`, the file that it
-/// will replace; CannotCreate if it cannot be created. The contents are only reliable after closing
-/// it.
+/// will replace; CannotCreate if it cannot be created. The contents are reliable only once it is
+/// closed.
 class OutputFile {
  public:
   enum class Existing { kEmpty, kRefuse };  // a file at the path; links are refused, too

@@ -25,8 +25,7 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-/// Returns whether a file contains examples from standard input, or names the folder of their
-/// paths.
+/// Returns whether a file has examples from standard input, or names the folder of their paths.
 bool is_kept_input(std::string name) {
   if (name.ends_with(".folder")) name.resize(name.size() - std::size(".folder") + 1);
   return name == "examples.jsonl" || name == "examples.json" || name == "examples.csv" ||
@@ -88,8 +87,7 @@ bool make_folder(const RunPaths& paths) {
   return is_new;
 }
 
-/// Returns whether the open lock is still the one in the folder: the process that had it may have
-/// removed it.
+/// Returns whether the open lock is still in the folder: the previous process may have removed it.
 bool is_in_place(const FileDescriptor& lock, const std::string& path) {
   struct stat opened {
   }, there{};

@@ -17,8 +17,7 @@ struct SafetensorsEntry {
   std::vector<std::int64_t> shape;  // empty: a scalar
   std::size_t offset = 0;           // of its first byte in the file
   std::size_t bytes = 0;
-  /// Returns the shape for a Tensor, (1) for a scalar. Throws DataError if the rank exceeds
-  /// Shape::kMaxRank.
+  /// Returns the shape for a Tensor, (1) for a scalar. Throws DataError above Shape::kMaxRank.
   Shape tensor_shape() const;
 };
 
@@ -43,8 +42,8 @@ class SafetensorsFile {
   bool rename(const std::string& from, const std::string& to);
 
   /// Reads into a tensor of the same shape: unchanged if the dtypes are equal; F32, BF16, F16, F64
-  /// and I64 into F32 or BF16; I64 into I32 if every value fits. Throws DataError for another shape
-  /// or dtype, IoError.
+  /// and I64 into F32 or BF16; I64 into I32 if every value fits. Throws DataError otherwise,
+  /// IoError.
   void read(const std::string& name, const Tensor& into) const;
   /// Reads part `part` of several equal parts, each with the elements of `into`, whose shape may
   /// differ; converts like read. Throws DataError if the tensor is too short.
@@ -52,8 +51,7 @@ class SafetensorsFile {
   /// Reads the elements of `into`, of the file's dtype, from `first` on, in row-major order. Throws
   /// DataError if the tensor has another dtype or is too short, IoError.
   void read_elements(const std::string& name, std::int64_t first, const Tensor& into) const;
-  /// Reads `bytes` of the tensor from byte `begin` on. Throws DataError if there is no such tensor,
-  /// IoError.
+  /// Reads `bytes` of the tensor from `begin` on. Throws DataError if it does not exist, IoError.
   void read_bytes(const std::string& name, std::size_t begin, void* to, std::size_t bytes) const {
     file_.read_at(to, bytes, entry(name).offset + begin);
   }

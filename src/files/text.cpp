@@ -137,8 +137,7 @@ void sort_marks(Characters& characters) {
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
 
-/// Formats other than plain text, by their first bytes. In `way_out`, FILE and FILE.txt are words
-/// of a command.
+/// Formats other than plain text, by their first bytes. `way_out` has FILE and FILE.txt as words.
 struct Container {
   std::string_view begin;
   const char* what;

@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Longest prefix of a character according to RFC 3629: no overlong forms, no surrogates, at most
-/// U+10FFFF.
+/// Longest prefix of a character by RFC 3629: no overlong forms, no surrogates, at most U+10FFFF.
 struct Utf8Prefix {
   std::size_t bytes = 0;   // present; 1 if no character begins here
   std::size_t length = 0;  // of the character that they begin; 0: none
@@ -35,8 +34,7 @@ std::size_t whole_characters(std::string_view text, std::size_t limit);
 std::size_t valid_utf8_bytes(std::string_view text, std::size_t position);
 /// Returns the text with each byte that is not UTF-8 replaced by U+FFFD.
 std::string well_formed_utf8(std::string_view text);
-/// Returns the number of bytes from `position` to the first position of a valid code point, or the
-/// end.
+/// Returns the bytes from `position` to the first valid code point, or the end.
 std::size_t invalid_utf8_bytes(std::string_view text, std::size_t position);
 
 /// Unicode's normalization forms of composed characters: C, or KC, which also replaces compatible

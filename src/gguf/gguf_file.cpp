@@ -137,8 +137,7 @@ void GgufHeaderReader::fill(std::size_t bytes) {
 
 constexpr std::size_t kLongestText = std::size_t{1} << 28;
 
-/// Calls f with a number of the kind's type and of the widest of its sort; returns false for texts
-/// and arrays.
+/// Calls f with a number of the kind's type and of the widest of its sort; false for other kinds.
 template <class F>
 bool visit_kind(GgufKind kind, const F& f) {
   switch (kind) {

@@ -12,8 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// Types of tensors, with ggml's numbers. All except the first three are blocks of elements of a
-/// row.
+/// Types of tensors, with ggml's numbers. All but the first three are blocks of a row's elements.
 enum class GgufType : std::uint32_t {
   kF32 = 0,
   kF16 = 1,
@@ -87,8 +86,7 @@ class GgufFile {
   /// everything described must be inside the file.
   explicit GgufFile(const std::filesystem::path& path);
 
-  /// Returns whether the file has GGUF's first bytes, or the extension .gguf, in which case it may
-  /// be damaged.
+  /// Returns whether the file begins like GGUF, or has the extension .gguf and may be damaged.
   static bool is_one(const std::filesystem::path& path);
 
   const std::filesystem::path& path() const { return file_.path(); }
@@ -97,8 +95,7 @@ class GgufFile {
   const std::map<std::string, GgufValue>& values() const { return values_; }
   /// Returns the value of a key, or null.
   const GgufValue* find(const std::string& key) const;
-  /// Returns a value of any width; nullopt if the key is absent. Throw DataError if its kind
-  /// differs.
+  /// Returns a value of any width; nullopt if the key is absent. Throw DataError for another kind.
   std::optional<std::string> text(const std::string& key) const;
   std::optional<std::int64_t> count(const std::string& key) const;
   std::optional<double> number(const std::string& key) const;

@@ -15,8 +15,7 @@ struct GgufSpecialTokens {
     std::string text{};
   };
   std::vector<Token> tokens{};
-  /// Tokens at which llama.cpp ends an answer: the named ones, and those with common names, in
-  /// order.
+  /// Tokens at which llama.cpp ends an answer: named ones, and those with common names, in order.
   std::vector<std::int64_t> ends{};
 
   /// Returns null if the file names none.

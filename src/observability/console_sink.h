@@ -12,7 +12,7 @@ struct ConsoleStyle {
   bool rewrites = false;  // rewrites one line with \r; otherwise prints a line every few seconds
   bool colours = false;
   int columns = 100;
-  bool quiet = false;  // prints no progress, only warnings and other told lines
+  bool quiet = false;  // prints no progress, only messages
   static ConsoleStyle of_errors(bool quiet);
 };
 

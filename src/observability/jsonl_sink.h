@@ -16,8 +16,8 @@ class MetricsTail {
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
   /// Visits each complete record added since the last call. If the file was shortened,
   /// replaced or overwritten, as when a run resumes or rolls back, first calls `anew`, then visits
-  /// all records from the first. An absent file has none. Throws IoError, and DataError for a line
-  /// of more than 8 MiB.
+  /// all records. An absent file has none. Throws IoError, and DataError for a line of more than 8
+  /// MiB.
   Change read(const std::function<void()>& anew,
               const std::function<void(const StepRecord&)>& visit);
   /// Returns the end of the last line read.
@@ -48,8 +48,7 @@ class JsonlSink : public MetricSink {
   /// Removes records of later steps and a truncated or damaged end, so that a resumed run writes no
   /// step twice. Keeps records after a damaged line.
   void truncate_after(std::int64_t step);
-  /// Throws IoError if the line cannot be written completely; the file then ends with the previous
-  /// record.
+  /// Throws IoError if the line cannot be written whole; the file then ends with the record before.
   void write(const StepRecord& record) override;
   /// Makes all records durable against power cuts. Throws IoError.
   void sync();
@@ -65,9 +64,8 @@ class JsonlSink : public MetricSink {
 /// Returns the JSON object of a record, as a line of metrics.jsonl.
 std::string json_of_record(const StepRecord& record);
 
-/// Calls `visit` with each record of a metrics.jsonl in order; skips damaged lines. Reads back
-/// peaks by kind and totals; the file does not have `cached` and `fresh_total`. Throws
-/// MissingInput.
+/// Calls `visit` with each record of a metrics.jsonl in order; skips damaged lines. Peaks by kind
+/// and totals are included, `cached` and `fresh_total` are not. Throws MissingInput.
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit);
 

@@ -24,15 +24,14 @@ class MemoryTimeline {
   /// Writing stops when the file has this size.
   static constexpr std::int64_t kMostBytes = std::int64_t{64} << 20;
 
-  /// Creates the file, or continues an existing one. Records `steps` steps of each phase. Throws
-  /// CannotCreate.
+  /// Creates or continues the file. Records `steps` steps of each phase. Throws CannotCreate.
   MemoryTimeline(std::filesystem::path path, std::int64_t steps,
                  std::vector<std::shared_ptr<MemoryPool>> pools);
   ~MemoryTimeline();
   MemoryTimeline(const MemoryTimeline&) = delete;
   MemoryTimeline& operator=(const MemoryTimeline&) = delete;
-  /// Removes everything after the step, and a damaged end; open slices end there. Call it once,
-  /// before the first step.
+  /// Removes what follows the step, and a damaged end; ends open slices. Call once, before any
+  /// step.
   void resume_after(std::int64_t step);
   void begin_step(Phase phase, std::int64_t step);
   /// Writes the recorded events. Throws IoError.

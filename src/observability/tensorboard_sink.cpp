@@ -138,8 +138,7 @@ ProtobufMessage event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-/// Formats text as Markdown code, so that TensorBoard shows it unchanged. Protocol Buffers require
-/// UTF-8.
+/// Formats text as Markdown code, which TensorBoard shows unchanged, in valid UTF-8.
 std::string as_code(const std::string& text) {
   std::string code = "    ";
   for (const char c : well_formed_utf8(text)) {
@@ -239,8 +238,7 @@ namespace {
 
 constexpr const char* kNameStart = "events.out.tfevents.";
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
-/// A TensorBoard that is reading a file waits forever if it disappears, so the file is kept for a
-/// while, without steps.
+/// A TensorBoard waits forever if the file it reads disappears, so it stays a while, without steps.
 constexpr double kSecondsOfCutFiles = 600;
 
 double now() {

@@ -32,12 +32,10 @@ struct RunPaths {
 
 /// Returns the process id, in digits, that last took a run's lock; "" if the file does not say.
 std::string process_of_lock(const std::string& lock);
-/// Returns whether that process has certainly ended; false if unknown, for example on another
-/// machine.
+/// Returns whether that process has certainly ended; false if unknown, as on another machine.
 bool holder_has_ended(const std::string& lock);
 
-/// Returns the paths of an existing run, for reading. Throws MissingInput if the folder contains no
-/// run.
+/// Returns the paths of an existing run, for reading. Throws MissingInput if there is none.
 RunPaths existing_run(const std::string& root);
 
 enum class RunMode { kNew, kResume };

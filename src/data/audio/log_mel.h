@@ -18,8 +18,8 @@ inline constexpr std::int64_t kWhisperFrames = 3000;
 
 /// Whisper's features of sound at 16,000 samples per second: for each frame the logarithms of the
 /// power in mel bands up to 8 kHz, like WhisperFeatureExtractor of transformers. A frame covers 400
-/// samples under a Hann window; the sound is mirrored at its ends. Powers below 1e-8 of the largest
-/// are raised to that.
+/// samples under a Hann window; the sound is mirrored at its ends. Powers are at least 1e-8 of the
+/// largest.
 class LogMel {
  public:
   /// `mels`: 80 bands, or 128 for Whisper large-v3.

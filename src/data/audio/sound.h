@@ -65,8 +65,7 @@ class Resampling {
   std::vector<float> filter_;  // (to, taps)
 };
 
-/// Reads WAV files of any rate as 16,000 samples per second. Caches the filter of each rate. Not
-/// thread-safe.
+/// Reads WAV files of any rate as 16,000 samples per second; caches filters. Not thread-safe.
 class SpeechReader {
  public:
   /// Throws like read_wav.

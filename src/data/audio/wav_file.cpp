@@ -105,8 +105,7 @@ void refuse_other_sound(std::string_view begin, const std::filesystem::path& pat
                          way_to_wav(path)));
 }
 
-/// Returns the name of an unsupported sample format of a WAV file: "µ-law", "MP3"; "format 0x1234"
-/// if unknown.
+/// Returns the name of an unsupported sample format: "µ-law", "MP3"; "format 0x1234" if unknown.
 std::string name_of_wav_format(std::uint32_t code) {
   for (const WavFormat& format : kCompressedFormats)
     if (format.code == code) return format.name;

@@ -16,8 +16,7 @@ struct RenderedChat {
     std::size_t begin = 0, end = 0;
     bool operator==(const Span&) const = default;
   };
-  /// Text that one iteration of a loop wrote for one of `messages`: the loop's item, or a message
-  /// looked up by index.
+  /// Text that an iteration of a loop wrote for one of `messages`: its item, or one it looked up.
   struct Part {
     std::size_t message = 0;
     Span span;
@@ -64,7 +63,7 @@ struct ChatFiles {
   std::string tool_template_problem;          // why it cannot be read
   std::string missing_template{};             // error message for a model without a template
   /// Name and text of each special token of tokenizer_config.json and special_tokens_map.json:
-  /// bos_token, eos_token, … As in transformers, the latter takes precedence if the former has no
+  /// bos_token, eos_token, … As in transformers, the latter wins if the former has no
   /// added_tokens_decoder.
   std::vector<std::pair<std::string, std::string>> special_tokens;
 

@@ -11,8 +11,7 @@
 namespace hybrid_trainer::jinja {
 
 /// Limits the computation and memory of one rendering, so that any template ends soon. Grows with
-/// the size of the inputs. Counts operations and bytes, not time, so that a chat is always rendered
-/// or always refused.
+/// the inputs. Counts operations and bytes, not time: a chat is always rendered or always refused.
 class Allowance {
  public:
   explicit Allowance(std::size_t input_bytes);
@@ -140,11 +139,9 @@ class PlainValues {
   PlainValues(Variables& variables, MessageParts& parts, Allowance& allowance)
       : variables_(variables), parts_(parts), allowance_(allowance) {}
 
-  /// Returns the value of a plain expression in place; null if there is none, or it must be
-  /// computed.
+  /// Returns a plain expression's value in place; null if there is none, or it must be computed.
   const Value* find(const Expression& node);
-  /// Returns the value in which a key is searched; counts the higher cost of a large dict or
-  /// namespace.
+  /// Returns a value whose keys are searched; counts the cost, higher for a large dict.
   const Value& searched(const Value& value);
 
  private:

@@ -66,8 +66,7 @@ class CallChecks {
   bool reads_date_ = false;
 };
 
-/// Parses operands: literals, names, and lookups, calls and filters on them. Source: jinja2 3.1.6,
-/// parser.py.
+/// Parses literals, names, and lookups, calls and filters on them. Source: jinja2 3.1.6, parser.py.
 class OperandParser : protected TokenReader {
  protected:
   using TokenReader::TokenReader;
@@ -136,8 +135,8 @@ class OperandParser : protected TokenReader {
   NameNumbers numbers_;
 };
 
-/// Parses expressions by operator precedence; base of the parser of statements. Source: jinja2
-/// 3.1.6, parser.py.
+/// Parses expressions by precedence; base of the statements' parser. Source: jinja2 3.1.6,
+/// parser.py.
 class ExpressionParser : protected OperandParser {
  protected:
   using OperandParser::OperandParser;

@@ -180,8 +180,8 @@ class FolderTemplate {
   bool takes_parts_ = false;
 };
 
-/// Returns the texts before, between and after the messages' contents. Throws DataError unless each
-/// occurs once, in order.
+/// Returns the texts around the messages' contents. Throws DataError unless each occurs once, in
+/// order.
 std::vector<std::string> around(const std::string& text, const Messages& messages) {
   std::vector<std::string> pieces;
   std::size_t from = 0;
@@ -215,8 +215,7 @@ class Derivation {
   }
   const GoTemplate& result() const { return result_; }
   bool takes_system() const { return takes_system_; }
-  /// Returns the end of an assistant's turn; if there is no other, the start of the user's next
-  /// turn.
+  /// Returns the end of an assistant's turn; otherwise the start of the user's next turn.
   std::string stop() const {
     const std::string_view end = trimmed(after_assistant_);
     return std::string(end.empty() ? trimmed(before_user_) : end);

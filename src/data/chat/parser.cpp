@@ -52,8 +52,7 @@ class StatementParser final : private ExpressionParser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  /// Parses up to a block that begins with one of the names, which is then the next token; without
-  /// names up to the end.
+  /// Parses up to a block that begins with one of the names, the next token; or up to the end.
   Statements statements(Names ends) {
     if (++depth_ > kDeepestStatement)
       fail(token().line, "statements are nested more than ", kDeepestStatement,

@@ -77,7 +77,7 @@ struct Expression {
   int name = -1;
   /// A literal, a name, or an attribute or item of plain expressions: its evaluation runs no macro.
   bool is_plain = false;
-  /// For a filter, a test, or a call of a function or method.
+  /// Callee of a filter, a test, or a function or method call.
   const Signature* signature = nullptr;
 };
 
@@ -117,8 +117,7 @@ struct ParsedTemplate {
   bool reads_date = false;
 };
 
-/// Throws DataError "name:line: …" for an invalid template, and for each construct outside the
-/// subset by its name.
+/// Throws DataError "name:line: …" for invalid templates and constructs outside the subset.
 ParsedTemplate parse_template(std::string_view source, const std::string& name);
 
 }  // namespace hybrid_trainer::jinja

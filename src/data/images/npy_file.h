@@ -42,8 +42,8 @@ struct NpyArray {
 };
 
 /// Reads the header of a .npy file of version 1, 2 or 3. Throws MissingInput; DataError if it is
-/// another kind of file, contains objects, texts, records or complex numbers, or is too short for
-/// its shape; IoError.
+/// not one, contains objects, texts, records or complex numbers, or is too short for its shape;
+/// IoError.
 NpyForm read_npy_form(const FilePart& path);
 
 /// Reads a whole file; rounds numbers other than f32 to it. Throws like read_npy_form.

@@ -24,8 +24,8 @@ PictureForm read_picture_form(const FilePart& path);
 
 /// Reads a picture like PIL's convert("RGB"): palettes become colors, one color is repeated three
 /// times, and transparency is discarded. Applies the EXIF orientation. Arrays contain integers from
-/// 0 to 255, or fractions from 0 to 1, which are rounded to 8 bits. Throws like read_picture_form,
-/// and DataError if the pixels are damaged or truncated, have 16 bits of one color, or are out of
+/// 0 to 255, or fractions from 0 to 1, rounded to 8 bits. Throws like read_picture_form, and
+/// DataError if the pixels are damaged or truncated, have 16 bits of one color, or are out of
 /// range.
 Picture read_picture(const FilePart& path);
 

@@ -10,13 +10,11 @@ inline constexpr std::int64_t kMostPixels = 178'956'970;
 
 /// Throws DataError if a picture has no pixels or more than that.
 void check_picture_size(std::int64_t height, std::int64_t width, const std::string& path);
-/// Also throws DataError if a compressed file of `bytes` bytes claims far more pixels than any real
-/// picture.
+/// Also throws DataError if a file of `bytes` bytes claims far more pixels than real pictures.
 void check_compressed_size(std::int64_t height, std::int64_t width, std::size_t bytes,
                            const std::string& path);
 
-/// Returns the orientation, 1 to 8 (see `upright`), from the TIFF block of EXIF data; 1 if it is
-/// absent or damaged.
+/// Returns the orientation, 1 to 8 (see `upright`), from EXIF's TIFF block; 1 if absent or damaged.
 int exif_orientation(std::string_view tiff);
 
 /// Throws the DataError for a file that is not a `wanted` ("picture"), naming its actual kind by

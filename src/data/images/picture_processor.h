@@ -30,12 +30,10 @@ struct PictureSteps {
 /// processor or has an invalid value.
 PictureSteps read_picture_steps(const std::filesystem::path& folder);
 
-/// Converts pictures to a model's pixel values, bit-identical to transformers' processor with PIL.
-/// Thread-safe.
+/// Converts pictures to pixel values, bit-identical to transformers with PIL. Thread-safe.
 class PictureProcessor {
  public:
-  /// For a model with inputs of `height` x `width` pixels. Throws DataError if the steps produce
-  /// another size.
+  /// Throws DataError if the steps do not produce the model's `height` x `width` pixels.
   PictureProcessor(const PictureSteps& steps, std::int64_t height, std::int64_t width);
 
   const PictureSteps& steps() const { return steps_; }

@@ -24,8 +24,7 @@ std::string_view take_bytes(std::string_view& bytes, std::uint64_t count);
 std::uint32_t take_u32(std::string_view& bytes);
 std::uint64_t take_varint(std::string_view& bytes);
 
-/// Unpacks number i of `width` ≤ 64 bits from packed ones, lowest bits first; missing bytes are
-/// zeros.
+/// Unpacks number i of `width` ≤ 64 bits, lowest bits first; missing bytes are zeros.
 std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width);
 
 /// Reads numbers in runs: repeated ones, or packed ones in groups of eight (parquet's RLE).

@@ -70,8 +70,7 @@ class ParquetLeaf {
   /// Levels of the next place. Throw DataError at the end.
   virtual int repetition() = 0;
   virtual int definition() = 0;
-  /// Takes the place. If its definition level is the largest of the leaf, sets `value` and returns
-  /// true.
+  /// Takes the place. If its definition level is the leaf's largest, sets `value`, returns true.
   virtual bool take(ParquetValue& value) = 0;
 };
 

@@ -87,7 +87,7 @@ bool is_message(const std::vector<Member>& members) {
   return has_key(members, "role") || (has_key(members, "from") && has_key(members, "value"));
 }
 
-/// Whether a list under this name is the content of one row, whatever its elements are.
+/// Whether a list under this name is the content of one row, for any elements.
 bool is_chat_name(std::string_view name) {
   static constexpr std::array kNames{"messages", "conversations", "conversation",
                                      "chat",     "dialog",        "dialogue",
@@ -159,8 +159,7 @@ std::vector<JsonRow> objects_of(std::string_view content) {
   }
 }
 
-/// Returns pandas' name of the orientation in which a file's one object stores a table other than
-/// rows; or "".
+/// Returns pandas' name of the orientation of a file's one object that is not rows; or "".
 std::string orientation_of(const std::vector<Member>& members) {
   const auto is_number = [](std::string_view name) {
     return !name.empty() && name.find_first_not_of("0123456789") == name.npos;

@@ -17,8 +17,7 @@ struct RowAllowance {
   std::size_t values = 0, bytes = 0;
 };
 
-/// Limits the bytes of all rows: dictionaries and runs expand a few bytes to many, and a reader may
-/// keep all.
+/// Limits the bytes of all rows: dictionaries and runs expand, and a reader may keep all.
 class TableAllowance {
  public:
   explicit TableAllowance(const ParquetFile& file)

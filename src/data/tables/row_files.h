@@ -10,12 +10,10 @@ namespace hybrid_trainer {
 /// Returns the extension in lower case.
 std::string ending_of(const std::filesystem::path& path);
 
-/// Returns whether the name has an extension of row files: .jsonl, .ndjson, .json, .csv, .tsv or
-/// .parquet.
+/// Returns whether the name ends in .jsonl, .ndjson, .json, .csv, .tsv or .parquet.
 bool has_name_of_rows(const std::filesystem::path& path);
 
-/// Returns whether the path is a folder that contains such files and is not a data folder of
-/// `hybrid prepare`.
+/// Returns whether the path is a folder of such files, and not a data folder of `hybrid prepare`.
 bool is_folder_of_rows(const std::filesystem::path& path);
 
 /// Use of the rows of a file, by its name.
@@ -29,8 +27,8 @@ enum class RowSplit { kTrain, kValidation, kTest };
 std::vector<std::filesystem::path> row_files(const std::filesystem::path& path,
                                              RowSplit split = RowSplit::kTrain);
 
-/// Names the files of a folder in other splits than `read`, and those that are not row files; "" if
-/// there are none.
+/// Names a folder's files in other splits than `read`, and those without rows; "" if there are
+/// none.
 std::string told_of_other_files(const std::filesystem::path& path,
                                 std::initializer_list<RowSplit> read);
 
@@ -57,8 +55,8 @@ class FilesInRows {
  public:
   /// Returns the file that a row has under `name`: a path relative to `folder`, directly or as the
   /// "path" of an object, or the file's bytes, directly or as the object's "bytes". `place`: of the
-  /// row, "row 3 of a.parquet", used in messages about such bytes. Throws DataError if there is
-  /// none, IoError.
+  /// row, "row 3 of a.parquet", for messages about such bytes. Throws DataError if there is none,
+  /// IoError.
   FilePart file(const boost::json::object& row, std::string_view name, const RowFileWords& words,
                 const std::filesystem::path& folder, const std::string& place);
 

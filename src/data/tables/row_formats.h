@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 /// separators, line breaks and doubled quotes; lines end with LF, CRLF or, in old files, CR. A
 /// quote inside an unquoted cell is text. Skips empty lines. The separator is a comma, tab,
 /// semicolon or bar: the one with which the first line has wanted names, then the one with which
-/// most of the first rows have as many cells as names; or the one given by a line "sep=;" before
-/// the names.
+/// most of the first rows have the number of names; or the one given by a line "sep=;" before the
+/// names.
 class CsvRows {
  public:
   struct Cell {
@@ -70,8 +70,8 @@ std::string no_wanted_column(const std::vector<std::string>& columns,
 /// Calls f(number, row) for each row of a table, from 1 on, with the wanted columns, or all if
 /// `wanted` is empty. `renaming`: see TableReading. Structs become objects, and so do maps whose
 /// keys are texts; omits unsupported parts of a column. Throws DataError naming the file if a
-/// wanted column is unsupported or none exists, a text is not UTF-8 unless takes_bytes, or the file
-/// is damaged.
+/// wanted column is unsupported or none exists, a text is not UTF-8 unless takes_bytes, or it is
+/// damaged.
 void read_parquet_rows(const ParquetFile& file, const std::vector<std::string>& wanted,
                        const std::function<void(std::int64_t, boost::json::object&)>& f,
                        const std::string& renaming = {}, bool takes_bytes = false);

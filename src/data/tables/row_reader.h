@@ -44,8 +44,7 @@ struct RowSchema {
   bool is_closed = true;          // a warning names other keys
   bool takes_bytes = false;       // texts of parquet may be bytes that are not UTF-8
   std::string renaming{};         // see TableReading
-  /// Stops reading an unsuitable file after `most_refused` rejections if at most this share of its
-  /// rows was used.
+  /// Stops after `most_refused` rejections if at most this share of the file's rows was used.
   std::size_t most_refused = 1000;
   double used_share = 0;
   /// Takes a row. Rejects it by throwing DataError or MissingInput.
@@ -86,8 +85,7 @@ DividedRows<Row> divided(std::vector<Row> rows, double share, std::uint64_t key)
   return parts;
 }
 
-/// Returns the file that a row has under `name`; paths are relative to the row's file
-/// (folder_of_rows).
+/// Returns the file that a row has under `name`; paths are relative to folder_of_rows.
 FilePart file_in_row(FilesInRows& files, const GivenRow& row, std::string_view name,
                      const RowFileWords& words, const ReadRows& read);
 

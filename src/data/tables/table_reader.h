@@ -46,8 +46,7 @@ const char* name_of(RowContainer container);
 struct TableForm {
   RowContainer container = RowContainer::kJsonLines;
   std::string array_key{};  // as JSON; of the array in the file's one object, or ""
-  /// Names of ignored data: columns of a parquet table, and other members of the object with the
-  /// array.
+  /// Names of ignored columns of a parquet table, or of ignored members next to the array.
   std::vector<std::string> unread{};
   /// Returns the unit of a row's number in messages: lines of JSON, or rows.
   const char* unit() const;

@@ -18,8 +18,7 @@ struct HttpRequest {
 /// Parses a request line's target, such as "/run/a%20b/?from=3".
 HttpRequest request_of(std::string_view target, std::string_view last_event);
 
-/// Returns whether a request's Host is this machine. A web page whose name resolves to 127.0.0.1
-/// sends its own name.
+/// Returns whether a request's Host is this machine. A web page that resolves to it sends its own.
 bool is_local(std::string_view host);
 
 /// Data sent to a client in pieces while it listens.

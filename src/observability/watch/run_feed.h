@@ -43,8 +43,7 @@ class RunFeed {
   const WatchedRun& run() const { return run_; }
   /// Returns the whole current page. Its script continues with the following events.
   std::string page() const;
-  /// Returns the position of a viewer that has the steps up to `after` of the records called
-  /// `generation`.
+  /// Returns the position of a viewer with the steps up to `after` of records `generation`.
   FeedPlace place_after(const std::string& generation, std::int64_t after) const;
   /// Returns all events that the viewer has not received, or "".
   std::string news(FeedPlace& place) const;

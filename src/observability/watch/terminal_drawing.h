@@ -18,8 +18,7 @@ inline const char* color_of(Phase phase) {
   return kColors[static_cast<std::size_t>(phase)];
 }
 
-/// Returns the columns of UTF-8 text in a terminal: two for wide characters, none for combining
-/// ones.
+/// Returns the columns of UTF-8 text: two for wide characters, none for combining ones.
 std::size_t columns_of(std::string_view text);
 /// Returns the longest prefix that fits into `columns`, with "…" if it is shortened.
 std::string cut_to(std::string_view text, std::size_t columns);

@@ -23,8 +23,7 @@ std::string view_of(const WatchedFolder& folder, const WindowStyle& window);
 /// `q`, Ctrl-C or a signal. Restores the terminal.
 void watch_in_terminal(WatchedFolder& folder, double interval);
 
-/// Returns the state of a run as lines of text: progress, the loss as a plot, memory, the last
-/// decisions.
+/// Returns a run's state as lines of text: progress, loss plot, memory, the last decisions.
 std::string frame_of(const WatchedRun& run, const WindowStyle& window);
 
 }  // namespace hybrid_trainer

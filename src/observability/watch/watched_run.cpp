@@ -42,8 +42,7 @@ bool is_locked(const std::string& lock) {
   return false;
 }
 
-/// Returns the command line of the process in a lock's file; "" if it has ended, or runs on another
-/// machine.
+/// Returns the command line of a lock's process; "" if it has ended, or runs on another machine.
 std::string command_of_holder(const std::string& lock) {
   const std::string process = process_of_lock(lock);
   if (process.empty()) return "";

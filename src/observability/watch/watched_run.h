@@ -10,8 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// State of a run from the files of its folder. Only reads, and only new data, so that the trainer
-/// is not affected.
+/// State of a run from its folder's files. Only reads, and only new data: trainers are unaffected.
 class WatchedRun {
  public:
   enum class Change { kNone, kState, kMore, kAnew };
@@ -73,8 +72,7 @@ class WatchedRun {
   std::int64_t averaged_ = 0;  // steps in these means
 };
 
-/// A run's folder, or a folder of runs, for example made by `hybrid compare`: up to three levels
-/// deep.
+/// A run's folder, or a folder of runs as made by `hybrid compare`: up to three levels deep.
 class WatchedFolder {
  public:
   /// Throws MissingInput if the path contains no run.
