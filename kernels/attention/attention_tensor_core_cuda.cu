@@ -334,9 +334,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     __syncthreads();  // this tile has arrived, the other buffer has been read
     next = next_tile(first + kPassing, member);
     next_member = next < end ? member : member + 1;
-    if (next >= end)
-      next = kKeys ? first_own : first_passing;  // queries at the keys' own
-                                                 // positions
+    if (next >= end) next = kKeys ? first_own : first_passing;  // then the keys' own queries
     if (next_member < members) copy_passing(buffer ^ 1, next, next_member);
     if constexpr (!kPlain) {
       const int query = kKeys ? first : first_own + row, key = kKeys ? first_own + row : first;

@@ -12,11 +12,9 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kSlabWords = 64
-                                    << 10;  // 256 KB: fits in the L2 cache together with a panel of
-                                            // weights
-constexpr std::int64_t kLeastWindows = 24;  // of a row, in a slab
-constexpr std::int64_t kEnoughItems = 16;   // enough for any number of threads
+constexpr std::int64_t kSlabWords = 64 << 10;  // 256 KB: in the L2 cache, with a panel
+constexpr std::int64_t kLeastWindows = 24;     // of a row, in a slab
+constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threads
 
 /// Part of x that a thread reads at a time: for windows of one place of the first dimension, a
 /// range of the second and of the third. Indexed by (tap of the first dimension, row, place, word).

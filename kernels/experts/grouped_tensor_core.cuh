@@ -221,8 +221,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     static constexpr int kElementsOfLine = kLine<kSide, kAlong>;
     static constexpr int kLines = kSlice * kSide / kElementsOfLine;
     static constexpr int kChunks = kElementsOfLine / kChunk, kStep = kThreads / kChunks;
-    static_assert(kLines % kStep == 0 && kStep % 8 == 0);  // so that chunks have the same position
-                                                           // in each line
+    static_assert(kLines % kStep == 0 && kStep % 8 == 0);  // aligns chunks across lines
     __device__ static int line() { return static_cast<int>(threadIdx.x) / kChunks; }
     __device__ static int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
     const BFloat16* begin_;

@@ -61,8 +61,7 @@ Tensor make_flush(const Stream& stream) {
 
 constexpr int kRounds = 5;
 constexpr double kLeastGain = 0.01;  // smaller differences are ignored
-constexpr double kHopeless = 2;      // candidates that are always slower by this factor are dropped
-                                     // after two rounds
+constexpr double kHopeless = 2;      // times slower: dropped after two rounds
 
 void tell(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
 

@@ -73,8 +73,7 @@ constexpr std::array<float, 16> kMicroScalingValues{0.0f,  0.5f,  1.0f,  1.5f,  
 
 /// A matrix whose columns are a multiple of kMicroScalingBlock.
 struct MicroScalingTensors {
-  Tensor codes;      // u8 (rows, columns / 2), two numbers per byte, the first one in the lower
-                     // half
+  Tensor codes;      // u8 (rows, columns / 2), the first of two numbers in the lower half
   Tensor exponents;  // u8 (rows, columns / 32)
   /// Makes uninitialized tensors.
   static MicroScalingTensors empty(std::int64_t rows, std::int64_t columns, const Stream& stream);

@@ -50,8 +50,7 @@ __device__ void put_real(T* to, Real value) {
 /// A batch of chains; element (b, i, m) is number (b·tokens + i)·matrices + m.
 template <class Real, class T>
 struct Chains {
-  std::int64_t batch, tokens, matrices, columns, first;  // columns: of a row of values; first: v's
-                                                         // first column
+  std::int64_t batch, tokens, matrices, columns, first;  // of a row; v's first column
   const T *values, *dg;                                  // dg: in a backward pass
   const Real *above, *below;
   const std::int32_t* positions;

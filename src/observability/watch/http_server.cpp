@@ -46,8 +46,7 @@ std::string percent_decoded(std::string_view text) {
 
 constexpr std::uint32_t kMostHeader = 16384;
 constexpr std::chrono::seconds kPatience{30};
-constexpr std::chrono::seconds kBetweenChecks{1};  // between checks that a stream's reader is still
-                                                   // connected
+constexpr std::chrono::seconds kBetweenChecks{1};  // of a stream's connection
 
 /// Returns whether the other side has closed the connection.
 bool is_closed(beast::tcp_stream& stream) {
