@@ -11,7 +11,7 @@ namespace hybrid_trainer::kernels {
 
 /// Returns the highest rate of matrix products on this machine now, in floating-point operations
 /// per second (2·M·N·K for a product), over the shapes and layouts of a GPT-2 step. Takes about
-/// half a second. bf16 measures matmul on bf16 inputs, even if the CPU has no bf16 instructions.
+/// half a second. f32 or bf16; bf16 measures matmul on bf16 inputs, even if the CPU has no bf16.
 double measure_product_rate(DType inputs, const Stream& stream);
 
 /// Returns bytes read plus bytes written per second by a copy between arrays of `array_bytes` each,

@@ -139,7 +139,7 @@ void dequantize_four_bit(const Tensor& values, const FourBitTensors& from, const
 /// magnitude is not a normal number becomes 0. Bit-identical on every device.
 void quantize_four_bit(const FourBitTensors& to, const Tensor& values, const Stream& stream);
 
-/// Rows of (outputs, inputs), quantized separately; inputs is a multiple of kFourBitBlock.
+/// Rows of (outputs, inputs), quantized separately; `inputs` is a multiple of kFourBitBlock.
 struct FourBitRows {
   const FourBitTensors& tensors;
   std::int64_t first, count;

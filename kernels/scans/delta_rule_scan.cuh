@@ -165,8 +165,7 @@ void compute_delta_factors(const Tensor& factors, const DeltaRuleInput& input,
 void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
                           const DeltaSizes& sizes, const Stream& stream);
 
-constexpr std::size_t kDeltaStaticBytes = 8192;  // an upper bound of the passes' static shared
-                                                 // memory
+constexpr std::size_t kDeltaStaticBytes = 8192;  // exceeds the static memory of a pass
 
 /// Blocks of a pass over the chunks: sequences by value heads, tiles of their columns. A block
 /// keeps a tile of the state and the same columns of a chunk in shared memory. Uses narrow tiles,

@@ -138,8 +138,9 @@ __device__ TokenRows<T> queries_of(const T* values, const ScanSizes& sizes, cons
           sizes.state_size};
 }
 
-/// Results of forward for backward: scores (B·G·chunks, 64, 64) of C and B; states (B·H·chunks, P,
-/// N) before each chunk; totals (B·H·chunks): remaining share of the state before, after each.
+/// Results of forward for backward, f32: scores (B·G·chunks, 64, 64) of C and B; states
+/// (B·H·chunks, P, N) before each chunk; totals (B·H·chunks): remaining share of that state after
+/// each.
 struct ScanStates {
   ScanStates(const ScanSizes& sizes, const Stream& stream);
   Tensor scores, states, totals;

@@ -86,8 +86,7 @@ class LineReader {
   static Number number_in(const json::value& from) {
     constexpr double kMost = std::is_floating_point_v<Number> ? 1e100
                              : std::is_unsigned_v<Number>     ? 1e18  // bytes
-                                                              : 1e12;     // counts, which are
-                                                                      // summed
+                                                              : 1e12;     // summed counts
     const double size = std::abs(from.to_number<double>());
     if (!(size <= kMost)) throw DataError(concat("the number ", size, " is out of range"));
     return from.to_number<Number>();
