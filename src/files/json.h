@@ -84,7 +84,7 @@ json::value json_or_null(const std::string& text);
 /// so that the text may appear inside an HTML script element.
 std::string json_string(std::string_view text);
 
-/// Returns the shortest decimal form of a double that reads back equal: "0.004", "3e-05", "1e+300".
+/// Returns the shortest decimal form of a finite double that reads back equal: "0.004", "3e-05".
 std::string shortest(double value);
 
 }  // namespace hybrid_trainer
