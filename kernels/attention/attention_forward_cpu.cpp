@@ -88,7 +88,7 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
   softmax = {highest, total};
 }
 
-/// Computes attention of a block of queries, not yet divided by the totals.
+/// Computes attention of a block into scratch.output, not yet divided by the totals.
 inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {

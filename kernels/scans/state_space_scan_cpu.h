@@ -443,7 +443,8 @@ class ChunkReader {
   const StateSpaceDecay& decay_;
 };
 
-/// state = e^c of the chunk·state + Bᵀ·(Δ ∘ e^(c_63 − c) ∘ values). Overwrites `values`.
+/// state (depth, kPanelColumns) = e^c of the whole chunk · state + Bᵀ·(Δ ∘ e^(c_63 − c) ∘ values).
+/// Overwrites `values`.
 template <int kLanes>
 inline void advance_state(float* state, float* values, const float* keys, const HeadDecay& decay,
                           std::int64_t depth) {
