@@ -30,7 +30,7 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 
 namespace {
 
-/// The size of each head in rows that hold queries, keys and values of `heads`.
+/// Returns the size of each head in rows of the queries, keys and values of `heads`.
 std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
                           const AttentionSpec& spec) {
   check_real(call, {"qkv", qkv}, rank);
@@ -48,7 +48,7 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
   return width / spec.all();
 }
 
-/// `length`: of the sequences.
+/// `length`: positions of a sequence.
 void check_pattern(const AttentionSpec& spec, std::int64_t length) {
   const BlockPattern& pattern = spec.pattern;
   if (!pattern.is_on()) return;
@@ -58,7 +58,7 @@ void check_pattern(const AttentionSpec& spec, std::int64_t length) {
           "attention: a pattern wants larger blocks or fewer random ones");
 }
 
-/// `length`: of the sequences.
+/// `length`: positions of a sequence.
 void check_bias(const KernelCall& call, const AttentionSpec& spec, std::int64_t length) {
   const Tensor& bias = spec.bias;
   if (!bias) return;
@@ -80,7 +80,7 @@ void check_positions(const KernelCall& call, const Tensor& positions, const Tens
   check_shape(call, {"positions", positions}, {qkv.size(0), qkv.size(1)}, DType::kI32);
 }
 
-/// Over a sequence, pairs of a query and a key that a pattern lets it see.
+/// Returns the number of pairs of a query and a key in a sequence that the pattern includes.
 double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
   double pairs = 0;
   for (std::int64_t begin = 0; begin < time; begin += pattern.block) {
@@ -91,7 +91,7 @@ double pairs_seen(const BlockPattern& pattern, std::int64_t time) {
   return pairs;
 }
 
-/// That q and kv have heads of one size; `rank`: of q.
+/// Checks that q and kv have the same head size; `rank`: of q.
 void check_heads(const KernelCall& call, const Tensor& q, const Tensor& kv, int rank,
                  const AttentionSpec& spec) {
   check_real(call, {"q", q}, rank);
@@ -115,7 +115,7 @@ void check_lengths(const KernelCall& call, const Tensor& lengths, const Tensor& 
   if (lengths) check_shape(call, {"lengths", lengths}, {kv.size(0)}, DType::kI32);
 }
 
-/// That q and kv have as many rows.
+/// Checks that q and kv have the same number of rows.
 void check_sequences(const KernelCall& call, const Tensor& q, const Tensor& kv) {
   if (q.size(0) == kv.size(0)) return;
   throw ShapeMismatch(concat(call.kernel, ": q is ", q.shape().text(), ", kv is ",

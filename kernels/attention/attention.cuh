@@ -1,5 +1,5 @@
-// What the attention kernels share, and their two families: with tensor cores for usual shapes in
-// bf16, without for any.
+// Declarations shared by the two families of attention kernels: with tensor cores for common shapes
+// in bf16, and without for all others.
 
 #pragma once
 
@@ -8,9 +8,8 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// What the streaming softmax of a query ends with, from its highest score, the sum of e^(score −
-/// highest) and the sink, -∞ for none: the logarithm of the sum of e^score, and what the sum of
-/// e^(score − highest)·value is to be multiplied by.
+/// Final state of a query's streaming softmax, computed from its highest score, the sum of e^(score
+/// − highest) and the sink (-∞: none). `factor` scales the sum of e^(score − highest)·value.
 struct SoftmaxEnd {
   __device__ SoftmaxEnd(float highest, float total, float sink) {
     const float most = fmaxf(highest, sink), share = expf(highest - most);
@@ -21,8 +20,8 @@ struct SoftmaxEnd {
   float log_sum_exp, factor;
 };
 
-/// Sizes of self-attention, from rows of qkv, and where a head's rows begin. An item is a head of
-/// queries of a sequence; those that share keys and values lie side by side.
+/// Sizes of self-attention, from rows of qkv, and offsets of the rows of a head. An item is a query
+/// head of a sequence; heads that share keys and values are adjacent.
 struct AttentionSizes {
   AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
       : items(qkv.size(0) * spec.queries),
@@ -47,7 +46,7 @@ struct AttentionSizes {
   std::int64_t stride;
   std::int64_t head_size;
   std::int64_t channels;          // of y
-  std::int64_t key_channels;      // of all keys: how much further on values are
+  std::int64_t key_channels;      // of all keys: offset from keys to values
   std::int64_t window;            // 0: all
   const std::int32_t* positions;  // (B, T), or null
   const float* sinks;             // (H), or null
@@ -56,11 +55,11 @@ struct AttentionSizes {
   bool two_way;
   BlockPattern pattern;
 
-  /// Whether queries see all keys before them and no later ones, in scores that are not capped.
+  /// Whether attention is causal over all earlier keys, with uncapped scores.
   bool plain() const {
     return window == 0 && positions == nullptr && cap == 0 && !two_way && !pattern.is_on();
   }
-  /// The first key that a query of an item sees. It never falls from one query to the next.
+  /// Returns the first key that a query of an item attends to. Never decreases with the query.
   __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
     if (query >= length) query = length - 1;
     std::int64_t first = window > 0 ? query - window + 1 : 0;
@@ -70,8 +69,8 @@ struct AttentionSizes {
     }
     return first > 0 ? first : 0;
   }
-  /// Whether a query sees a key: one before it that is not below `first`, its first_key; or, two ways,
-  /// one behind it whose query sees this one's key.
+  /// Returns whether a query attends to a key: an earlier one from `first`, its first_key, on; or,
+  /// if bidirectional, a later one whose own query attends to this query's position.
   __device__ bool sees(std::int64_t item, std::int64_t query, std::int64_t first,
                        std::int64_t key) const {
     if (key <= query) return key >= first;
@@ -81,8 +80,8 @@ struct AttentionSizes {
   __device__ int head_of(std::int64_t item) const {
     return static_cast<int>(static_cast<unsigned int>(item) % static_cast<unsigned int>(heads));
   }
-  /// The first key of [key, end) in a block of the pattern, if there is one, that one of `queries`
-  /// from `query` on sees; `end` where there is none.
+  /// Returns the first key of [key, end) in a block of the pattern that one of `queries` from
+  /// `query` on attends to; `end` if there is none.
   __device__ int next_key(int head, int query, int queries, int key, int end) const {
     if (!pattern.is_on()) return key;
     const int rows = static_cast<int>(length);
@@ -96,12 +95,12 @@ struct AttentionSizes {
     const int found = next * pattern.block;
     return found < key ? key : found < end ? found : end;
   }
-  /// Whether the pattern lets a query see a key, for tiles that lie within its blocks.
+  /// Returns whether the pattern includes a query and a key, for tiles within its blocks.
   __device__ bool sees_tile(unsigned int item, int query, int key) const {
     if (!pattern.is_on()) return true;
     return pattern.sees(head_of(item), query / pattern.block, key / pattern.block);
   }
-  /// Whether the pattern hides all of a tile of kRows queries and keys.
+  /// Returns whether the pattern masks a whole tile of kRows queries and keys.
   template <int kRows>
   __device__ bool hides_tile(std::int64_t item, std::int64_t first_query,
                              std::int64_t first_key) const {
@@ -113,14 +112,14 @@ struct AttentionSizes {
     return sinks == nullptr ? -INFINITY : sinks[item % static_cast<unsigned int>(heads)];
   }
 
-  /// Row 0 of an item's queries in qkv and dqkv, and of its keys.
+  /// Offset of row 0 of an item's queries in qkv and dqkv, and of its keys.
   __device__ std::int64_t queries_at(std::int64_t item) const {
     return item / heads * length * stride + item % heads * head_size;
   }
   __device__ std::int64_t keys_at(std::int64_t item) const {
     return item / heads * length * stride + channels + item % heads / group * head_size;
   }
-  /// Of its row 0 in y and dy.
+  /// Offset of its row 0 in y and dy.
   __device__ std::int64_t y_at(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
@@ -129,9 +128,9 @@ struct AttentionSizes {
   }
 };
 
-/// Those of rows of queries, and of keys with their values behind them, which of self-attention are
-/// both qkv; and a bias of scores. Apart from AttentionSizes, whose layout tensor cores' kernels have
-/// no register to spare for.
+/// Sizes of separate operands: rows of queries, and rows of keys followed by values. In
+/// self-attention both are qkv. Also has a bias of scores. A separate type, since the tensor-core
+/// kernels have no registers to spare for a larger AttentionSizes.
 struct OperandSizes : AttentionSizes {
   OperandSizes(const AttentionSizes& own, const AttentionSpec& spec)
       : AttentionSizes(own),
@@ -139,7 +138,7 @@ struct OperandSizes : AttentionSizes {
         key_stride(stride),
         bias(spec.bias ? spec.bias.data<float>() : nullptr),
         distances(spec.bias ? spec.bias.size(1) : 0) {}
-  /// Of queries q on keys and values kv of another sequence, of which they see the first `counts`.
+  /// Queries q attend to the first `counts` keys and values of kv, another sequence.
   OperandSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : AttentionSizes(q, Tensor(), spec),
         key_length(kv.size(1)),
@@ -153,20 +152,20 @@ struct OperandSizes : AttentionSizes {
     two_way = false;
   }
   std::int64_t key_length, key_stride;
-  const std::int32_t* lengths = nullptr;  // (B) of keys, or null
+  const std::int32_t* lengths = nullptr;  // (B), number of keys, or null
   const float* bias = nullptr;            // (H, distances), or null
   std::int64_t distances = 0;
-  bool across = false;  // on keys of another sequence
+  bool across = false;  // cross-attention
 
-  /// Keys of an item across sequences.
+  /// Returns the number of keys of an item in cross-attention.
   __device__ int count_of_keys(std::int64_t item) const {
     return lengths == nullptr ? static_cast<int>(key_length) : lengths[item / heads];
   }
-  /// Row 0 of its keys in kv and dkv.
+  /// Offset of row 0 of its keys in kv and dkv.
   __device__ std::int64_t keys_across_at(std::int64_t item) const {
     return item / heads * key_length * key_stride + item % heads / group * head_size;
   }
-  /// At whose element key − query the bias of a score of an item stands, where there is a bias.
+  /// Returns the bias of an item's scores; element key − query applies. Requires a bias.
   __device__ const float* bias_of(std::int64_t item) const {
     return bias + head_of(item) * distances + distances / 2;
   }
@@ -176,11 +175,11 @@ struct OperandSizes : AttentionSizes {
 /// Throws Error if the head is larger than these kernels support.
 void check_head_size(const char* kernel, std::int64_t head_size);
 
-/// What backward needs of each query: weight = 2^(score·log2(e) − exponent), dscore =
-/// weight·(dweight − correction), and the first key that it sees, so that no score has to ask for
-/// it. Arrays (items, padded length); queries from `length` on get weight 0.
+/// Values that backward needs of each query: weight = 2^(score·log2(e) − exponent), dscore =
+/// weight·(dweight − correction), and the first key it attends to, precomputed once. Arrays (items,
+/// padded length); queries from `length` on get weight 0.
 struct QueryTerms {
-  /// Those of a head's queries.
+  /// Returns the terms of an item.
   __device__ QueryTerms of(std::int64_t item) const {
     const std::int64_t at = item * padded;
     return {exponents + at, corrections + at, first_keys == nullptr ? nullptr : first_keys + at,
@@ -188,14 +187,14 @@ struct QueryTerms {
   }
   float* exponents;
   float* corrections;
-  std::int32_t* first_keys;  // null where the attention is plain
+  std::int32_t* first_keys;  // null for plain attention
   std::int64_t padded;
 };
 
 /// Query terms in a workspace.
 class QueryTermsSpace {
  public:
-  /// `has_bias`: of scores, in which case the attention is not plain.
+  /// `has_bias`: scores have a bias, so that the attention is not plain.
   QueryTermsSpace(const AttentionSizes& sizes, bool has_bias, const Stream& stream);
   /// exponent = log_sum_exp·log2(e), correction = sum of dy·y over the head.
   QueryTerms compute(const Tensor& dy, const Tensor& y, const Tensor& log_sum_exp,
@@ -213,12 +212,12 @@ struct HeadRows {
   std::int64_t stride;
 };
 
-/// Rows of queries, and of keys with their values: of self-attention qkv twice. Or their gradients.
+/// Rows of queries, and of keys with values, or their gradients. In self-attention qkv twice.
 struct AttentionOperands {
   const Tensor &queries, &keys;
 };
 
-/// Any head size up to 256.
+/// Supports any head size up to 256.
 void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
                                const AttentionOperands& from, const OperandSizes& sizes,
                                const Stream& stream);
@@ -226,18 +225,18 @@ void general_attention_backward(const AttentionOperands& gradients, const Tensor
                                 const QueryTerms& terms, const AttentionOperands& from,
                                 const OperandSizes& sizes, const Stream& stream);
 
-/// bf16, head size 64, 128 or 256, all tensors 16-byte aligned.
+/// Requires bf16, head size 64, 128 or 256, and all tensors 16-byte aligned.
 void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                                    const AttentionSizes& sizes, const Stream& stream);
 void tensor_core_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
                                     const Tensor& qkv, const AttentionSizes& sizes,
                                     const Stream& stream);
 
-/// Blocks of the kernel that computes all gradients in one pass, or 0 where the two kernels of
-/// tensor_core_attention_backward suit better. It has 5 products instead of 7, but one block for
-/// all queries and keys of a head of keys, so there must be enough of these: head size 64, blocks
-/// that occupy the device for at least 3/4 of the time, and a workspace of 256 MiB at most. Depends
-/// on sizes and the device's multiprocessors alone, and both ways give the same bits.
+/// Returns the number of blocks of the kernel that computes all gradients in one pass, or 0 if the
+/// two kernels of tensor_core_attention_backward are faster. It computes 5 products instead of 7,
+/// but needs one block for all queries and keys of a key head. Therefore it requires head size 64,
+/// enough blocks to occupy the device for at least 3/4 of the time, and a workspace of at most 256
+/// MiB. Depends only on sizes and the number of multiprocessors. Both ways are bit-identical.
 std::int64_t joint_attention_blocks(const AttentionSizes& sizes, const Stream& stream);
 void joint_attention_backward(const Tensor& dqkv, const Tensor& dy, const QueryTerms& terms,
                               const Tensor& qkv, std::int64_t blocks, const AttentionSizes& sizes,

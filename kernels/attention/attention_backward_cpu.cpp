@@ -17,7 +17,7 @@ struct SinkTensors {
   std::int64_t batch, length, heads, head_size;
 };
 
-/// Σ e^(sink − log_sum_exp)·⟨dy, y⟩ of a head.
+/// Returns Σ e^(sink − log_sum_exp)·⟨dy, y⟩ of a head.
 template <class T>
 inline double weighted_products(const SinkTensors<T>& tensors, std::int64_t head) {
   const auto [dy, y, log_sum_exp, sinks, batch, length, heads, size] = tensors;
@@ -34,7 +34,7 @@ inline double weighted_products(const SinkTensors<T>& tensors, std::int64_t head
   return sum;
 }
 
-/// Scratch of one worker: seven arrays of rows of a head if rows are not f32, then two score blocks.
+/// Scratch memory of a worker: seven arrays of a head's rows if not f32, then two score blocks.
 struct BackwardScratch {
   static std::int64_t rows_of(const AttentionSizes& sizes) {
     return std::max(sizes.length, sizes.key_length) * sizes.head_size;
@@ -54,13 +54,13 @@ struct BackwardScratch {
   float* dweights;
 };
 
-/// One head's arrays, all in f32.
+/// Arrays of a head, all in f32.
 struct HeadGradients {
   HeadRows query, key, value, doutput;
   HeadSums dquery, dkey, dvalue;
 };
 
-/// Scores become weights e^(score − log_sum_exp), and dweights become gradients of the scores
+/// Replaces scores by weights e^(score − log_sum_exp), and dweights by the gradients of the scores
 /// before scaling: weight·(dweight − correction)·scale; both 0 beyond the visible keys.
 inline void differentiate_f32_row(float* weights, float* dweights, std::int64_t visible,
                                   std::int64_t keys, float log_sum_exp, float correction,
@@ -77,7 +77,7 @@ inline void differentiate_f32_row(float* weights, float* dweights, std::int64_t 
   }
 }
 
-/// Of scores capped at c: the derivative of c·tanh(s/c) joins.
+/// differentiate_f32_row for scores capped at c: also multiplies by the derivative of c·tanh(s/c).
 inline void differentiate_capped_f32_row(float* weights, float* dweights, std::int64_t visible,
                                          std::int64_t keys, float log_sum_exp, float correction,
                                          float scale, float cap) {
@@ -90,8 +90,8 @@ inline void differentiate_capped_f32_row(float* weights, float* dweights, std::i
   differentiate_f32_row(weights, dweights, visible, keys, log_sum_exp, 0, scale);
 }
 
-/// What a block's scores are for the gradients: in scratch.weights the weights, in scratch.dweights
-/// `scale` times the gradients of the scores.
+/// Computes the weights of a block into scratch.weights and `scale` times the gradients of its
+/// scores into scratch.dweights.
 inline void differentiate_block(const HeadGradients& head, const BackwardScratch& scratch,
                                 const float* corrections, const float* log_sum_exp,
                                 std::int64_t item, const ScoreBlock& block, float scale,
@@ -122,9 +122,9 @@ inline void differentiate_block(const HeadGradients& head, const BackwardScratch
   }
 }
 
-/// Adds the contributions of one block's queries. Blocks run from the last to the first: where no
-/// windows or documents hide keys, the last one sees all of them and, of the first of the heads that
-/// share them, overwrites; else the sums begin with zeros.
+/// Adds the contributions of one block's queries. Blocks run from the last to the first. Without
+/// windows or documents that mask keys, the last block attends to all of them, so for the first of
+/// the heads that share them it overwrites; otherwise the sums begin with zeros.
 inline void backward_block(const HeadGradients& head, const BackwardScratch& scratch,
                            const float* corrections, const float* log_sum_exp, std::int64_t item,
                            std::int64_t first_query, std::int64_t queries,
@@ -150,7 +150,7 @@ inline float dot(const T* x, const T* y, std::int64_t count) {
   return sum;
 }
 
-/// Where a head's gradient is summed: in place in f32, else in scratch.
+/// Returns the rows in which a head's gradient is summed: in place in f32, else in scratch.
 inline HeadSums sum_rows(float* rows, std::int64_t stride, std::int64_t, float*) {
   return {rows, stride};
 }
@@ -170,7 +170,7 @@ struct BackwardTensors {
   AttentionRows<const T> from;
 };
 
-/// One head of queries; keys and values are read already where it is not the first that reads them.
+/// Differentiates one query head; only the first head of a group reads keys and values.
 template <class T>
 inline void backward_head(const BackwardTensors<T>& tensors, HeadGradients& head, std::int64_t item,
                           const BackwardScratch& scratch, const AttentionSizes& sizes) {
@@ -198,7 +198,7 @@ inline void backward_head(const BackwardTensors<T>& tensors, HeadGradients& head
   write_head(dqueries, stride, length, size, head.dquery);
 }
 
-/// The heads of queries that share keys and values, from `first` on.
+/// Differentiates the query heads that share keys and values, from `first` on.
 template <class T>
 inline void backward_group(const BackwardTensors<T>& tensors, std::int64_t first,
                            const AttentionSizes& sizes, float* scratch_base) {
@@ -225,7 +225,7 @@ inline void backward_group(const BackwardTensors<T>& tensors, std::int64_t first
   write_head(dkeys + value_at, stride, length, size, head.dvalue);
 }
 
-/// sums = the gradients of a head's scores, summed by the distance from query to key.
+/// sums = the gradients of a head's scores, summed by distance from query to key.
 template <class T>
 inline void sum_by_distance(float* sums, const BackwardTensors<T>& tensors, std::int64_t item,
                             const AttentionSizes& sizes, float* scratch_base) {
@@ -316,7 +316,7 @@ void attention_backward(const Tensor& dqkv, const Tensor& dy, const Tensor& y,
                      AttentionSizes(qkv, positions, spec), stream);
 }
 
-/// Each head's sums of a sequence by themselves, then those of all sequences in their order.
+/// Sums each head of each sequence separately, then adds the sequences in their order.
 void attention_bias_backward(const Tensor& dbias, GradientMode mode, const Tensor& dy,
                              const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
                              const Tensor& positions, AttentionSpec spec, const Stream& stream) {

@@ -8,12 +8,12 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Queries and keys that one block of scores holds.
+/// Queries and keys of one block of scores.
 inline constexpr std::int64_t kQueryBlock = 64;
 inline constexpr std::int64_t kKeyBlock = 256;
 
-/// What the streaming softmax of a query ends with: the logarithm of its sum of e^score, and what the
-/// sum of e^(score − highest)·value is to be multiplied by.
+/// Final state of a query's streaming softmax: the logarithm of the sum of e^score, and the factor
+/// of the sum of e^(score − highest)·value.
 struct SoftmaxEnd {
   float log_sum_exp, factor;
 };
@@ -22,9 +22,8 @@ struct KeyRange {
   std::int64_t begin, end;
 };
 
-/// Sizes of attention, from rows of queries, and of keys with their values behind them: of
-/// self-attention these are the same rows, qkv. An item is a head of queries of a sequence; those that
-/// share keys and values lie side by side.
+/// Sizes of attention, from rows of queries, and of keys followed by values; in self-attention both
+/// are rows of qkv. An item is a query head of a sequence; heads that share keys are adjacent.
 struct AttentionSizes {
   AttentionSizes(const Tensor& qkv, const Tensor& places, const AttentionSpec& spec)
       : batch(qkv.size(0)),
@@ -47,7 +46,7 @@ struct AttentionSizes {
         bias(spec.bias ? spec.bias.data<float>() : nullptr),
         distances(spec.bias ? spec.bias.size(1) : 0),
         positions(places ? places.data<std::int32_t>() : nullptr) {}
-  /// Of queries q on keys and values kv of another sequence, of which they see the first `counts`.
+  /// Queries q attend to the first `counts` keys and values of kv, another sequence.
   AttentionSizes(const Tensor& q, const Tensor& kv, const Tensor& counts, const AttentionSpec& spec)
       : batch(q.size(0)),
         length(q.size(1)),
@@ -66,15 +65,15 @@ struct AttentionSizes {
         across(true),
         lengths(counts ? counts.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
-  /// Of a query of an item, from its highest score and the sum of e^(score − highest).
+  /// Returns a query's final softmax state from its highest score and Σ e^(score − highest).
   SoftmaxEnd end_softmax(std::int64_t item, float highest, float total) const {
-    if (across && total == 0) return {highest, 0};  // it sees no key
+    if (across && total == 0) return {highest, 0};  // it attends to no key
     if (sinks == nullptr) return {highest + std::log(total), 1.0f / total};
     const float sink = sinks[item % heads], most = std::max(highest, sink);
     const float factor = std::exp(highest - most), all = total * factor + std::exp(sink - most);
     return {most + std::log(all), factor / all};
   }
-  /// Where an item begins in y, its queries in their rows, and its keys and values in theirs.
+  /// Offsets of an item in y, of its queries in their rows, and of its keys and values in theirs.
   std::int64_t first_of(std::int64_t item) const {
     return item / heads * length * channels + item % heads * head_size;
   }
@@ -86,19 +85,19 @@ struct AttentionSizes {
            item % heads / group * head_size;
   }
   std::int64_t values_at(std::int64_t item) const { return keys_at(item) + key_channels; }
-  /// At whose element `key` the bias of a query's score of that key stands, where there is a bias.
+  /// Returns the bias of a query's scores; element `key` applies. Requires a bias.
   const float* bias_of(std::int64_t item, std::int64_t query) const {
     return bias + item % heads * distances + distances / 2 - query;
   }
-  /// Whether windows, documents, a pattern or lengths hide keys.
+  /// Whether windows, documents, a pattern or lengths mask keys.
   bool masks() const {
     return window > 0 || positions != nullptr || pattern.is_on() || lengths != nullptr;
   }
-  /// Keys of an item that any query sees.
+  /// Returns the number of keys of an item that any query attends to.
   std::int64_t keys_of(std::int64_t item) const {
     return lengths != nullptr ? lengths[item / heads] : key_length;
   }
-  /// The first key that a query of an item sees. It never falls from one query to the next.
+  /// Returns the first key that a query of an item attends to. Never decreases with the query.
   std::int64_t first_key(std::int64_t item, std::int64_t query) const {
     if (across) return 0;
     std::int64_t first = window > 0 ? query - window + 1 : 0;
@@ -106,17 +105,17 @@ struct AttentionSizes {
       first = std::max(first, query - positions[item / heads * length + query]);
     return std::clamp<std::int64_t>(first, 0, query);
   }
-  /// Where the keys end that a query sees.
+  /// Returns the end of the keys that a query attends to.
   std::int64_t end_key(std::int64_t item, std::int64_t query) const {
     if (across) return keys_of(item);
     return two_way ? end_query(item, query) : query + 1;
   }
   std::int32_t head_of(std::int64_t item) const { return static_cast<std::int32_t>(item % heads); }
-  /// The pattern's block that a query or key is in.
+  /// Returns the pattern's block of a query or key.
   std::int32_t block_of(std::int64_t row) const {
     return static_cast<std::int32_t>(row / pattern.block);
   }
-  /// The pattern's next block from `block` on that one of queries [first, last] of an item sees.
+  /// Returns the pattern's first block from `block` on for one of an item's queries [first, last].
   std::int32_t next_block(std::int64_t item, std::int64_t first, std::int64_t last,
                           std::int32_t block) const {
     std::int32_t next = BlockPattern::kNone;
@@ -124,8 +123,8 @@ struct AttentionSizes {
       next = std::min(next, pattern.next_seen(head_of(item), i, block));
     return next;
   }
-  /// The next keys in a row of [from, end), `most` at most, in blocks that one of queries [first,
-  /// last] of an item sees; [end, end) where there are none.
+  /// Returns the next consecutive keys of [from, end), at most `most`, in blocks that one of
+  /// queries [first, last] of an item attends to; [end, end) if there are none.
   KeyRange next_keys(std::int64_t item, std::int64_t first, std::int64_t last, std::int64_t from,
                      std::int64_t end, std::int64_t most) const {
     if (from >= end) return {end, end};
@@ -140,7 +139,7 @@ struct AttentionSizes {
     }
     return {begin, run};
   }
-  /// Where the queries begin and end that see a key of an item.
+  /// Range of the queries that attend to a key of an item.
   std::int64_t first_query(std::int64_t item, std::int64_t key) const {
     return two_way ? first_key(item, key) : key;
   }
@@ -172,7 +171,7 @@ struct AttentionSizes {
   float cap;
   std::int64_t window = 0;  // 0: all
   bool two_way;
-  bool across = false;  // on keys of another sequence
+  bool across = false;  // cross-attention
   BlockPattern pattern{};
   const float* sinks = nullptr;  // (H), or null
   const float* bias = nullptr;   // (H, distances), or null
@@ -181,7 +180,7 @@ struct AttentionSizes {
   const std::int32_t* lengths = nullptr;    // (B), or null
 };
 
-/// Scores s, all or scaled before, become c·tanh(s/c).
+/// Replaces scores s, all or already scaled, by c·tanh(s/c).
 inline void cap_scores(float* scores, std::int64_t count, float scale, float cap) {
 #pragma omp simd
   for (std::int64_t i = 0; i < count; ++i)
@@ -198,7 +197,7 @@ struct RowsOf {
 using HeadRows = RowsOf<const float>;
 using HeadSums = RowsOf<float>;
 
-/// The rows in place if they are f32, else their copy in scratch (T, head_size).
+/// Returns the rows in place if they are f32, else copies them to scratch (T, head_size).
 inline HeadRows read_head(const float* rows, std::int64_t stride, std::int64_t, std::int64_t,
                           float*) {
   return {rows, stride};
@@ -214,7 +213,7 @@ inline HeadRows read_head(const BFloat16* rows, std::int64_t stride, std::int64_
   return {scratch, head_size};
 }
 
-/// Writes rows kept in scratch back; rows in place need nothing.
+/// Writes rows that are in scratch back; does nothing for rows in place.
 inline void write_head(float*, std::int64_t, std::int64_t, std::int64_t, const HeadSums&) {}
 inline void write_head(BFloat16* rows, std::int64_t stride, std::int64_t length,
                        std::int64_t head_size, const HeadSums& from) {
@@ -226,24 +225,24 @@ inline void write_head(BFloat16* rows, std::int64_t stride, std::int64_t length,
   }
 }
 
-/// One block of queries against one block of the keys that they see.
+/// A block of queries and a block of the keys that they attend to.
 struct ScoreBlock {
   std::int64_t first_query;
   std::int64_t queries;
   std::int64_t first_key;
   std::int64_t keys;
-  /// Where the keys of the block end that query `row` sees.
+  /// Returns the end of the block's keys that query `row` attends to.
   std::int64_t end(std::int64_t row, std::int64_t item, const AttentionSizes& sizes) const {
     return std::clamp<std::int64_t>(sizes.end_key(item, first_query + row) - first_key, 0, keys);
   }
-  /// Where they begin.
+  /// Returns the first of the block's keys that query `row` attends to.
   std::int64_t begin(std::int64_t row, std::int64_t item, const AttentionSizes& sizes) const {
     if (!sizes.masks()) return 0;
     return std::clamp<std::int64_t>(sizes.first_key(item, first_query + row) - first_key, 0,
                                     end(row, item, sizes));
   }
-  /// Calls hide(begin, end) for keys of the block that the pattern hides from query `row`, in a block
-  /// whose queries see different ones.
+  /// Calls hide(begin, end) for the block's keys that the pattern masks for query `row`, in a block
+  /// whose queries attend to different keys.
   template <class Hide>
   void for_hidden(std::int64_t row, std::int64_t item, const AttentionSizes& sizes,
                   const Hide& hide) const {
@@ -259,8 +258,8 @@ struct ScoreBlock {
   }
 };
 
-/// Calls visit(block, is_first) for the blocks of up to kKeyBlock keys, from the first to the last
-/// one, that one of a block of queries sees.
+/// Calls visit(block, is_first) for blocks of up to kKeyBlock keys, from the first to the last key
+/// that one of a block of queries attends to.
 template <class Visit>
 inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int64_t queries,
                            const AttentionSizes& sizes, const Visit& visit) {
@@ -274,8 +273,7 @@ inline void for_key_blocks(std::int64_t item, std::int64_t first_query, std::int
   }
 }
 
-/// scores (queries, keys) = scale · left · rightᵀ over head_size: queries with keys, or output
-/// gradients with values.
+/// scores (queries, keys) = scale · left · rightᵀ: queries with keys, or dy with values.
 inline void score(float* scores, const ScoreBlock& block, const HeadRows& left,
                   const HeadRows& right, std::int64_t head_size, float scale) {
   multiply({.transpose_b = Transpose::kYes,
@@ -291,7 +289,7 @@ inline void score(float* scores, const ScoreBlock& block, const HeadRows& left,
             .scale = scale});
 }
 
-/// Adds the bias of distances, if there is one, to a block of scores.
+/// Adds the bias of distances, if any, to a block of scores.
 inline void add_bias(float* scores, const ScoreBlock& block, std::int64_t item,
                      const AttentionSizes& sizes) {
   for (std::int64_t row = 0; sizes.bias != nullptr && row < block.queries; ++row) {
@@ -336,7 +334,7 @@ inline void gather_from_queries(const HeadSums& rows, const float* weights, cons
 
 }  // namespace hybrid_trainer::kernels::cpu
 
-/// Attention of rows of queries on rows of keys and values. Of self-attention both are qkv.
+/// Attention with separate rows of queries and of keys with values. In self-attention both are qkv.
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -345,7 +343,7 @@ struct AttentionRows {
   T *queries, *keys;
 };
 
-/// The rows as tensors, or those of their gradients.
+/// The rows as tensors, or their gradients.
 struct AttentionOperands {
   template <class T>
   AttentionRows<T> rows() const {
@@ -354,7 +352,7 @@ struct AttentionOperands {
   const Tensor &queries, &keys;
 };
 
-/// What backward reads beside the operands.
+/// Other inputs of backward.
 struct AttentionResults {
   const Tensor &dy, &y, &log_sum_exp;
 };

@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Element i is a pair: of row i / (heads·half), head i / half % heads, place i % half.
+/// Element i is a pair: row i / (heads·half), head i / half % heads, place i % half.
 template <class T>
 struct Rotate {
   T* rows;
@@ -66,10 +66,10 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 
 namespace {
 
-constexpr std::int64_t kPadding = 128;  // a multiple of every block of queries
+constexpr std::int64_t kPadding = 128;  // a multiple of every kernel's block of queries
 
-/// `lanes` (a power of two up to 32) neighbouring threads for each query of each head, heads side
-/// by side as they are in memory; blockIdx.y counts sequences.
+/// Each query of each head has `lanes` (a power of two up to 32) adjacent threads; heads are
+/// adjacent, as in memory. blockIdx.y counts sequences.
 template <class T, int kPack>
 __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
                                    const float* log_sum_exp, AttentionSizes sizes,
@@ -95,7 +95,7 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
     if (thread % lanes != 0 || query >= terms.padded) continue;
     const QueryTerms mine = terms.of(item);
     const float exponent = exists ? log_sum_exp[item * sizes.length + query] * kLog2E : INFINITY;
-    mine.exponents[query] = exponent == -INFINITY ? INFINITY : exponent;  // of no key
+    mine.exponents[query] = exponent == -INFINITY ? INFINITY : exponent;  // attends to no key
     mine.corrections[query] = sum;
     if (mine.first_keys == nullptr) continue;
     mine.first_keys[query] = static_cast<std::int32_t>(sizes.first_key(item, query));
@@ -104,7 +104,7 @@ __global__ void query_terms_kernel(QueryTerms terms, const T* dy, const T* y,
 
 template <class... Tensors>
 bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Tensors&... tensors) {
-  constexpr int kMostTile = 64;  // rows and columns that are skipped as one
+  constexpr int kMostTile = 64;  // rows and columns that are skipped together
   const std::int64_t head = sizes.head_size;
   if (sizes.pattern.is_on() && sizes.pattern.block % kMostTile != 0) return false;
   return !sizes.two_way && qkv.dtype() == DType::kBF16 &&
@@ -210,8 +210,8 @@ struct SinkTensors {
   std::int64_t rows, length, heads, head_size;  // rows: of all sequences
 };
 
-/// sums[head, part] = Σ e^(sink − log_sum_exp)·⟨dy, y⟩ over a head's share of the rows, a block for
-/// each. Warps take rows by turns, and lanes the columns of one.
+/// sums[head, part] = Σ e^(sink − log_sum_exp)·⟨dy, y⟩ over a head's share of the rows, one block
+/// for each. Warps take turns at rows; lanes take the columns of a row.
 template <class T>
 __global__ void sinks_kernel(float* sums, SinkTensors<T> tensors) {
   const auto [dy, y, log_sum_exp, sinks, rows, length, heads, size] = tensors;
@@ -282,7 +282,7 @@ struct BiasTensors {
   OperandSizes sizes;
 };
 
-/// The gradient of a query's score of a key, both lanes' sums over the head.
+/// Returns the gradient of a query's score of a key; the lanes sum over the head.
 template <class T>
 __device__ float score_gradient(const BiasTensors<T>& tensors, std::int64_t item, int query,
                                 int key, unsigned int lane) {
@@ -313,7 +313,7 @@ __device__ float score_gradient(const BiasTensors<T>& tensors, std::int64_t item
   return weight * (dweight - terms.corrections[query]) * slope;
 }
 
-/// A warp for each head and distance, which adds up the queries of all sequences.
+/// One warp for each head and distance adds up the queries of all sequences.
 template <class T>
 __global__ void bias_kernel(float* dbias, BiasTensors<T> tensors, bool adds) {
   const OperandSizes& sizes = tensors.sizes;

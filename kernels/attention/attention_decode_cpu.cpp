@@ -17,16 +17,16 @@ struct DecodeHead {
   const T* keys;  // row 0 of this head; rows are `stride` apart
   const T* values;
   const T* query;
-  float* weights;      // one for each position
+  float* weights;      // one per position
   float* output;       // (head_size) f32
   float sink;          // -∞: none
-  const float* bias;   // one for each position, or null
-  std::int32_t index;  // among the heads of queries
+  const float* bias;   // one per position, or null
+  std::int32_t index;  // among the query heads
 };
 
-/// What one query makes of the keys at [first, position] that the pattern lets it see.
+/// Keys of [first, position] that one query attends to under the pattern.
 struct DecodeSpec {
-  /// Calls visit(begin, end) for those in a row.
+  /// Calls visit(begin, end) for each run of consecutive keys.
   template <class Visit>
   void for_keys(std::int32_t head, const Visit& visit) const {
     if (!pattern.is_on()) return visit(first, position + 1);
@@ -46,8 +46,8 @@ struct DecodeSpec {
   BlockPattern pattern;
 };
 
-/// weights[t] = e^(score − highest score) over the keys, score = query · key[t] · scale; returns the
-/// sum by which they still have to be divided, with what the sink adds.
+/// weights[t] = e^(score − highest score) over the keys, score = query · key[t] · scale. Returns
+/// the sum, including the sink, by which they are still to be divided.
 template <class T>
 inline float weigh_positions(const DecodeHead<T>& head, const DecodeSpec& spec) {
   const std::int64_t head_size = spec.head_size;
@@ -97,20 +97,20 @@ inline void decode_head(const DecodeHead<T>& head, const DecodeSpec& spec) {
 
 namespace {
 
-/// A call's arrays and sizes.
+/// Arrays and sizes of a call.
 template <class T>
 struct DecodeArrays {
   T *y, *keys, *values;
   const T* qkv;
   const std::int32_t *texts, *positions;
-  float* scratch;             // scratch_size for each item: a text's heads that share keys
-  std::int64_t scratch_size;  // the weights of all positions, then a head's output
+  float* scratch;             // scratch_size per item: the heads of a text that share keys
+  std::int64_t scratch_size;  // the weights of all positions, then the output of a head
   std::int64_t cache_size;    // elements of a text
   std::int64_t channels, head_size;
-  const float *sinks, *bias;  // of heads of queries, or null
+  const float *sinks, *bias;  // by query head, or null
   std::int64_t distances;     // of a head's bias
   AttentionSpec spec;
-  /// At whose element t the bias of the score of position t stands.
+  /// Returns the bias of the scores of `head`; element t applies to position t.
   const float* bias_of(std::int64_t head, std::int64_t position) const {
     return bias == nullptr ? nullptr : bias + head * distances + distances / 2 - position;
   }
@@ -152,7 +152,7 @@ inline void decode_item(const DecodeArrays<T>& arrays, std::int64_t item) {
   }
 }
 
-/// The last position of those given, each of which must be in the caches.
+/// Returns the last of the given positions, after checking that each is in the caches.
 std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const Tensor& key_cache) {
   std::int64_t last = 0;
   for (std::int64_t n = 0; n < texts.elements(); ++n) {
@@ -168,7 +168,7 @@ std::int64_t checked_places(const Tensor& texts, const Tensor& positions, const 
   return last;
 }
 
-/// Throws ShapeMismatch where a length is not one of keys that there are.
+/// Throws ShapeMismatch if a length is outside the keys.
 void check_key_counts(const char* kernel, const Tensor& lengths, const Tensor& kv) {
   for (std::int64_t b = 0; lengths && b < lengths.elements(); ++b) {
     const std::int32_t length = lengths.data<std::int32_t>()[b];
@@ -193,14 +193,14 @@ template <class T>
 struct SourceArrays {
   T* y;
   const T *q, *kv;
-  const std::int32_t *texts, *lengths;  // lengths: or null
-  float* scratch;                       // scratch_size for each item
-  std::int64_t scratch_size;            // the weights of all keys, then a head's output
+  const std::int32_t *texts, *lengths;  // lengths may be null
+  float* scratch;                       // scratch_size per item
+  std::int64_t scratch_size;            // the weights of all keys, then the output of a head
   std::int64_t texts_per_source, keys, head_size;
   AttentionSpec spec;
 };
 
-/// A row's heads of queries that share one of keys.
+/// Computes the query heads of a row that share a key head.
 template <class T>
 inline void decode_source(const SourceArrays<T>& arrays, std::int64_t item) {
   const AttentionSpec& spec = arrays.spec;

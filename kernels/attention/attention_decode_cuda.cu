@@ -9,11 +9,10 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Keys of one block. A constant, so that a row's bits depend on neither the caches' size nor the
-/// rows beside it.
+/// Keys per block. Constant, so that a row's bits depend on neither caches nor other rows.
 constexpr std::int64_t kPartKeys = 128;
 
-/// Packs of a thread, so that a warp has those of the largest head.
+/// Packs per thread, so that a warp covers the largest head.
 template <int kPack>
 constexpr int kPacksOf = 256 / (kWarp * kPack);
 
@@ -21,17 +20,17 @@ struct KeyRange {
   std::int64_t first, last;
 };
 
-/// How a block's threads share a part of a head's keys: `lanes` neighbours process a key together,
-/// kPacks packs of kPack elements each, and the block processes kThreads / lanes keys at a time.
+/// Division of a part of a head's keys among a block's threads: `lanes` adjacent threads share a
+/// key, kPacks packs of kPack elements each; the block processes kThreads / lanes keys at a time.
 struct DecodeSizes {
-  std::int64_t window;    // keys that a query sees; 0: all before it
+  std::int64_t window;    // keys that a query attends to; 0: all before it
   std::int64_t heads;     // of queries
   std::int64_t group;     // queries that share keys and values
   std::int64_t channels;  // of the caches' rows
   std::int64_t row_size;  // elements of a row of queries
-  std::int64_t together;  // texts in a row that share a row of the caches
+  std::int64_t together;  // consecutive texts that share a row of the caches
   std::int64_t cache_rows;
-  std::int64_t parts;  // of all keys for which the caches have room
+  std::int64_t parts;  // for all keys that the caches can store
   int head_size;
   int lanes;
   float scale;
@@ -39,17 +38,17 @@ struct DecodeSizes {
   std::int64_t distances;  // of a head's bias
   BlockPattern pattern;
   int groups() const { return kThreads / lanes; }
-  /// The first key that the query at `position` sees.
+  /// Returns the first key that the query at `position` attends to.
   __device__ std::int64_t first_key(std::int64_t position) const {
     return window > 0 && window <= position ? position - window + 1 : 0;
   }
-  /// Those of a part that it sees; none where the last one comes before the first.
+  /// Returns the keys of a part that it attends to; none if the last comes before the first.
   __device__ KeyRange keys_of(std::int64_t part, std::int64_t position) const {
     const std::int64_t begin = part * kPartKeys, end = begin + kPartKeys;
     const std::int64_t seen = first_key(position);
     return {seen > begin ? seen : begin, position < end ? position : end - 1};
   }
-  /// Whether the pattern lets the query at `position` see one of the keys [first, last].
+  /// Returns whether the query at `position` attends to one of the keys [first, last].
   __device__ bool sees(int head, std::int64_t position, std::int64_t first,
                        std::int64_t last) const {
     if (!pattern.is_on()) return true;
@@ -58,7 +57,7 @@ struct DecodeSizes {
   }
 };
 
-/// Where sums lie: all highest scores, all totals, then rows of head_size outputs.
+/// Layout of sums: all highest scores, all totals, then rows of head_size outputs.
 struct SumsOf {
   __device__ SumsOf(float* begin, std::int64_t count, int head_size_)
       : highest(begin), totals(begin + count), outputs(begin + 2 * count), head_size(head_size_) {}
@@ -67,8 +66,8 @@ struct SumsOf {
   int head_size;
 };
 
-/// Self-attention, whose queries' rows have a new key and value too, writes these to the caches. Across
-/// sequences the caches are those of a source, which is complete.
+/// Self-attention also writes the new key and value in the queries' rows to the caches. In
+/// cross-attention the caches of the source are complete.
 enum class Decodes { kSelf, kAcross };
 
 template <class T>
@@ -77,21 +76,21 @@ struct DecodeTensors {
   T* key_cache;
   T* value_cache;
   const T* qkv;
-  const float* sinks;                     // of heads of queries, or null
-  const float* bias;                      // of heads and distances, or null
-  const std::int32_t *texts, *positions;  // of each row; across: counts of keys by source, or null
-  float* sums;                            // of the parts of each head of each row
-  /// Of the last key that row n sees; -1 if it sees none.
+  const float* sinks;                     // by query head, or null
+  const float* bias;                      // by head and distance, or null
+  const std::int32_t *texts, *positions;  // by row; cross-attention: key counts by source, or null
+  float* sums;                            // by part, head and row
+  /// Returns the last key that row n attends to; -1 if none.
   template <Decodes kDecodes>
   __device__ std::int64_t position_of(std::int64_t n, const DecodeSizes& sizes) const {
     if (kDecodes == Decodes::kSelf) return positions[n];
     return positions == nullptr ? sizes.cache_rows - 1 : positions[texts[n] / sizes.together] - 1;
   }
-  /// A head's sink in units of log2.
+  /// Returns the sink of a head in units of log2.
   __device__ float sink_of(std::int64_t head) const {
     return sinks == nullptr ? -INFINITY : sinks[head] * kLog2E;
   }
-  /// Of a key so far behind a query, in units of log2.
+  /// Returns the bias of a key at `distance` from a query, in units of log2.
   __device__ float bias_of(std::int64_t head, std::int64_t distance,
                            const DecodeSizes& sizes) const {
     if (bias == nullptr) return 0;
@@ -102,7 +101,7 @@ struct DecodeTensors {
   }
 };
 
-/// What one group of lanes has accumulated over its keys; `highest` is in units of log2.
+/// Sums of one group of lanes over its keys; `highest` is in units of log2.
 template <int kElements>
 struct DecodeSums {
   float highest = -INFINITY;
@@ -110,7 +109,7 @@ struct DecodeSums {
   float output[kElements] = {};
 };
 
-/// Reads kPacks packs, `apart` elements apart; zeros beyond `end`.
+/// Reads kPacks packs, `apart` elements from one to the next; zeros beyond `end`.
 template <int kPack, int kPacks, class T>
 __device__ void load_packs(float (&to)[kPack * kPacks], const T* from, int apart, int end) {
 #pragma unroll
@@ -131,7 +130,8 @@ __device__ void store_packs(T* to, const float (&from)[kPack * kPacks], int apar
   }
 }
 
-/// Adds one key; `bias`: to its score, in units of log2. `visible` is the same for all lanes of the group; the whole warp must call it.
+/// Adds one key; `bias` is added to its score, in units of log2. `visible` is the same for all
+/// lanes of the group. The whole warp must call it.
 template <int kElements>
 __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kElements],
                         const float (&key)[kElements], const float (&value)[kElements],
@@ -153,12 +153,12 @@ __device__ void add_key(DecodeSums<kElements>& sums, const float (&query)[kEleme
   }
 }
 
-/// What a query makes of its sums, with its sink. One far above the highest score leaves 0.
+/// Returns an output element from a query's sums and sink. 0 if the sink is far above `highest`.
 __device__ inline float end_decode(float output, float total, float highest, float sink) {
   return output / (total + exp2f(sink - highest));
 }
 
-/// Combines the sums of all groups, and writes y, or where `part` is not negative that part's sums.
+/// Combines the sums of all groups. Writes y, or that part's sums if `part` is not negative.
 template <class T>
 __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf of_groups,
                                int groups, float sink) {
@@ -180,8 +180,8 @@ __device__ void combine_groups(T* y, SumsOf of_parts, std::int64_t part, SumsOf 
   }
 }
 
-/// One block for each head of each row and part of its keys; one pass over keys and values. Blocks
-/// of which the query sees no key write nothing, or -∞ for the highest score if the pattern hides all.
+/// One block for each part of the keys of each head of each row; one pass over keys and values.
+/// Blocks without keys in range write nothing; if the pattern masks all, -∞ as the highest score.
 template <Decodes kDecodes, class T, int kPack, int kPacks>
 __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   constexpr bool kSelf = kDecodes == Decodes::kSelf;
@@ -243,8 +243,8 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
                  sizes.parts > 1 ? part : -1, of_groups, groups, tensors.sink_of(head));
 }
 
-/// y from all parts of a head of a row, a block for each: neighbours have columns, and as many of
-/// them as there is room for have every so many parts.
+/// Computes y from all parts of a head of a row, one block for each. Adjacent threads take columns;
+/// if there is room, several threads share the parts of a column.
 template <Decodes kDecodes, class T>
 __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   __shared__ float totals[kThreads], outputs[kThreads];
@@ -281,7 +281,7 @@ __global__ void combine_parts_kernel(DecodeTensors<T> tensors, DecodeSizes sizes
         end_decode(output, total, best, tensors.sink_of(blockIdx.x % sizes.heads)));
 }
 
-/// Launches the kernels of `rows` rows; sizes and tensors without what follows from the others.
+/// Launches the kernels for `rows` rows; sets the remaining fields of `sizes` and `tensors`.
 template <Decodes kDecodes, class T>
 void launch_decode(DecodeTensors<T> tensors, DecodeSizes sizes, std::int64_t rows,
                    const Stream& stream) {

@@ -39,7 +39,7 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 
 namespace {
 
-/// Scratch of one worker, cut from one array.
+/// Scratch memory of a worker, cut from one array.
 struct ForwardScratch {
   static std::int64_t elements(const AttentionSizes& sizes) {
     return (sizes.length + 2 * sizes.key_length) * sizes.head_size +
@@ -58,20 +58,19 @@ struct ForwardScratch {
   float* output;  // (kQueryBlock, head_size)
 };
 
-/// Running softmax of one query: e^(score − highest) and its sum over the keys so far.
+/// Running softmax of a query: the highest score and the sum of e^(score − highest) so far.
 struct RunningSoftmax {
   float highest;
   float total;
 };
 
-/// Scores of one query become weights e^(score − highest), 0 beyond the visible keys; previous sums
-/// are rescaled.
+/// Replaces a query's scores by weights, 0 beyond the visible keys; rescales previous sums.
 inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, float* output,
                       std::int64_t head_size, RunningSoftmax& softmax) {
   float highest = softmax.highest;
 #pragma omp simd reduction(max : highest)
   for (std::int64_t i = 0; i < visible; ++i) highest = scores[i] > highest ? scores[i] : highest;
-  if (highest == -std::numeric_limits<float>::infinity()) visible = 0;  // the pattern hides all
+  if (highest == -std::numeric_limits<float>::infinity()) visible = 0;  // the pattern masks all
   float total = 0;
 #pragma omp simd reduction(+ : total)
   for (std::int64_t i = 0; i < visible; ++i) {
@@ -89,8 +88,7 @@ inline void weigh_row(float* scores, std::int64_t visible, std::int64_t keys, fl
   softmax = {highest, total};
 }
 
-/// Attention of the queries of one block over all keys that they see, into scratch.output, not yet
-/// divided by the totals.
+/// Computes attention of a block into scratch.output, not yet divided by the totals.
 inline void attend(const ForwardScratch& scratch, RunningSoftmax* softmax, std::int64_t item,
                    std::int64_t first_query, std::int64_t queries, const HeadRows& query,
                    const HeadRows& key, const HeadRows& value, const AttentionSizes& sizes) {

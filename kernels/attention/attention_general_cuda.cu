@@ -10,8 +10,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Which keys a query sees: all before it; those that masks leave, or with other scores; these with a
-/// bias; all of another sequence.
+/// A query's keys: all before it; with masks or caps; also with a bias; all of another sequence.
 enum class Sight { kPlain, kMasked, kBiased, kAcross };
 constexpr bool is_masked(Sight sight) { return sight == Sight::kMasked || sight == Sight::kBiased; }
 
@@ -26,7 +25,7 @@ constexpr int kPitch = kWidth + kUnit;
 __device__ inline int thread_u() { return static_cast<int>(threadIdx.x) % kSide; }
 __device__ inline int thread_v() { return static_cast<int>(threadIdx.x) / kSide; }
 
-/// An item's keys in `rows`.
+/// Returns an item's keys in `rows`.
 template <Sight kSight, class T>
 __device__ HeadRows<T> key_rows(T* rows, std::int64_t item, const OperandSizes& sizes) {
   if (kSight == Sight::kAcross) return {rows + sizes.keys_across_at(item), sizes.key_stride};
@@ -111,8 +110,7 @@ __device__ void multiply_rows(float (&sums)[kR][kR], const float* left, const fl
   }
 }
 
-/// Writes the thread's weights to their places in a tile of 16·kR columns: rows v·kR + i, columns u
-/// + 16 j.
+/// Writes the thread's weights to a tile of 16·kR columns: rows v·kR + i, columns u + 16 j.
 template <int kR>
 __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
 #pragma unroll
@@ -123,8 +121,8 @@ __device__ void store_weights(float* tile, const float (&weights)[kR][kR]) {
   }
 }
 
-/// Bit kR·i + j is set where the pattern hides the pair of the thread's row v·kR + i of queries, or of
-/// keys where kKeys, and column u + 16 j of the others. None in tiles that lie within its blocks.
+/// Sets bit kR·i + j if the pattern masks the pair of the thread's row v·kR + i of queries (of keys
+/// if kKeys) and column u + 16 j of the others. No bits for tiles within the pattern's blocks.
 template <bool kKeys, int kR>
 __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
                                      std::int64_t first_column, const OperandSizes& sizes) {
@@ -142,8 +140,7 @@ __device__ unsigned int hidden_pairs(std::int64_t item, std::int64_t first_row,
   return pairs;
 }
 
-/// sums[i][4 g + j] += the product of the weights' row v·kR + i and column 64 g + 4 u + j of the
-/// right tile.
+/// sums[i][4 g + j] += ⟨the weights' row v·kR + i, column 64 g + 4 u + j of the right tile⟩.
 template <int kR, int kHead>
 __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weights,
                              const float* right) {
@@ -173,7 +170,7 @@ __device__ void add_weighted(float (&sums)[kR][kHead / kSide], const float* weig
 template <Sight kSight>
 using SightOf = std::integral_constant<Sight, kSight>;
 
-/// Calls `function` with the width of the tiles of a head, and with what queries see, as constants.
+/// Calls `function` with the width of a head's tiles and the Sight as constants.
 template <class Function>
 void visit_kernel(const OperandSizes& sizes, Function&& function) {
   const auto of_width = [&](auto width) {
@@ -187,7 +184,7 @@ void visit_kernel(const OperandSizes& sizes, Function&& function) {
   of_width(std::integral_constant<int, 256>{});
 }
 
-/// True if the rows of all heads can be read four elements at a time.
+/// Returns true if the rows of all heads can be read four elements at a time.
 template <class... Pointers>
 bool units_fit(const OperandSizes& sizes, Pointers... begins) {
   return packs_fit<float>(sizes.head_size, begins...);
@@ -209,8 +206,7 @@ struct Softmax {
   float total[kR];    // over the thread's own keys
 };
 
-/// Scores become weights 2^(score − highest), 0 for keys that the query does not see; rescales earlier
-/// sums.
+/// Replaces scores by weights 2^(score − highest), 0 for masked keys; rescales earlier sums.
 template <Sight kSight, int kR, int kColumns>
 __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&output)[kR][kColumns],
                       std::int64_t item, std::int64_t first_query, std::int64_t first_key,
@@ -243,7 +239,7 @@ __device__ void weigh(float (&scores)[kR][kR], Softmax<kR>& softmax, float (&out
     for (int distance = kSide / 2; distance > 0; distance /= 2) {
       highest = fmaxf(highest, __shfl_xor_sync(kAllLanes, highest, distance));
     }
-    const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;  // none seen yet
+    const float shift = !kPlain && highest == -INFINITY ? 0.0f : highest;  // none so far
     const float factor = exp2f(softmax.highest[i] - shift);
     softmax.highest[i] = highest;
     softmax.total[i] *= factor;
@@ -288,7 +284,7 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
         sizes.first_key(item, first_key) >= first_query + kRows)
       break;
     if (kMasked && sizes.hides_tile<kRows>(item, first_query, first_key)) continue;
-    __syncthreads();  // the values of the last round have been read
+    __syncthreads();  // the values of the last iteration have been read
     load_tile<kRows, kHead>(key_value, keys, first_key, count, sizes, units);
     __syncthreads();
     float scores[kR][kR];
@@ -306,7 +302,7 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
   for (int i = 0; i < kR; ++i) {
     const float total = reduce_warp(softmax.total[i], Sum{}, kSide);
     SoftmaxEnd end(softmax.highest[i] * kLn2, total, sizes.sink_of(blockIdx.x / blocks));
-    if (kAcross && total == 0) end.log_sum_exp = -INFINITY, end.factor = 0;  // it sees no key
+    if (kAcross && total == 0) end.log_sum_exp = -INFINITY, end.factor = 0;  // it attends to no key
     factors[i] = end.factor;
     const std::int64_t at = first_query + thread_v() * kR + i;
     if (log_sum_exp != nullptr && thread_u() == 0 && at < sizes.length) {
@@ -342,10 +338,10 @@ void general_attention_forward(const Tensor& y, const Tensor& log_sum_exp,
 namespace {
 
 // One kernel for both halves. A block owns rows of one side and iterates over the tiles of the
-// other: it owns keys and values and sums dkey and dvalue over the queries, or it owns queries and
-// dy and sums dquery over the keys. Keys see the queries of all heads that share them. Either way
-//   scores = own[0] · passing[0]ᵀ, dweights = own[1] · passing[1]ᵀ,
-//   gradient of own[0] = dscores · passing[0], of values: weights · passing[1].
+// other: it owns keys and values and sums dkey and dvalue over the queries of all heads that share
+// them, or it owns queries and dy and sums dquery over the keys. In both cases scores = own[0] ·
+// passing[0]ᵀ, dweights = own[1] · passing[1]ᵀ,
+// gradient of own[0] = dscores · passing[0], of values: weights · passing[1].
 enum class Owns { kKeys, kQueries };
 
 template <int kHead>
@@ -358,7 +354,7 @@ constexpr std::size_t kBackwardShared =
     sizeof(float) * kSide* kBackwardRows<kHead>*(4 * kPitch<kHead> +
                                                  kPitch<kSide * kBackwardRows<kHead>>);
 
-/// AttentionSizes::sees, from the terms.
+/// AttentionSizes::sees, computed from the terms.
 template <Sight kSight>
 __device__ bool sees(int query, int key, const QueryTerms& terms, const OperandSizes& sizes) {
   if (kSight == Sight::kPlain) return key <= query;
@@ -367,8 +363,8 @@ __device__ bool sees(int query, int key, const QueryTerms& terms, const OperandS
   return sizes.two_way && key < sizes.length && terms.first_keys[key] <= query;
 }
 
-/// Scores become weights, dweights become dscores / scale; both 0 for keys that the query does not see.
-/// Across sequences such keys are rows of zeros, to which any finite weight adds nothing.
+/// Replaces scores by weights and dweights by dscores / scale; both 0 for masked keys. In
+/// cross-attention masked keys are rows of zeros, to which any finite weight adds nothing.
 template <Owns kOwns, Sight kSight, int kR>
 __device__ void differentiate(float (&scores)[kR][kR], float (&dweights)[kR][kR],
                               const QueryTerms& terms, int first_own, int first_passing,
@@ -415,13 +411,13 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 
   float* const weights = passing + 2 * kRows * kPitch<kHead>;
   constexpr int kNext = kRows * kPitch<kHead>;
 
-  // Where the thread itself writes weights, because registers are scarce.
+  // Stored in the thread's part of `weights`, because registers are scarce.
   auto* const own_hidden =
       reinterpret_cast<unsigned int*>(weights + thread_v() * kR * kPitch<kRows> + thread_u());
 
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
   const std::int64_t item = blockIdx.x / blocks * members;
-  const unsigned int turn = blockIdx.x % blocks;  // those with most work first
+  const unsigned int turn = blockIdx.x % blocks;  // those with the most work first
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * kRows;
   const HeadRows<const T> queries[2] = {{from_queries + sizes.queries_at(item), sizes.stride},
                                         {dy + sizes.y_at(item), sizes.channels}};
@@ -436,7 +432,7 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 
                             sizes, units);
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
-  const bool two_way = kMasked && sizes.two_way;  // which makes both sides alike
+  const bool two_way = kMasked && sizes.two_way;  // makes both sides alike
   const int first_seen =
       !kMasked || (kKeys && !two_way) ? 0 : all_terms.of(item).first_keys[first_own];
   const int begin = kKeys && !two_way && !kAcross ? first_own : first_seen / kRows * kRows,
@@ -448,7 +444,7 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 
       if (kMasked && sizes.hides_tile<kRows>(item + member, kKeys ? first : first_own,
                                              kKeys ? first_own : first))
         continue;
-      __syncthreads();  // the last round's tiles have been read
+      __syncthreads();  // the last iteration's tiles have been read
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         HeadRows<const T> rows = kKeys ? queries[i] : keys[i];

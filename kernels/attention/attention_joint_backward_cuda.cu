@@ -7,24 +7,25 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-// Five products instead of the seven of the two kernels in attention_tensor_core_cuda.cu. A
-// block walks the blocks of keys of one head and, within, the tiles of queries of all heads that
-// share them. It computes scores and dweights once, and sums dkey and dvalue in registers. dscores ·
-// keys is added to the tile's dquery: f32 in a slot of the workspace that no other block uses. A
-// thread reads and writes its own part of a slot, so neither barriers nor atomics order these sums.
-// They are over keys in ascending order, as in the other kernels, and have the same bits. The first
-// block of keys that a tile sees has nothing to read; the last one writes bf16 to the result.
+// Five products instead of the seven of the two kernels in attention_tensor_core_cuda.cu. A block
+// iterates over the key blocks of one head and, for each, over the query tiles of all heads that
+// share them. It computes scores and dweights once, and sums dkey and dvalue in registers. It adds
+// dscores · keys to the tile's dquery: f32 in a slot of the workspace that no other block uses. A
+// thread reads and writes only its part of a slot, so these sums need neither barriers nor atomics.
+// They run over keys in ascending order, as in the other kernels, and have the same bits. The first
+// key block of a tile reads nothing; the last one writes bf16 to the result.
 //
-// Why 255 registers: the sums of a warp's 32 keys take 128. With 16 keys a warp each right operand
-// would be read for half as many rows. A tile of 64 queries and 128 keys would then take 2,944
-// clocks of shared memory (128 B each) instead of 2,304, for 1,280 multiply_adds: 2,100 clocks on
-// sm_90 (at 2,500 FLOP a clock, an assumption), 2,560 on sm_80. So two blocks of four warps share a
-// multiprocessor. From L2 a tile takes 16 KiB of queries and dy, and 16 KiB each way of dquery.
+// Why 255 registers: the sums of a warp's 32 keys take 128. With 16 keys per warp each right
+// operand would be read for half as many rows. A tile of 64 queries and 128 keys would then take
+// 2,944 clocks of shared memory (128 B each) instead of 2,304, for 1,280 multiply_adds: 2,100
+// clocks on sm_90 (at 2,500 FLOP a clock, an assumption), 2,560 on sm_80. So two blocks of four
+// warps share a multiprocessor. From L2 a tile takes 16 KiB of queries and dy, and 16 KiB each way
+// of dquery.
 //
-// GPT-2 124M, B = 64, T = 1,024: 3.2 TFLOP executed a step instead of 4.5 (counted by parts that are
-// not masked). Shared memory alone takes 6.4 ms on an H100 at 1.7 GHz. The two kernels have a bound
-// of 8.0 ms and are estimated at 24; with as much above the bound, and half the exponentials, this
-// one is estimated at 17 to 20 ms. No device has measured it.
+// GPT-2 124M, B = 64, T = 1,024: 3.2 TFLOP executed a step instead of 4.5 (counting parts that are
+// not masked). Shared memory takes 6.4 ms on an H100 at 1.7 GHz. The two kernels have a bound of
+// 8.0 ms and are estimated at 24; with the same margin over the bound, and half the exponentials,
+// this kernel is estimated at 17 to 20 ms. Not measured on a device.
 
 constexpr int kHead = 64, kRowTiles = 2, kPassing = 64;
 constexpr int kPart = 16;  // queries whose scores are in registers at a time
@@ -33,8 +34,8 @@ constexpr int kBlocksPerProcessor = 2;
 using JointScores = Sums<kRowTiles, kPart / 8>;
 using JointSums = Sums<kRowTiles, kHead / 8>;
 
-// Shared memory, in elements: keys, values, two buffers of queries and of dy, dscores (keys, queries),
-// query terms, and what the block works on. 81 KiB, so that two blocks fit into 164 KiB.
+// Shared memory, in elements: keys, values, two buffers of queries and of dy, dscores (keys,
+// queries), query terms, and the JointWork. 81 KiB, so that two blocks fit into 164 KiB.
 constexpr int kValuesBegin = kBlockKeys * kHead;
 constexpr int kPassingBegin = 2 * kBlockKeys * kHead;
 constexpr int kGradientsBegin = kPassingBegin + 4 * kPassing * kHead;
@@ -48,7 +49,7 @@ class QuerySums {
       : query_(hidden(warp_of_block() % 2 * 32)),
         chunk_(warp_of_block() / 2 * (kHead / 2 / kChunk)) {}
 
-  /// From and to the thread's part of a tile in a slot, by way of the L2 cache alone.
+  /// Copies from and to the thread's part of a tile in a slot, through the L2 cache only.
   __device__ void read(const float* tile) {
     for_packs([&](float(&sums)[4], int at) {
       const float4 pack = __ldcg(reinterpret_cast<const float4*>(tile + at));
@@ -88,7 +89,7 @@ class QuerySums {
     }
   }
 
-  /// Writes the sums times `scale` to the rows of the tile whose first one is `first`.
+  /// Writes the sums times `scale` to the rows of the tile that begins at `first`.
   __device__ void store(HeadRows<BFloat16> rows, float scale, int first, int length) const {
     const int lane = lane_of_warp();
 #pragma unroll
@@ -142,13 +143,13 @@ __device__ inline void put_scores(Tile<kPassing> tile, const JointScores& dscore
   }
 }
 
-/// Where the head of keys that a block works on is, and its queries' first head. In shared memory,
+/// Offsets of the key head that a block processes, and of its first query head. In shared memory,
 /// because registers are scarce.
 struct JointWork {
   std::int64_t item, queries_at, keys_at, y_at;
 };
 
-/// f32 numbers of a block's slot: the gradients of the queries that share a head of keys.
+/// Returns the f32 numbers of a block's slot: the gradients of the queries that share a key head.
 __host__ __device__ inline std::int64_t slot_floats(const AttentionSizes& sizes) {
   return sizes.group * sizes.blocks(kPassing) * kPassing * kHead;
 }
@@ -158,7 +159,7 @@ struct Joint {
   const BFloat16* dy;
   QueryTerms terms;
   const BFloat16* qkv;
-  float* slots;  // one for each block
+  float* slots;  // one per block
   AttentionSizes sizes;
 };
 
@@ -171,7 +172,7 @@ __device__ inline Tile<kHead> passing_tile(int buffer, int which) {
 __device__ inline PassingTerms<kPassing> passing_terms() {
   return {reinterpret_cast<float*>(dynamic_shared<BFloat16>() + kTermsBegin)};
 }
-/// The part of the block's slot that holds the gradients of a tile of queries.
+/// Returns the part of the block's slot with the gradients of a query tile.
 __device__ inline float* slot_of(const Joint& joint, int member, int first) {
   const std::int64_t row = member * joint.sizes.blocks(kPassing) * kPassing + first;
   return joint.slots + blockIdx.x * slot_floats(joint.sizes) + row * kHead;
@@ -194,7 +195,7 @@ __device__ inline void copy_queries(const Joint& joint, int buffer, int member, 
                             {joint.dy + joint_work().y_at + head, sizes.channels}, first,
                             sizes.length);
 }
-/// Starts to copy their query terms, which have one buffer.
+/// Starts to copy the tile's query terms, which have a single buffer.
 template <bool kPlain>
 __device__ void copy_terms(const Joint& joint, int member, int first) {
   passing_terms().template copy_async<kPlain>(joint.terms.of(joint_work().item + member), first);
@@ -211,8 +212,8 @@ struct OwnKeys {
     set_zero<kRowTiles, kHead / 8>(dkey);
     set_zero<kRowTiles, kHead / 8>(dvalue);
   }
-  /// Adds what queries [part, part + kPart) of a tile give, the first of them query `query`, and
-  /// leaves dscores in their tile.
+  /// Adds the contribution of queries [part, part + kPart) of a tile, the first of which is
+  /// `query`, and leaves dscores in their tile.
   __device__ void add(int buffer, int part, int query, const AttentionSizes& sizes) {
     const Tile<kHead> queries = passing_tile(buffer, 0), dys = passing_tile(buffer, 1);
     const Tile<kPassing> gradients{kGradientsBegin};
@@ -237,7 +238,7 @@ struct OwnKeys {
     put_scores(gradients, dscores, row, part);
     add_weighted<kRowTiles, kPart / 8, kHead>(dkey, dscores, queries, part);
   }
-  /// Writes the sums to the rows of keys and values, by way of their tiles.
+  /// Writes the sums to the rows of keys and values through their tiles.
   __device__ void store(HeadRows<BFloat16> rows, int first_key, const AttentionSizes& sizes) const {
     float ones[kRowTiles][2], scales[kRowTiles][2];
     for (int m = 0; m < kRowTiles; ++m) {
@@ -259,7 +260,7 @@ struct OwnKeys {
   JointSums dkey, dvalue;
 };
 
-/// One block of keys, from key `first_key` on.
+/// Processes one block of keys, from `first_key` on.
 template <bool kPlain>
 __device__ void differentiate_keys(const Joint& joint, int first_key) {
   const AttentionSizes& sizes = joint.sizes;
@@ -287,7 +288,7 @@ __device__ void differentiate_keys(const Joint& joint, int first_key) {
 #pragma unroll 1
     for (int part = 0; part < kPassing; part += kPart) own.add(buffer, part, first + part, sizes);
 
-    // Keys of the block that a query of the tile sees.
+    // Keys of the block that a query of the tile attends to.
     const int behind = first + kPassing - first_key;
     const int key_end = behind < kBlockKeys ? behind : kBlockKeys;
     const int seen = kPlain ? 0 : *passing_terms().first_keys(0);
@@ -313,7 +314,7 @@ __device__ void differentiate_keys(const Joint& joint, int first_key) {
   __syncthreads();  // the tiles have been read
 }
 
-/// A block takes each gridDim.x-th head of keys.
+/// A block takes every gridDim.x-th key head.
 template <bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, kBlocksPerProcessor)
     joint_backward_kernel(Joint joint) {

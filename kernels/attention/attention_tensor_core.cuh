@@ -1,7 +1,7 @@
 // Tiles of a head in bf16 in shared memory and their products on the tensor cores. Each warp owns
 // 16·kRowTiles rows of the left tile and all columns of the result, so that scores become the next
-// product's left operand without leaving its registers. Source: Dao 2023, FlashAttention-2. Backward
-// kernels also share the query terms of a tile, and scores that become weights and gradients.
+// product's left operand without leaving its registers. Source: Dao 2023, FlashAttention-2. Also
+// the shared parts of backward kernels: query terms, and weights and gradients from scores.
 
 #pragma once
 
@@ -23,7 +23,7 @@ __device__ inline float fast_tanh(float x) {
 }
 
 /// Rows of kHead elements. Chunk i of a row is stored at i ^ (row % 8), so that the same chunk of
-/// eight neighbouring rows, which is one matrix of load_matrices, covers all banks once.
+/// eight adjacent rows, one matrix of load_matrices, covers all banks once.
 template <int kHead>
 struct Tile {
   int begin;  // elements from the start of the block's shared memory
@@ -69,12 +69,12 @@ template <int kRowTiles, int kHead, int kKept>
 class LeftRows {
  public:
   __device__ LeftRows(Tile<kHead> tile, int row) : tile_(tile), row_(row) {}
-  /// To be called once the tile has arrived.
+  /// Call it after the tile has arrived.
   __device__ void keep() {
 #pragma unroll
     for (int k = 0; k < kKept; ++k) read(kept_[k], k);
   }
-  /// Columns [16 k, 16 k + 16).
+  /// Returns columns [16 k, 16 k + 16).
   __device__ void get(std::uint32_t (&left)[kRowTiles][4], int k) const {
     if (k < kKept) {
 #pragma unroll
@@ -139,8 +139,7 @@ __device__ void multiply_rows(Sums<kRowTiles, kColumnTiles>& sums,
   }
 }
 
-/// sums (rows, kHead) += weights (rows, 8·kColumnTiles), rounded to bf16, · rows [row, ...) of the
-/// right tile.
+/// sums (rows, kHead) += weights, rounded to bf16, · rows [row, ...) of the right tile.
 template <int kRowTiles, int kColumnTiles, int kHead>
 __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
                              const Sums<kRowTiles, kColumnTiles>& weights, Tile<kHead> right,
@@ -170,8 +169,8 @@ __device__ void add_weighted(Sums<kRowTiles, kHead / 8>& sums,
   }
 }
 
-/// Writes the warp's rows to rows [first + row, ...) of a head, each times its factor, by way of
-/// rows [row, ...) of a tile that no other warp uses. factors[m][h]: of row 16 m + 8 h + lane / 4.
+/// Writes the warp's rows to rows [first + row, ...) of a head, each times its factor, through rows
+/// [row, ...) of a tile that no other warp uses. factors[m][h] is for row 16 m + 8 h + lane / 4.
 template <int kRowTiles, int kHead>
 __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead / 8>& sums,
                            const float (&factors)[kRowTiles][2], Tile<kHead> tile, int row,
@@ -201,12 +200,11 @@ __device__ void store_rows(HeadRows<BFloat16> rows, const Sums<kRowTiles, kHead 
   }
 }
 
-/// Which side of the scores a warp's rows are, and whose gradients it sums; the other side passes by
-/// in tiles.
+/// Side of the scores in a warp's rows and the gradients that it sums; the other side passes by.
 enum class Owns { kQueries, kKeys, kValues, kKeysAndValues };
 constexpr bool owns_keys(Owns what) { return what != Owns::kQueries; }
 
-/// A thread's query terms where its warp owns queries.
+/// Query terms of a thread whose warp owns queries.
 template <int kRowTiles>
 struct OwnTerms {
   /// `row`: row 0 of the warp.
@@ -229,7 +227,7 @@ struct OwnTerms {
 /// Query terms of a passing tile in shared memory: kPassing of each, one array after the other.
 template <int kPassing>
 struct PassingTerms {
-  /// Starts to copy those of queries [first, first + kPassing).
+  /// Starts to copy the terms of queries [first, first + kPassing).
   template <bool kPlain>
   __device__ void copy_async(const QueryTerms& all, int first) const {
     constexpr int kCopies = kPassing / 4;  // of 16 bytes, of an array
@@ -249,14 +247,14 @@ struct PassingTerms {
   float* begin;
 };
 
-/// Where a part of the product is: the first passing row in its tile, key 0 of the part, and by how
-/// many positions query 0 is ahead of key 0.
+/// Location of a part of the product: the first passing row in its tile, key 0 of the part, and the
+/// position of query 0 minus that of key 0.
 struct Place {
   int passing, key, ahead;
 };
 
-/// Scores become weights, dweights become dscores / scale. Where `masked`, both become 0 for keys
-/// that a query does not see.
+/// Replaces scores by weights and dweights by dscores / scale. If `masked`, both become 0 for keys
+/// that a query does not attend to.
 template <Owns kOwns, bool kPlain, int kRowTiles, int kColumnTiles, int kPassing>
 __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
                               Sums<kRowTiles, kColumnTiles>& dweights,
@@ -303,21 +301,21 @@ __device__ void differentiate(Sums<kRowTiles, kColumnTiles>& scores,
   }
 }
 
-/// The end of the queries from `first` on that see keys before `key_end`, rounded up to a tile of
-/// kPassing. The lanes of a warp ask for a tile each.
+/// Returns the end of the queries from `first` on that attend to keys before `key_end`, rounded up
+/// to a tile of kPassing. Each lane of a warp tests one tile.
 template <int kPassing>
 __device__ int end_of_seeing(const QueryTerms& terms, int first, int key_end, int length) {
   for (int at = first + kPassing;; at += 32 * kPassing) {
     const int query = at + lane_of_warp() * kPassing;
     const bool sees = query < length && terms.first_keys[query] < key_end;
-    const int tiles = __popc(__ballot_sync(0xFFFFFFFFu, sees));  // first keys never fall
+    const int tiles = __popc(__ballot_sync(0xFFFFFFFFu, sees));  // first keys do not decrease
     const int end = at + tiles * kPassing;
     if (tiles < 32) return end < length ? end : length;
   }
 }
 
-/// The first query from `first` on in a block of the pattern, if there is one, that sees one of kKeys
-/// keys from `key` on; `end` where there is none. The lanes of a warp ask for a block each.
+/// Returns the first query from `first` on in a block of the pattern that attends to one of kKeys
+/// keys from `key` on; `end` if there is none. Each lane of a warp tests one block.
 template <int kKeys>
 __device__ int next_seeing(const AttentionSizes& sizes, int head, int key, int first, int end) {
   const BlockPattern& pattern = sizes.pattern;

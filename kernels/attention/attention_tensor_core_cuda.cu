@@ -4,14 +4,14 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Sizes of tiles: as many queries and keys as the registers hold without spills.
+/// Tile sizes: the most queries and keys that fit in registers without spills.
 template <int kHead>
 struct ForwardPlan {
-  static constexpr int kRowTiles = kHead == 256 ? 1 : 2;  // of 16 queries each, for a warp
+  static constexpr int kRowTiles = kHead == 256 ? 1 : 2;  // of 16 queries each, per warp
   static constexpr int kWarpQueries = 16 * kRowTiles;
-  static constexpr int kQueries = kWarps * kWarpQueries;  // of a block
-  static constexpr int kKeys = kHead == 64 ? 64 : 32;     // of a tile
-  // Shared memory: the tiles, and behind them the first key that each query sees.
+  static constexpr int kQueries = kWarps * kWarpQueries;  // per block
+  static constexpr int kKeys = kHead == 64 ? 64 : 32;     // per tile
+  // Shared memory: the tiles, then the first key of each query.
   static constexpr int kFirstSeen = kHead * (kQueries + 2 * kKeys);
   static constexpr std::size_t kPlainShared = sizeof(BFloat16) * kFirstSeen;
   static constexpr std::size_t kShared = kPlainShared + sizeof(int) * kQueries;
@@ -42,7 +42,7 @@ __device__ void mask(Sums<kRowTiles, kColumnTiles>& scores, int ahead) {
   }
 }
 
-/// Caps scores and masks keys before the first that each query of the warp sees, `first_seen` in
+/// Caps scores and masks keys before the first key of each query of the warp, `first_seen` in
 /// shared memory; key 0 of the tile is `first_key`.
 template <int kRowTiles, int kColumnTiles>
 __device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const AttentionSizes& sizes,
@@ -65,8 +65,8 @@ __device__ void cap_and_hide(Sums<kRowTiles, kColumnTiles>& scores, const Attent
   }
 }
 
-/// Scores become weights 2^((score − highest)·scale); previous sums are rescaled. Where not kPlain, a
-/// query may have seen no key yet.
+/// Replaces scores by weights 2^((score − highest)·scale); rescales previous sums. If not kPlain, a
+/// query may have no unmasked key so far.
 template <int kHead, bool kPlain, int kRowTiles, int kColumnTiles>
 __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>& softmax,
                       Sums<kRowTiles, kHead / 8>& output, float scale) {
@@ -104,8 +104,8 @@ __device__ void weigh(Sums<kRowTiles, kColumnTiles>& scores, Softmax<kRowTiles>&
   }
 }
 
-/// Keys and values have one buffer each: values are loaded while scores are computed, the next keys
-/// while the values are summed.
+/// Keys and values have one buffer each: values are loaded while scores are computed, and the next
+/// keys while the values are summed.
 template <int kHead, bool kPlain>
 __global__ void __launch_bounds__(kCoreThreads, 2)
     forward_kernel(BFloat16* y, float* log_sum_exp, const BFloat16* qkv, AttentionSizes sizes,
@@ -125,8 +125,8 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
 
   const int block_end = static_cast<int>(
       first_query + kQueries < sizes.length ? first_query + kQueries : sizes.length);
-  // The next tile of keys from one on that a query of the block sees. A pattern's blocks are of whole
-  // tiles.
+  // Returns the next tile of keys from `key` on that a query of the block attends to. A pattern's
+  // blocks are whole tiles.
   const auto next_tile = [&](int key) {
     if (kPlain || key >= block_end) return key;
     const int head = sizes.head_of(blockIdx.x / blocks);
@@ -221,19 +221,18 @@ void tensor_core_attention_forward(const Tensor& y, const Tensor& log_sum_exp, c
 namespace {
 
 // One kernel for both halves, as in attention_general_cuda.cu: a block owns keys and values and
-// iterates over queries and dy, or the other way round. The passing tiles are double-buffered: the
-// next ones are loaded while the current ones are used. Of heads of 256 the registers hold the sums
-// of one gradient: keys and values take a pass each, with 8 products in all instead of 7.
+// iterates over queries and dy, or vice versa. The passing tiles are double-buffered: the next ones
+// are loaded while the current ones are used. For heads of 256 the registers fit the sums of only
+// one gradient, so keys and values take a pass each, with 8 products in total instead of 7.
 
-/// How a thread's registers are used.
+/// Use of a thread's registers.
 template <Owns kOwns, int kHead>
 struct BackwardPlan {
   static constexpr bool kKeys = owns_keys(kOwns);
-  static constexpr int kRowTiles = kHead == 64 ? 2 : 1;  // of 16 rows each, for a warp
+  static constexpr int kRowTiles = kHead == 64 ? 2 : 1;  // of 16 rows each, per warp
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kRows = kWarps * kWarpRows;
-  // Passing rows whose scores are in registers at a time, and steps of own[0] and own[1] that are
-  // kept there.
+  // Passing rows with scores in registers at a time; steps of own[0] and own[1] kept there.
   static constexpr int kPassing = kHead == 256 ? 16 : 64;  // rows of a tile
   static constexpr int kPart = kHead == 128 ? 32 : 16;
   static constexpr int kKept0 = kHead == 64    ? (kKeys ? 2 : 4)
@@ -266,7 +265,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
 
   const int members = kKeys ? static_cast<int>(sizes.group) : 1;  // heads of queries
   const std::int64_t item = blockIdx.x / blocks * members;
-  const unsigned int turn = blockIdx.x % blocks;  // those with most work first
+  const unsigned int turn = blockIdx.x % blocks;  // those with the most work first
   const int first_own = static_cast<int>(kKeys ? turn : blocks - 1 - turn) * P::kRows;
   const int row = warp_of_block() * P::kWarpRows;
   const HeadRows<const BFloat16> queries[2] = {{qkv + sizes.queries_at(item), sizes.stride},
@@ -295,8 +294,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   } else if constexpr (!kPlain) {
     first_passing = terms.first_keys[first_own] / kPassing * kPassing;
   }
-  // The next passing tile from one on that belongs to a pair which a pattern shows; its blocks are of
-  // whole tiles.
+  // Returns the pattern's next passing tile from `first` on; its blocks are whole tiles.
   const auto next_tile = [&](int first, int member) {
     if (kPlain || first >= end) return first;
     const int head = sizes.head_of(item + member);
@@ -310,7 +308,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
   }
   copy_passing(0, first_passing, 0);
   OwnTerms<kRowTiles> own_terms;
-  // The first keys that the first and the last query of a part see.
+  // The first keys of the first and the last query of a part.
   int first_seen = 0, last_seen = 0;
   if constexpr (!kKeys) {
     own_terms.template keep<kPlain>(terms, first_own + row);
@@ -336,7 +334,7 @@ __global__ void __launch_bounds__(kCoreThreads, 2)
     __syncthreads();  // this tile has arrived, the other buffer has been read
     next = next_tile(first + kPassing, member);
     next_member = next < end ? member : member + 1;
-    if (next >= end) next = kKeys ? first_own : first_passing;  // keys see their own queries
+    if (next >= end) next = kKeys ? first_own : first_passing;  // then the keys' own queries
     if (next_member < members) copy_passing(buffer ^ 1, next, next_member);
     if constexpr (!kPlain) {
       const int query = kKeys ? first : first_own + row, key = kKeys ? first_own + row : first;

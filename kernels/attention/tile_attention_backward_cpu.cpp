@@ -5,10 +5,10 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// A block of scores, which lie transposed: keys by queries.
+/// Size of a block of scores, which are stored transposed: keys by queries.
 inline constexpr std::int64_t kBlockKeys = 128, kBlockQueries = 256;
 
-/// Scratch of one worker.
+/// Scratch memory of a worker.
 struct TileBackwardScratch {
   TileBackwardScratch(float* base, const AttentionSizes& sizes) {
     ScratchCutter cutter(base);
@@ -37,9 +37,9 @@ struct TileBackwardScratch {
   BFloat16 *query_transposed, *doutput_transposed;  // packed columns of the transposed
   BFloat16* key_transposed;                         // packed rows of the transposed
   float* dquery;                                    // (head_size, T)
-  float *dkey, *dvalue;                             // (kBlockKeys or, of a group, keys, head_size)
+  float *dkey, *dvalue;                             // (kBlockKeys, or keys of a group, head_size)
   float *scores, *dweights;                         // (kPanel, kBlockQueries), transposed
-  BFloat16* weights;                                // the same
+  BFloat16* weights;                                // also (kPanel, kBlockQueries), transposed
   BFloat16* dscores;                                // (kBlockKeys, kBlockQueries), transposed
   BFloat16* dscores_columns;                        // packed columns of one panel of queries
   float *log_sum_exp, *corrections;                 // (T)
@@ -48,15 +48,15 @@ struct TileBackwardScratch {
 
 }  // namespace hybrid_trainer::kernels::cpu
 
-/// Gradients of rows of scores: a key's, for queries in a row. Only where AVX-512 BF16 is.
+/// Gradients of rows of scores: one key, consecutive queries. Requires AVX-512 BF16.
 
 namespace hybrid_trainer::kernels::cpu {
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prefer-vector-width=512")
 
-/// Scores of one key become weights e^(score·scale − log_sum_exp) of `queries`, and with their
-/// gradients those of the scores: weight·(dweight − correction)·scale.
+/// Computes the weights e^(score·scale − log_sum_exp) of one key for `queries`, and the gradients
+/// of the scores: weight·(dweight − correction)·scale.
 inline void differentiate_row(BFloat16* weights, BFloat16* dscores, const float* scores,
                               const float* dweights, const float* log_sum_exp,
                               const float* corrections, std::int64_t queries, float scale) {
@@ -68,7 +68,7 @@ inline void differentiate_row(BFloat16* weights, BFloat16* dscores, const float*
   }
 }
 
-/// Of scores capped at c: the derivative of c·tanh(s/c) joins.
+/// differentiate_row for scores capped at c: also multiplies by the derivative of c·tanh(s/c).
 inline void differentiate_capped_row(BFloat16* weights, BFloat16* dscores, const float* scores,
                                      const float* dweights, const float* log_sum_exp,
                                      const float* corrections, std::int64_t queries, float scale,
@@ -83,7 +83,7 @@ inline void differentiate_capped_row(BFloat16* weights, BFloat16* dscores, const
   }
 }
 
-/// Hides a key from `queries`, except [begin, end) of them.
+/// Masks a key for `queries`, except [begin, end) of them.
 inline void hide(BFloat16* weights, BFloat16* dscores, std::int64_t queries, std::int64_t begin,
                  std::int64_t end) {
   begin = std::clamp<std::int64_t>(begin, 0, queries);
@@ -108,7 +108,7 @@ inline float dot(const BFloat16* x, const BFloat16* y, std::int64_t count) {
   return sum;
 }
 
-/// The heads of queries that share keys and values, one after the other.
+/// Differentiates the query heads that share keys and values, one after the other.
 class HeadBackward {
  public:
   HeadBackward(const AttentionSizes& sizes, const TileBackwardScratch& scratch)
@@ -121,11 +121,11 @@ class HeadBackward {
   void read_keys(const BFloat16* keys, const BFloat16* values, std::int64_t item);
   void read_queries(const BFloat16* queries, const BFloat16* dy, const BFloat16* y,
                     const float* log_sum_exp, std::int64_t item);
-  /// `member`: which of the heads of the group.
+  /// `member`: index of the head in the group.
   void run(BFloat16* dqueries, BFloat16* dkeys, BFloat16* dvalues, std::int64_t member);
 
  private:
-  /// A block of keys, and where the queries begin and end that see them.
+  /// A block of keys, and the range of the queries that attend to them.
   struct Keys {
     std::int64_t begin, end, first_query, end_query;
   };
@@ -139,14 +139,14 @@ class HeadBackward {
   void write_rows(BFloat16* to, const float* sums, const Keys& keys) const;
   void write_queries(BFloat16* to) const;
 
-  /// Where the sums of a key's gradients lie.
+  /// Returns the offset of the sums of a key's gradients.
   std::int64_t sums_at(std::int64_t key, const Keys& keys) const {
     return (sizes_.group == 1 ? key - keys.begin : key) * size_;
   }
 
   const AttentionSizes& sizes_;
   const TileBackwardScratch& scratch_;
-  /// Whether some queries or keys may add nothing to the gradients of a block of keys.
+  /// Whether some queries or keys may not contribute to the gradients of a block of keys.
   bool sums_begin_at_zero() const { return sizes_.pattern.is_on() || sizes_.lengths != nullptr; }
 
   std::int64_t length_, key_length_, size_;  // padded
@@ -180,7 +180,7 @@ void HeadBackward::read_queries(const BFloat16* queries, const BFloat16* dy, con
   if (sizes_.masks()) std::fill_n(scratch_.dquery, length_ * size_, 0.0f);
 }
 
-/// weights and dscores of 32 keys for the queries of a block that see them.
+/// Computes weights and dscores of 32 keys for the queries of a block that attend to them.
 void HeadBackward::differentiate_panel(std::int64_t key, BFloat16* dscores, std::int64_t query,
                                        std::int64_t end, std::int64_t first_query) {
   const RowPanel keys = RowPanel::in_place(scratch_.key + key * size_, size_);
@@ -206,14 +206,14 @@ void HeadBackward::differentiate_panel(std::int64_t key, BFloat16* dscores, std:
                         scratch_.corrections + query, end - query, sizes_.scale);
     }
     const std::int64_t own = key + row;
-    const bool exists = own < sizes_.key_length;  // else padded: seen by none
+    const bool exists = own < sizes_.key_length;  // else padded and masked
     hide(scratch_.weights + at, dscores + at, end - query,
          exists ? sizes_.first_query(item_, own) - query : 0,
          exists ? sizes_.end_query(item_, own) - query : 0);
   }
 }
 
-/// Adds to the gradients of 32 keys and values what the queries of a block give.
+/// Adds the contribution of a block's queries to the gradients of 32 keys and values.
 void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const BFloat16* dscores,
                                      std::int64_t query, std::int64_t end,
                                      std::int64_t first_query) {
@@ -239,7 +239,7 @@ void HeadBackward::add_key_gradients(std::int64_t key, const Keys& keys, const B
   }
 }
 
-/// Adds to the gradients of 32 queries what the keys that they see give.
+/// Adds the contribution of the block's keys to the gradients of 32 queries.
 void HeadBackward::add_query_gradients(const Keys& keys, std::int64_t query,
                                        std::int64_t first_query) {
   const std::int64_t seen = std::min(keys.end, panel_end(item_, query + kPanel - 1, sizes_));

@@ -5,15 +5,15 @@
 #include "kernels/products/tiles_cpu.h"
 #include "src/core/machine.h"
 
-/// Products of panels on matrix tiles or, where there are none, by vectors of BF16 pairs (AVX-512
-/// BF16). Only where multiplies_bfloat16().
+/// Products of panels on matrix tiles or, without them, on vectors of bf16 pairs (AVX-512 BF16).
+/// Requires multiplies_bfloat16().
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Holds the tile registers, if there are any, configured for the calling thread.
+/// Keeps the tile registers, if any, configured for the calling thread.
 class PanelRegisters {
  public:
   PanelRegisters() {
@@ -25,8 +25,7 @@ class PanelRegisters {
   std::optional<TileRegisters> registers_;
 };
 
-/// c (8 x 32, f32) = or += 8 rows of a panel · column panel, from row `first` of its upper or lower
-/// tiles on.
+/// c (8 x 32, f32) = or += 8 rows of a panel, from row `first` of its tiles on, · column panel.
 template <Sum kSum>
 inline void multiply_rows_by_vectors(float* c, std::int64_t c_stride, const BFloat16* rows,
                                      const RowPanel& a, const BFloat16* b, std::int64_t depth) {
@@ -80,12 +79,12 @@ inline void multiply_on(const PanelRegisters& on, float* c, std::int64_t c_strid
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Whether the processor's products of bf16 take the attention: bf16, and heads and a pattern's blocks
-/// of whole panels.
+/// Returns whether the CPU's bf16 products support the attention: bf16, with heads and pattern
+/// blocks of whole panels.
 bool fits_tiles(const AttentionSizes& sizes, DType dtype);
 
-/// forward_attention and backward_attention by matrix tiles (AMX) or vectors of bf16 pairs: products of
-/// bf16 with sums in f32, weights rounded to bf16. A head is computed by one thread.
+/// forward_attention and backward_attention on matrix tiles (AMX) or vectors of bf16 pairs:
+/// products of bf16 with sums in f32, weights rounded to bf16. One thread computes a head.
 void attention_forward_by_tiles(const Tensor& y, const Tensor& log_sum_exp,
                                 const AttentionOperands& from, const AttentionSizes& sizes,
                                 const Stream& stream);
@@ -95,12 +94,12 @@ void attention_backward_by_tiles(const AttentionOperands& gradients,
 
 }  // namespace hybrid_trainer::kernels::cpu
 
-/// What both directions of attention by panels of BF16 share.
+/// Parts shared by forward and backward attention on bf16 panels.
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Queries and keys are padded with zero rows to whole panels. A padded key is seen by padded
-/// queries at most, whose results nobody takes.
+/// Queries and keys are padded with zero rows to whole panels. Only padded queries, whose results
+/// are discarded, attend to padded keys.
 inline std::int64_t whole_panels(std::int64_t rows) {
   return (rows + kPanel - 1) / kPanel * kPanel;
 }
@@ -111,15 +110,15 @@ inline std::int64_t padded_keys(const AttentionSizes& sizes) {
   return whole_panels(sizes.key_length);
 }
 
-/// Where the panels of keys end that a query, a padded one too, and those before it see.
+/// Returns the end of the key panels of a query, which may be padded, and of those before it.
 inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const AttentionSizes& sizes) {
   const std::int64_t end =
       sizes.two_way ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
   return whole_panels(end);
 }
 
-/// Calls visit(begin, end) for the panels of keys in a row of [from, end) that the pattern, whose
-/// blocks are of whole panels, lets the panel of queries from `query` on see; all without one.
+/// Calls visit(begin, end) for each run of key panels in [from, end) that the pattern, whose blocks
+/// are whole panels, includes for the query panel at `query`; once for all without a pattern.
 template <class Visit>
 inline void for_seen_keys(std::int64_t item, std::int64_t query, std::int64_t from,
                           std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
@@ -130,7 +129,7 @@ inline void for_seen_keys(std::int64_t item, std::int64_t query, std::int64_t fr
   }
 }
 
-/// The same for the panels of queries that see the panel of keys from `key` on.
+/// Calls visit(begin, end) for runs of query panels that attend to the key panel at `key`.
 template <class Visit>
 inline void for_seeing_queries(std::int64_t item, std::int64_t key, std::int64_t from,
                                std::int64_t end, const AttentionSizes& sizes, const Visit& visit) {
@@ -146,18 +145,18 @@ inline void for_seeing_queries(std::int64_t item, std::int64_t key, std::int64_t
   }
 }
 
-/// Copies `count` rows of one head, of `size` numbers, close together, with zeros up to `padded` rows.
+/// Copies `count` rows of one head, `size` numbers each, contiguously; zeros up to `padded` rows.
 inline void copy_head(BFloat16* to, const BFloat16* rows, std::int64_t stride, std::int64_t count,
                       std::int64_t padded, std::int64_t size) {
   for (std::int64_t t = 0; t < count; ++t) std::copy_n(rows + t * stride, size, to + t * size);
   std::fill(to + count * size, to + padded * size, BFloat16{});
 }
-/// Rows of queries, of gradients of y, or of y.
+/// Copies rows of queries, of y, or of their gradients.
 inline void copy_queries(BFloat16* to, const BFloat16* rows, std::int64_t stride,
                          const AttentionSizes& sizes) {
   copy_head(to, rows, stride, sizes.length, padded_queries(sizes), sizes.head_size);
 }
-/// Rows of keys or values of an item; zeros for those that no query sees.
+/// Copies rows of keys or values of an item; zeros for masked keys.
 inline void copy_keys(BFloat16* to, const BFloat16* rows, std::int64_t item,
                       const AttentionSizes& sizes) {
   copy_head(to, rows, sizes.key_stride, sizes.keys_of(item), padded_keys(sizes), sizes.head_size);

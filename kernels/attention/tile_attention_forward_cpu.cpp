@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch of one worker.
+/// Scratch memory of a worker.
 struct TileForwardScratch {
   TileForwardScratch(float* base, const AttentionSizes& sizes) {
     ScratchCutter cutter(base);
@@ -30,14 +30,14 @@ struct TileForwardScratch {
   float* scores;      // (kPanel, keys), before scaling
   BFloat16* weights;  // (kPanel, keys)
   float* output;      // (kPanel, head_size)
-  KeyRange* seen;     // keys in a row that a panel of queries sees
+  KeyRange* seen;     // consecutive keys of a query panel
   std::int64_t floats;
 };
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,fma,prefer-vector-width=512")
 
-/// Of one query: the highest score, scaled, and the sum of the weights e^(score − highest).
+/// Highest scaled score of a query, and the sum of the weights e^(score − highest).
 struct Softmax {
   float highest, total;
 };
@@ -48,7 +48,7 @@ inline float highest_of(const float* scores, std::int64_t count, float highest) 
   return highest;
 }
 
-/// Scores become weights; returns their sum.
+/// Replaces scores by weights; returns their sum.
 inline float weigh(BFloat16* weights, const float* scores, std::int64_t count, float highest,
                    float scale) {
   float total = 0;
@@ -61,8 +61,7 @@ inline float weigh(BFloat16* weights, const float* scores, std::int64_t count, f
   return total;
 }
 
-/// Scores of one query for the keys of `seen` become weights, 0 outside `visible`. Rows begin with key
-/// `first`.
+/// Replaces a query's scores for `seen` by weights, 0 outside `visible`. Row 0 is key `first`.
 inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
                          std::span<const KeyRange> seen, KeyRange visible,
                          const AttentionSizes& sizes) {
@@ -88,7 +87,7 @@ inline Softmax weigh_row(BFloat16* weights, float* scores, std::int64_t first,
   return {highest * scale, total};
 }
 
-/// output = weights · values, of 32 columns.
+/// output = weights · values, for 32 columns.
 inline void gather_values(const PanelRegisters& on, const TileForwardScratch& scratch,
                           std::int64_t begin, std::span<const KeyRange> seen, std::int64_t column,
                           const AttentionSizes& sizes) {
@@ -109,7 +108,7 @@ inline void gather_values(const PanelRegisters& on, const TileForwardScratch& sc
   }
 }
 
-/// Attention of 32 queries over the keys from the first that one of them sees up to the last.
+/// Computes attention of 32 queries over the keys from their first to their last.
 void attend(const PanelRegisters& on, const TileForwardScratch& scratch, BFloat16* y,
             float* log_sum_exp, std::int64_t item, std::int64_t first,
             const AttentionSizes& sizes) {

@@ -4,13 +4,13 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// A simulated device touches nothing, so that a recording is measured with a real one's tensors.
+/// A simulated device reads no memory: recordings are measured with a real device's tensors.
 bool reaches(Device device, Device of_tensor) {
   return device == of_tensor ||
          (device.simulated && device.type == of_tensor.type && device.index == of_tensor.index);
 }
 
-/// Part of the checks that every tensor goes through: a backend takes any address for its own.
+/// Called for every tensor, since a backend accepts any address.
 void check_device(const KernelCall& call, const NamedTensor& argument) {
   const Tensor& tensor = argument.tensor;
   if (!tensor.defined() || reaches(call.device, tensor.device())) return;

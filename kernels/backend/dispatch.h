@@ -9,22 +9,22 @@
 
 namespace hybrid_trainer::kernels {
 
-/// What the checks of a kernel's arguments are about.
+/// Kernel name and stream, for argument checks.
 struct KernelCall {
   const char* kernel;
   const Stream& stream;
   Device device = stream.device();
 };
 
-/// A kernel's argument under the name that its documentation uses.
+/// Argument of a kernel, with the name that its documentation uses.
 struct NamedTensor {
   const char* name;
   const Tensor& tensor;
 };
 
-// Each but check_rank also throws Error, "KERNEL: NAME is on cpu, the stream on cuda:0", where a
-// defined tensor is not on the stream's device; a simulated device takes a real one's tensors too.
-// So of each tensor the shape or the dtype is checked.
+// Each except check_rank also throws Error, "KERNEL: NAME is on cpu, the stream on cuda:0", if a
+// defined tensor is not on the stream's device; a simulated device also accepts a real device's
+// tensors. Therefore check the shape or the dtype of each tensor.
 
 /// Throws ShapeMismatch "KERNEL: NAME is (8, 64), want (8, 32)".
 void check_shape(const KernelCall& call, const NamedTensor& argument, const Shape& wanted);
@@ -43,16 +43,16 @@ void check_real(const KernelCall& call, const NamedTensor& argument);
 void check_real(const KernelCall& call, const NamedTensor& argument, int rank);
 /// Throws ShapeMismatch or Error if one differs from the first in shape or dtype.
 void check_alike(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
-/// Like check_alike, for f32 or bf16 alone.
+/// check_alike for f32 or bf16.
 void check_alike_real(const KernelCall& call, std::initializer_list<NamedTensor> arguments);
 
-/// Checks what an optimizer writes to and its gradient: f32, of one shape; the compute copy is bf16, or
-/// undefined.
+/// Checks the tensors that an optimizer writes, and the gradient: f32, of one shape; the compute
+/// copy is bf16, or undefined.
 void check_update(const KernelCall& call, const NamedTensor& w, const NamedTensor& g,
                   const NamedTensor& compute_copy);
 
-/// Calls the CUDA backend's function, with the arguments and the stream, for what the processor's
-/// backend does by other kernels; otherwise as below.
+/// Calls the CUDA backend's function with the arguments and the stream, for kernels that the CPU
+/// backend implements through other kernels; see dispatch_with_workspace.
 template <auto& on_cuda, class... Arguments>
 void dispatch_to_cuda(const KernelCall& call, Work work,
                       [[maybe_unused]] const Arguments&... arguments) {
@@ -66,10 +66,11 @@ void dispatch_to_cuda(const KernelCall& call, Work work,
 }
 
 /// Calls the function of the backend that runs the stream's work, with the arguments and the
-/// stream; the stream's profile, if any, counts the call as `work`. kernels/generated/x.h declares both
-/// functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this layer's sources
-/// only; without it `on_cuda` is never called and need not exist. On a simulated device each backend
-/// takes what workspace it needs and runs nothing: on_cuda in its launches, on_cpu where it allocates.
+/// stream; the stream's profile, if any, counts the call as `work`. kernels/generated/x.h declares
+/// both functions with the signature of the contract in x.h. HT_WITH_CUDA is set for this layer's
+/// sources only; without it `on_cuda` is never called and need not exist. On a simulated device
+/// each backend allocates its workspace and runs nothing: on_cuda skips its launches, on_cpu
+/// returns after allocating.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&... arguments) {
   if (call.device.type != DeviceType::kCpu)
@@ -79,7 +80,7 @@ void dispatch_with_workspace(const KernelCall& call, Work work, const Arguments&
   on_cpu(arguments..., call.stream);
 }
 
-/// The same for a kernel that takes no workspace on a processor.
+/// dispatch_with_workspace for a kernel that needs no workspace on the CPU.
 template <auto& on_cpu, auto& on_cuda, class... Arguments>
 void dispatch(const KernelCall& call, Work work, const Arguments&... arguments) {
   const bool runs_nothing = call.device.simulated && call.device.type == DeviceType::kCpu;

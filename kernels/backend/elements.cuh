@@ -1,5 +1,4 @@
-// Elements in f32 or bf16 as floats, one or several at a time, and elementwise kernels: one thread per
-// pack of elements.
+// Elements in f32 or bf16 as floats, and elementwise kernels with one thread per pack.
 
 #pragma once
 
@@ -26,7 +25,7 @@ __device__ inline void store(BFloat16* to, float value) {
 #endif
 }
 
-/// Two elements side by side, rounded by one instruction.
+/// Two adjacent elements, rounded by one instruction.
 __device__ inline void store_pair(BFloat16* to, float first, float second) {
 #ifdef __CUDA_ARCH__
   const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
@@ -38,7 +37,7 @@ __device__ inline void store_pair(BFloat16* to, float first, float second) {
 #endif
 }
 
-/// N elements that are read or written by accesses of up to 16 bytes.
+/// N elements, read or written by accesses of up to 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
   T values[N];
@@ -65,22 +64,22 @@ __device__ inline void store_pack(T* to, const float (&from)[N]) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
-/// True if packs can be read starting at each of these.
+/// Returns true if packs can be read starting at each of `begins`.
 template <class... Pointers>
 bool packs_aligned(Pointers... begins) {
   return ((reinterpret_cast<std::uintptr_t>(begins) % 16 == 0) && ...);
 }
 
-/// True if all rows of `columns` elements starting at these can be read in packs.
+/// Returns true if all rows of `columns` elements starting at `begins` can be read in packs.
 template <class T, class... Pointers>
 bool packs_fit(std::int64_t columns, Pointers... begins) {
   return columns % kPackSize<T> == 0 && packs_aligned(begins...);
 }
 
-/// Within some 1e-6 of it. Kernels that are bound by memory have no time for a division and an expf.
+/// Accurate to about 1e-6. Memory-bound kernels have no time for a division and an expf.
 __device__ inline float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
 
-/// Of silu(x) = x·sigmoid(x).
+/// Derivative of silu(x) = x·sigmoid(x).
 __device__ inline float silu_derivative(float x) {
   const float s = sigmoid(x);
   return s * (1.0f + x * (1.0f - s));
@@ -99,8 +98,8 @@ __global__ void for_packs_kernel(Body body, std::int64_t elements) {
   for (; i < elements; ++i) body.template at<1>(i);
 }
 
-/// Enqueues body.at<N>(i) for each pack [i, i + N) of the elements, and at<1>(i) for each element
-/// left over; at<1> for all if one of `begins`, the arrays that the body uses, is not aligned.
+/// Enqueues body.at<N>(i) for each pack [i, i + N) of the elements, and at<1>(i) for each remaining
+/// element. Uses at<1> for all if one of `begins`, the arrays that the body uses, is not aligned.
 template <int N, class Body, class... Pointers>
 void for_packs(const Stream& stream, const char* name, std::int64_t elements, const Body& body,
                Pointers... begins) {

@@ -5,28 +5,27 @@
 
 namespace hybrid_trainer::kernels {
 
-// Marked constexpr, so that device code may call them.
+// Constexpr, so that device code may call these functions.
 
 constexpr std::uint32_t magnitude_bits(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFu;
 }
 inline constexpr std::uint32_t kInfinityBits = 0x7F800000u;
 
-/// x rounded to so many fraction bits, and to multiples of their last one at 2^least_exponent; ties
-/// to even. |x| < 2^100.
+/// Rounds x, |x| < 2^100, to kFractionBits bits and multiples of 2^kLeastExponent; ties to even.
 template <int kFractionBits, int kLeastExponent>
 constexpr float round_fraction(float x) {
   constexpr auto kLeast = static_cast<std::uint32_t>(kLeastExponent + 127) << 23;
   const std::uint32_t exponent = magnitude_bits(x) & kInfinityBits;
   const std::uint32_t at_least = exponent < kLeast ? kLeast : exponent;
-  // 1.5·2^(e + 23 − bits), whose own last bit is the one that x keeps
+  // 1.5·2^(e + 23 − bits), whose last bit is the lowest kept bit of x
   const float shift = std::bit_cast<float>(
       (at_least + (static_cast<std::uint32_t>(23 - kFractionBits) << 23)) | 0x00400000u);
   return (x + shift) - shift;
 }
 
-/// The nearest IEEE half-precision number, ties to even, +0 for small ones; beyond 65,504 infinity; a
-/// NaN stays.
+/// Returns the nearest IEEE half-precision number, ties to even, +0 for small ones; beyond 65,504
+/// infinity; NaN stays NaN.
 constexpr float nearest_half(float x) {
   const std::uint32_t size = magnitude_bits(x);
   const bool fits = size < 0x477FF000u;  // 65,520
@@ -36,7 +35,7 @@ constexpr float nearest_half(float x) {
   return fits ? rounded : beyond;
 }
 
-/// The bits of nearest_half(value), and −0 for small negative ones.
+/// Returns the bits of nearest_half(value), and −0 for small negative ones.
 constexpr std::uint16_t to_half_bits(float value) {
   const std::uint32_t sign = std::bit_cast<std::uint32_t>(value) >> 16 & 0x8000u,
                       bits = magnitude_bits(nearest_half(value));
@@ -49,7 +48,7 @@ constexpr std::uint16_t to_half_bits(float value) {
   return static_cast<std::uint16_t>(sign | (bits - (112u << 23)) >> 13);
 }
 
-/// Exact.
+/// Converts exactly.
 constexpr float from_half_bits(std::uint16_t half) {
   const std::uint32_t sign = (half & 0x8000u) << 16, exponent = half >> 10 & 0x1Fu,
                       fraction = half & 0x3FFu;

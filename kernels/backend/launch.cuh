@@ -1,6 +1,5 @@
-// What every kernel file needs: how a kernel is launched and where its dynamic shared memory is.
-// Where no nvcc compiles the kernels, a header of this name that stands before it on the include
-// path provides the same, and the names of CUDA C++.
+// Kernel launches and dynamic shared memory, included by every kernel file. Without nvcc, another
+// header of this name, earlier on the include path, provides the same and the names of CUDA C++.
 
 #pragma once
 
@@ -14,14 +13,14 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// The dynamic shared memory of the block, aligned to 128 bytes.
+/// Returns the dynamic shared memory of the block, aligned to 128 bytes.
 template <class T>
 __device__ T* dynamic_shared() {
   extern __shared__ __align__(128) unsigned char bytes[];
   return reinterpret_cast<T*>(bytes);
 }
 
-/// Most shared memory that a block on the stream's device may ask for. 0 in a simulated run.
+/// Returns the maximum shared memory of a block on the stream's device; 0 in a simulated run.
 inline std::size_t most_shared_bytes(const Stream& stream) {
   int bytes = 0;
   if (simulated(stream)) return 0;
@@ -33,15 +32,14 @@ inline std::size_t most_shared_bytes(const Stream& stream) {
   return static_cast<std::size_t>(bytes);
 }
 
-/// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid, or
-/// says that earlier work has failed, and OutOfMemory where the device has no memory to load the
-/// kernel in.
+/// Enqueues kernel(arguments...) on the stream. Throws DeviceError, which names kernel and grid or
+/// reports that earlier work failed, or OutOfMemory if the device cannot load the kernel.
 template <class... Parameters>
 void launch(const Stream& stream, const char* name, void (*kernel)(Parameters...), const Grid& grid,
             std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || simulated(stream)) return;
   const LaunchCheck check(name, stream);
-  // Without asking a block has 48 KiB, of which the kernel's static memory takes its part.
+  // Blocks have 48 KiB by default, including the kernel's static memory.
   constexpr std::size_t kWithoutAsking = 32 << 10;
   cudaError_t answer = cudaSuccess;
   if (grid.shared_bytes > kWithoutAsking) {

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// Blocks of one launch, threads in each, and the dynamic shared memory of a block.
+/// Blocks of a launch, threads per block, and dynamic shared memory per block.
 struct Grid {
   unsigned int x = 1;
   unsigned int y = 1;
@@ -20,23 +20,23 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// Grid with one thread per item.
+/// Returns a grid with one thread per item.
 inline Grid grid_for(std::int64_t items, unsigned int threads = 256) {
   return {.x = static_cast<unsigned int>((items + threads - 1) / threads), .threads = threads};
 }
 
-/// Finds whose failure it is that is seen at a launch. CUDA answers a launch with the failure of
-/// earlier work too. With CUDA_LAUNCH_BLOCKING=1 in the environment, which CUDA itself knows, each
-/// launch waits for the stream before and after, so that the kernel that fails is named. While a
-/// stream is recorded nothing waits.
+/// Attributes a failure reported at a launch to the kernel that caused it, since CUDA also reports
+/// failures of earlier work there. With CUDA's own environment variable CUDA_LAUNCH_BLOCKING=1,
+/// each launch waits for the stream before and after, so that the message names the failing kernel.
+/// Does not wait while a stream is recorded.
 class LaunchCheck {
  public:
-  /// Throws DeviceError if launches block and earlier work has failed. `name` is kept by address.
+  /// Throws DeviceError if launches block and earlier work failed. Stores the address of `name`.
   LaunchCheck(const char* name, const Stream& stream);
   /// Throws DeviceError if launches block and the kernel fails.
   void wait() const;
-  /// Throws the DeviceError of a launch that is answered with an error, or OutOfMemory where the
-  /// device lacks the memory to load the kernel in.
+  /// Throws the DeviceError of a launch that returned an error, or OutOfMemory if the device has no
+  /// memory to load the kernel.
   [[noreturn]] void report(const Grid& grid, const std::string& answer, bool lacks_memory) const;
 
  private:
@@ -45,7 +45,7 @@ class LaunchCheck {
   const bool blocks_;
 };
 
-/// Multiprocessors of the stream's device.
+/// Returns the number of multiprocessors of the stream's device.
 inline int processors_of(const Stream& stream) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);

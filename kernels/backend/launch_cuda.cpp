@@ -15,7 +15,7 @@ bool launches_block(const Stream& stream) {
          !cuda_runtime().captures(stream.native());
 }
 
-/// What work has failed with by the time the stream has done its own.
+/// Waits for the stream; returns the failure of its work, or "".
 std::string failure_after(const Stream& stream) {
   try {
     stream.synchronize();

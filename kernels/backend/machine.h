@@ -9,33 +9,30 @@
 
 namespace hybrid_trainer::kernels {
 
-/// The highest rate that matrix products reach on this machine now, in floating-point operations
+/// Returns the highest rate of matrix products on this machine now, in floating-point operations
 /// per second (2·M·N·K for a product), over the shapes and layouts of a GPT-2 step. Takes about
-/// half a second. f32 or bf16; bf16 is the rate of matmul on bf16 inputs, even if the processor has
-/// no bf16 product.
+/// half a second. f32 or bf16; bf16 measures matmul on bf16 inputs, even if the CPU has no bf16.
 double measure_product_rate(DType inputs, const Stream& stream);
 
-/// Bytes read plus bytes written per second by a copy between arrays much larger than the caches, or
-/// of the given bytes each.
+/// Returns bytes read plus bytes written per second by a copy between arrays of `array_bytes` each,
+/// by default much larger than the caches.
 double measure_copy_rate(const Stream& stream, std::optional<std::size_t> array_bytes = {});
 
-/// Bytes per second at which arrays much larger than the caches can be read.
+/// Returns the bytes per second at which arrays much larger than the caches can be read.
 double measure_read_rate(const Stream& stream);
 
-/// bits = the bitwise or of all elements of x, for which each of them is read. x: f32. bits: (1)
-/// i32.
+/// bits = the bitwise OR of all elements of x; reads each of them. x: f32. bits: (1) i32.
 void find_all_bits(const Tensor& bits, const Tensor& x, const Stream& stream);
 
-/// A run whose products choose algorithms.
+/// A run whose products select algorithms.
 struct ProductRun {
-  std::string folder{};  // which keeps those that the run has; "" for none
-  bool resumes = false;  // takes those that it had, even if they were never timed
+  std::string folder{};  // stores the run's selections; "" for none
+  bool resumes = false;  // reuses stored selections, even if they were never timed
 };
 
-/// Loads what products need on the stream's device by two small products, and waits for them, so
-/// that its memory is taken before the rest is planned with. Products that follow choose their
-/// algorithms for `run`. Nothing on a processor. Throws DeviceError, and OutOfMemory where the
-/// device has no memory for it.
+/// Runs two small products on the stream's device and waits, so that the memory of the libraries is
+/// allocated before memory is planned. Later products select their algorithms for `run`. Does
+/// nothing on a CPU. Throws DeviceError, or OutOfMemory if the device lacks the memory.
 void prepare_products(const ProductRun& run, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels

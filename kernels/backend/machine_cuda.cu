@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMostBlocks = 2048;
 constexpr unsigned int kThreads = 256;
-constexpr int kLoads = 4;  // of a thread, in flight together
+constexpr int kLoads = 4;  // in flight per thread
 
 struct Or {
   __device__ std::uint32_t operator()(std::uint32_t a, std::uint32_t b) const { return a | b; }
@@ -18,8 +18,7 @@ struct Or {
 
 using Words = Pack<std::uint32_t, 4>;
 
-/// Each block reads kLoads stripes of packs at a time. The first block reads the last elements,
-/// fewer than a pack.
+/// Blocks read kLoads stripes of packs at a time. The first one also reads the last elements.
 __global__ void find_all_bits_kernel(std::uint32_t* of_block, const std::uint32_t* x,
                                      std::int64_t elements) {
   const Words* const packs = reinterpret_cast<const Words*>(x);

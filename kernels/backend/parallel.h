@@ -7,24 +7,24 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Number of elements below which a second thread costs more than it gains.
+/// Elements per thread below which a second thread costs more than it gains.
 inline constexpr std::int64_t kMinElementsPerThread = 8192;
 
-/// The same in rows of `row_elements` elements.
+/// kMinElementsPerThread in rows of `row_elements` elements.
 inline std::int64_t min_rows_per_thread(std::int64_t row_elements) {
   return kMinElementsPerThread / std::max<std::int64_t>(row_elements, 1);
 }
 
-/// Sanitized builds, which are not optimised, compile a body once: for each instruction set it would
-/// be the same, and take three times as long.
+/// Sanitized builds are not optimized and compile a body only once: variants for instruction sets
+/// would be equal and take three times as long.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr bool kSanitized = true;
 #else
 inline constexpr bool kSanitized = false;
 #endif
 
-/// The same body compiled for each instruction set: `flatten` inlines all that it calls. It is
-/// passed by value, so that its captures can live in registers.
+/// Runs the body compiled for an instruction set: `flatten` inlines all that it calls. Passed by
+/// value, so that its captures can stay in registers.
 template <class Body, class... Indices>
 [[gnu::noinline, gnu::flatten, gnu::target("arch=x86-64-v4,prefer-vector-width=512")]] void
 run_avx512(Body body, Indices... indices) {
@@ -48,14 +48,14 @@ void run_on(InstructionSet set, const Body& body, Indices... indices) {
   run_baseline(body, indices...);
 }
 
-/// Parts into which parallel_shares cuts n items: depends on n, the least size and threads() only.
+/// Returns the number of parts into which parallel_shares divides n items; depends only on n, the
+/// least size and threads().
 inline std::int64_t share_count(std::int64_t n, std::int64_t least) {
   return std::clamp<std::int64_t>(n / std::max<std::int64_t>(least, 1), 1, threads());
 }
 
-/// body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each run by one
-/// thread. What a share covers never depends on timing, so sums by share, combined in order, are
-/// reproducible bit for bit.
+/// Calls body(share, begin, end) for share_count(n, least) contiguous parts of [0, n), each on one
+/// thread. The parts do not depend on timing, so sums in the order of shares are reproducible.
 template <class Body>
 void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   const InstructionSet set = instruction_set();
@@ -66,10 +66,10 @@ void parallel_shares(std::int64_t n, std::int64_t least, const Body& body) {
   });
 }
 
-/// body(begin, end) for contiguous parts of [0, n), several for each share. A thread takes those of
-/// its own share, which it may have in its cache, and then what others have not begun, so that a
-/// thread that waits for its processor delays nobody. The parts never depend on timing, and begin at
-/// multiples of `unit`.
+/// Calls body(begin, end) for contiguous parts of [0, n), several per share. A thread takes the
+/// parts of its own share first, which may be in its cache, then parts that no other thread has
+/// begun, so that a thread that waits for a CPU delays no other. The parts do not depend on timing,
+/// and begin at multiples of `unit`.
 template <class Body>
 void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const Body& body) {
   constexpr std::int64_t kPartsPerShare = 4, kMostParts = 64;
@@ -81,7 +81,7 @@ void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const
   const auto first_of = [&](std::int64_t part) {
     return part == parts ? n : n / unit * part / parts * unit;
   };
-  std::atomic<std::uint64_t> taken = 0;  // one bit a part
+  std::atomic<std::uint64_t> taken = 0;  // one bit per part
   run_tasks(shares, [&](std::int64_t, std::int64_t share) {
     for (std::int64_t i = 0; i < parts; ++i) {
       const std::int64_t part = (parts * share / shares + i) % parts;
@@ -92,23 +92,23 @@ void parallel_parts(std::int64_t n, std::int64_t least, std::int64_t unit, const
   });
 }
 
-/// body(begin, end) for contiguous parts of n elements. They begin at whole vectors, so that an
-/// element's bits do not depend on the number of threads: what a loop does beyond its last whole
-/// vector may be rounded otherwise.
+/// Calls body(begin, end) for contiguous parts of n elements. Parts begin at whole vectors, so that
+/// an element's bits do not depend on the number of threads: a loop may round the elements beyond
+/// its last whole vector differently.
 template <class Body>
 void parallel_for(std::int64_t n, const Body& body) {
-  constexpr std::int64_t kVectorElements = 64;  // at least, of any type, unrolled
+  constexpr std::int64_t kVectorElements = 64;  // at least an unrolled vector of any type
   parallel_parts(n, kMinElementsPerThread, kVectorElements, body);
 }
 
-/// body(begin, end) for contiguous parts of n rows of `row_elements` elements.
+/// Calls body(begin, end) for contiguous parts of n rows of `row_elements` elements.
 template <class Body>
 void parallel_rows(std::int64_t n, std::int64_t row_elements, const Body& body) {
   parallel_parts(n, min_rows_per_thread(row_elements), 1, body);
 }
 
-/// body(worker, item) for each item, the next one to whichever of threads() workers is free: for
-/// unequal items whose results do not depend on the worker, which only names scratch space.
+/// Calls body(worker, item) for each item, on the next free one of threads() workers. For unequal
+/// items whose results do not depend on the worker, which only identifies scratch space.
 template <class Body>
 void parallel_items(std::int64_t count, const Body& body) {
   const InstructionSet set = instruction_set();
@@ -116,8 +116,7 @@ void parallel_items(std::int64_t count, const Body& body) {
             [&](std::int64_t worker, std::int64_t item) { run_on(set, body, worker, item); });
 }
 
-/// Cuts arrays, each at the start of a cache line, from one worker's scratch; without scratch it
-/// only counts.
+/// Cuts cache-line-aligned arrays from a worker's scratch; without scratch it only counts.
 class ScratchCutter {
  public:
   explicit ScratchCutter(float* base) : base_(base) {}

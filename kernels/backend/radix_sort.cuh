@@ -1,4 +1,4 @@
-// Sorts the positions of a batch's tokens by token, stably: positions of one token stay in order.
+// Stable sort of the positions of a batch's tokens by token.
 
 #pragma once
 
@@ -10,11 +10,10 @@ namespace hybrid_trainer::kernels::cuda {
 constexpr int kDigits = 256;  // values of a digit
 constexpr int kDigitBits = 8;
 constexpr int kSortWarps = 8;
-constexpr int kSortStrips = 8;  // of 32 items, which each warp takes one after the other
+constexpr int kSortStrips = 8;  // of 32 items, processed by each warp one after the other
 constexpr int kSortTile = kSortWarps * kSortStrips * kWarp;
 
-/// Items to sort. If `positions` is null, item i is at position i, and a key outside [0, bound)
-/// counts as `bound`.
+/// Items to sort. Null `positions`: item i is at i, and keys outside [0, bound) become `bound`.
 struct SortItems {
   const std::int32_t* keys;
   const std::int32_t* positions;
@@ -30,7 +29,7 @@ struct SortItems {
   }
 };
 
-/// Lanes of the warp with the same digit; `holds` is false for a lane without an item.
+/// Returns the lanes of the warp with the same digit; `holds` is false for a lane without an item.
 __device__ inline unsigned int lanes_of_digit(int digit, bool holds) {
   unsigned int lanes = __ballot_sync(kAllLanes, holds);
   for (int bit = 0; bit < kDigitBits; ++bit) {
@@ -41,8 +40,8 @@ __device__ inline unsigned int lanes_of_digit(int digit, bool holds) {
   return lanes;
 }
 
-/// Walks the warp's items of the block's tile in order: use(i, place) for each, where
-/// counters[digit] is the place of the next item with a digit.
+/// Calls use(i, place) for the warp's items of the block's tile in order; counters[digit] is the
+/// place of the next item with a digit.
 template <class Use>
 __device__ void walk_items(const SortItems& items, int shift, int* counters, Use use) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -56,14 +55,14 @@ __device__ void walk_items(const SortItems& items, int shift, int* counters, Use
     const unsigned int peers = lanes_of_digit(digit, holds);
     const int rank = __popc(peers & ((1u << lane) - 1));
     const int place = holds ? counters[digit] + rank : 0;
-    __syncwarp();  // all have read before one adds, and it has added before the next strip
+    __syncwarp();  // all read before one adds, and it adds before the next strip
     if (holds && rank == 0) counters[digit] += __popc(peers);
     if (holds) use(i, place);
     __syncwarp();
   }
 }
 
-/// counts[warp][digit] of the block's tile.
+/// Computes counts[warp][digit] of the block's tile.
 __device__ inline void count_digits(const SortItems& items, int shift,
                                     int (&counts)[kSortWarps][kDigits]) {
   for (int i = 0; i < kSortWarps; ++i) counts[i][threadIdx.x] = 0;
@@ -81,8 +80,8 @@ static __global__ void histogram_kernel(std::int32_t* counts, SortItems items, i
   counts[static_cast<std::int64_t>(threadIdx.x) * gridDim.x + blockIdx.x] = sum;
 }
 
-/// Replaces counts[digit, tile] by the number of items with a smaller digit, or with this one in an
-/// earlier tile. One block of 1024 threads; a warp takes the rows of its digits.
+/// Replaces counts[digit, tile] by the number of items with a smaller digit, or with the same one
+/// in an earlier tile. One block of 1024 threads; a warp processes the rows of its digits.
 static __global__ void scan_kernel(std::int32_t* counts, std::int64_t tiles) {
   __shared__ int of_digit[kDigits];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -117,7 +116,7 @@ static __global__ void scan_kernel(std::int32_t* counts, std::int64_t tiles) {
   }
 }
 
-/// Writes each item to the place that the scanned counts give it.
+/// Writes each item to its place according to the scanned counts.
 static __global__ void scatter_kernel(std::int32_t* keys, std::int32_t* positions, SortItems items,
                                       const std::int32_t* counts, int shift) {
   __shared__ int next[kSortWarps][kDigits];  // place of each warp's next item with a digit
@@ -135,14 +134,14 @@ static __global__ void scatter_kernel(std::int32_t* keys, std::int32_t* position
   });
 }
 
-/// A batch's tokens and their positions, sorted by token and then by position.
+/// Tokens of a batch and their positions, sorted by token and then by position.
 struct SortedTokens {
-  Tensor space;  // that the pointers point into
+  Tensor space;  // owns the memory of the pointers
   const std::int32_t* tokens;
   const std::int32_t* positions;
 };
 
-/// Tokens outside [0, vocabulary) come last, as `vocabulary`.
+/// Sorts the tokens; those outside [0, vocabulary) come last, as `vocabulary`.
 inline SortedTokens sort_tokens(const std::int32_t* tokens, std::int64_t count,
                                 std::int32_t vocabulary, const Stream& stream) {
   const std::int64_t tiles = (count + kSortTile - 1) / kSortTile;

@@ -1,5 +1,5 @@
-// Sums and maxima over a warp or a block, and sums over the rows or columns of a matrix, in an order
-// that depends on sizes alone.
+// Sums and maxima over a warp or a block, and sums over the rows or columns of a matrix, in an
+// order that depends only on sizes.
 
 #pragma once
 
@@ -22,8 +22,8 @@ struct Max {
   __device__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
 
-/// The combination of the values of `team` lanes side by side, a power of two, in each of them. All
-/// lanes of the warp call it.
+/// Combines the values of `team` adjacent lanes, a power of two; returns the result in each of
+/// them. All lanes of the warp must call it.
 template <class T, class Combine>
 __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
   for (int distance = team / 2; distance > 0; distance /= 2) {
@@ -32,7 +32,7 @@ __device__ T reduce_warp(T value, Combine combine, int team = kWarp) {
   return value;
 }
 
-/// The sum of the values of the lanes before this one; `total` becomes that of all lanes.
+/// Returns the sum over the lanes before this one; `total` becomes the sum over all lanes.
 __device__ inline int sum_before(int value, int& total) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   int sum = value;
@@ -44,8 +44,8 @@ __device__ inline int sum_before(int value, int& total) {
   return sum - value;
 }
 
-/// The combination of all threads' values, in each thread. The block's size is a multiple of 32;
-/// every thread must call it. `none` is the neutral value.
+/// Combines all threads' values; returns the result in each thread. The block's size is a multiple
+/// of 32; every thread must call it. `none` is the neutral value.
 template <class T, class Combine>
 __device__ T reduce_block(T value, Combine combine, T none) {
   __shared__ T of_warp[kWarp];
@@ -53,7 +53,7 @@ __device__ T reduce_block(T value, Combine combine, T none) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   value = reduce_warp(value, combine);
-  __syncthreads();  // the last call's values have been read
+  __syncthreads();  // the values of the last call have been read
   if (lane == 0) of_warp[warp] = value;
   __syncthreads();
   return reduce_warp(lane < warps ? of_warp[lane] : none, combine);
@@ -61,7 +61,7 @@ __device__ T reduce_block(T value, Combine combine, T none) {
 
 constexpr unsigned int kRowThreads = 256;
 
-/// What follows from one row of `columns` elements: a block of threads for each.
+/// Runs one block of threads for each row of `columns` elements.
 template <class Row>
 __global__ void for_rows_kernel(Row row, std::int64_t columns) {
   const std::int64_t begin = blockIdx.x * columns;
@@ -86,8 +86,8 @@ struct Unchanged {
   __device__ float operator()(float x) const { return x; }
 };
 
-/// sums[chunk, column] (+)= sum of term(in[row, column]) over the rows of the chunk. A warp reads packs
-/// side by side; the warps of a block take the rows in turn. Grid: columns / (32·N), chunks.
+/// sums[chunk, column] (+)= sum of term(in[row, column]) over the rows of the chunk. A warp reads
+/// adjacent packs; the warps of a block take turns at rows. Grid: columns / (32·N), chunks.
 template <class T, int N, class Term>
 __global__ void column_sums_kernel(float* sums, const T* in, std::int64_t rows,
                                    std::int64_t columns, std::int64_t chunk_rows, bool accumulate,
@@ -137,13 +137,13 @@ void launch_column_sums(float* sums, const T* in, std::int64_t rows, std::int64_
          in, rows, columns, chunk_rows, accumulate, term);
 }
 
-/// sums[column] (+)= sum of term(in[row, column]) over all rows, if any: in one launch if the columns
-/// alone fill a device, else by chunks of rows.
+/// sums[column] (+)= sum of term(in[row, column]) over all rows, if any. Uses one launch if the
+/// columns are enough to fill a device, else chunks of rows.
 template <class T, class Term = Unchanged>
 void column_sums(float* sums, const T* in, std::int64_t rows, std::int64_t columns, bool accumulate,
                  const Stream& stream, const Term& term = {}) {
   constexpr std::int64_t kFullDevice = 512;  // blocks
-  constexpr std::int64_t kLeastRows = 64;    // of a chunk
+  constexpr std::int64_t kLeastRows = 64;    // per chunk
   if (columns == 0) return;
   const std::int64_t tile = kWarp * kPackSize<T>;
   const std::int64_t wanted = kFullDevice / ((columns + tile - 1) / tile);

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// Sum over [0, n) of body(begin, end) -> double by shares, added in their order.
+/// Returns the sum over [0, n) of body(begin, end) -> double by shares, added in order.
 template <class Body>
 double sum_over_shares(std::int64_t n, const Body& body) {
   std::vector<double> sums(static_cast<std::size_t>(share_count(n, kMinElementsPerThread)));
@@ -22,7 +22,7 @@ double sum_over_shares(std::int64_t n, const Body& body) {
 }
 
 /// Column sums that threads accumulate over their own rows: one row of `columns` zeros per share,
-/// added up in their order.
+/// added in order of the shares.
 class ColumnSums {
  public:
   ColumnSums(std::int64_t shares, std::int64_t columns, const Stream& stream)
@@ -49,8 +49,7 @@ class ColumnSums {
   Tensor lines_;
 };
 
-/// Adds term(x[row, column]) to line[column] for rows [begin, end) of x and calls finish(row, sum of
-/// the row's terms).
+/// Adds term(x[row, column]) to line[column] for rows [begin, end); calls finish(row, its sum).
 template <class Term, class Finish>
 void add_rows(float* line, const float* x, std::int64_t columns, std::int64_t begin,
               std::int64_t end, const Term& term, const Finish& finish) {

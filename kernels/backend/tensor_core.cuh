@@ -1,11 +1,11 @@
-// The tensor core instructions that the kernels use. Fragments are laid out as in the PTX ISA
-// (9.7.14, mma.m16n8k16 with .bf16); with g = lane / 4 and t = lane % 4 a lane holds, two elements
-// per register, the lower one in the lower half:
-//   left (16, 16): rows g and g + 8 of columns 2t, 2t + 1, then of columns 2t + 8, 2t + 9;
-//   right (16, 8): rows 2t, 2t + 1 of column g, then rows 2t + 8, 2t + 9;
-//   sums (16, 8): columns 2t, 2t + 1 of row g, then of row g + 8, one element per register.
-// All lanes of a warp call each of these together. As kernels/backend/launch.cuh, this header has
-// another one of its name before it on the include path where no nvcc compiles the kernels.
+// Tensor core instructions used by the kernels. Fragments are laid out as in the PTX ISA (9.7.14,
+// mma.m16n8k16 with .bf16). With g = lane / 4 and t = lane % 4, each register of a lane contains
+// two elements, the lower one in the lower half:
+// left (16, 16): rows g and g + 8 of columns 2t, 2t + 1, then of columns 2t + 8, 2t + 9;
+// right (16, 8): rows 2t, 2t + 1 of column g, then rows 2t + 8, 2t + 9;
+// sums (16, 8): columns 2t, 2t + 1 of row g, then of row g + 8, one element per register.
+// All lanes of a warp must call each of these together. Without nvcc, another header of this name
+// comes earlier on the include path, as for kernels/backend/launch.cuh.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// An address in shared memory, in bytes.
+/// Address in shared memory, in bytes.
 using SharedAddress = std::uint32_t;
 __device__ inline SharedAddress shared_address(const void* at) {
   return static_cast<SharedAddress>(__cvta_generic_to_shared(at));
@@ -30,15 +30,15 @@ __device__ inline void multiply_add(float (&sums)[4], const std::uint32_t (&left
       : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right_low), "r"(right_high));
 }
 
-/// Reads four 8x8 matrices of 2-byte elements from shared memory. Lanes 8i to 8i + 7 give the
-/// addresses of matrix i's rows, 16-byte aligned. to[i] holds elements 2t, 2t + 1 of its row g.
+/// Reads four 8x8 matrices of 2-byte elements from shared memory. Lanes 8i to 8i + 7 pass the
+/// addresses of matrix i's rows, 16-byte aligned. to[i] receives elements 2t, 2t + 1 of its row g.
 __device__ inline void load_matrices(std::uint32_t (&to)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(row));
 }
 
-/// The same of the transposed matrices: to[i] holds elements g of rows 2t, 2t + 1.
+/// Reads the transposed matrices: to[i] receives elements g of rows 2t, 2t + 1; see load_matrices.
 __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAddress row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
@@ -46,18 +46,17 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAd
 }
 
 /// Starts to copy 16 bytes from global to shared memory, both 16-byte aligned; if not `valid`,
-/// writes zeros and reads nothing. Done once wait_for_copies has returned for its group.
+/// writes zeros and reads nothing. Complete when wait_for_copies has returned for its group.
 __device__ inline void copy_async(SharedAddress to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to),
                "l"(__cvta_generic_to_global(from)), "r"(valid ? 16 : 0)
                : "memory");
 }
 
-/// The thread's copies since the last commit form a group.
+/// Makes the thread's copies since the last commit a group.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
 
-/// Waits until all but the thread's newest `kGroups` groups are done. Other threads see the copies
-/// after a __syncthreads.
+/// Waits for all but the thread's newest `kGroups` groups. Other threads need a __syncthreads.
 template <int kGroups>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kGroups) : "memory");
@@ -70,14 +69,14 @@ __device__ inline float fast_exp2(float x) {
   return y;
 }
 
-/// x, in a way that the compiler cannot see: what is computed from it stays where it is used, and
-/// takes no registers before a loop.
+/// Returns x opaquely to the compiler, so that expressions of it are not hoisted out of a loop,
+/// where they would take registers.
 __device__ inline int hidden(int x) {
   asm volatile("" : "+r"(x));
   return x;
 }
 
-/// Two elements in one register.
+/// Packs two elements into one register.
 __device__ inline std::uint32_t pack_pair(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return static_cast<std::uint32_t>(__bfloat16_as_ushort(pair.y)) << 16 |

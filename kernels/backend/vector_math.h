@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-/// function(the floats of a vector) as an integral_constant.
+/// Calls function(floats per vector) with an integral_constant.
 template <class Function>
 void with_lanes(const Function& function) {
   switch (instruction_set()) {
@@ -20,7 +20,7 @@ void with_lanes(const Function& function) {
   }
 }
 
-// Scalar functions that the compiler vectorises inside a simd loop.
+// Scalar functions that the compiler vectorizes inside a simd loop.
 
 inline float load(const float* x) { return *x; }
 inline float load(const BFloat16* x) {
@@ -35,9 +35,9 @@ inline void store(BFloat16* y, float value) {
 }
 
 /// e^x with a relative error below 2e-7 for |x| <= 87.3; beyond, the value at the nearer end. NaN
-/// stays NaN. x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by the polynomial of Cephes' expf. x is
-/// clamped in its integer representation, because the compiler would turn two float comparisons
-/// into branches, and those into many masked instructions.
+/// stays NaN. x = n·ln 2 + r with |r| <= ln 2 / 2, e^r by the polynomial of Cephes' expf. Clamps x
+/// in its integer representation, because the compiler would turn two float comparisons into
+/// branches, and those into many masked instructions.
 inline float exponential(float x) {
   constexpr std::int32_t kSign = std::numeric_limits<std::int32_t>::min();
   constexpr std::int32_t kInfinity =
@@ -64,13 +64,13 @@ inline float exponential(float x) {
 
 inline float sigmoid(float x) { return 1.0f / (1.0f + exponential(-x)); }
 
-/// To within 1.2e-7.
+/// Accurate to 1.2e-7.
 inline float hyperbolic_tangent(float x) {
   const float power = exponential(-2.0f * std::fabs(x));
   return std::copysign((1.0f - power) / (1.0f + power), x);
 }
 
-/// e^(-2u), u = √(2/π)·(x + 0.044715·x³), from which GELU's tanh is computed.
+/// e^(-2u), u = √(2/π)·(x + 0.044715·x³); GELU's tanh is computed from it.
 inline float gelu_exponential(float x) {
   return exponential(x * (-1.5957691216f - 0.0713548163f * (x * x)));
 }
@@ -78,8 +78,7 @@ inline float gelu_exponential(float x) {
 /// GELU(x) / x = (1 + tanh(u)) / 2 = 1 / (1 + e^(-2u)).
 inline float gelu_gate(float x) { return 1.0f / (1.0f + gelu_exponential(x)); }
 
-/// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx, where 1 − gate is gate·e^(-2u) without
-/// cancellation.
+/// dGELU/dx = gate + x·gate·(1 − gate)·d(2u)/dx, with 1 − gate = gate·e^(-2u).
 inline float gelu_slope(float x) {
   const float power = gelu_exponential(x);
   const float gate = 1.0f / (1.0f + power);

@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kChannels = 128;  // whose sums stand in the nearest cache
+constexpr std::int64_t kChannels = 128;  // whose sums fit in the L1 cache
 
 /// Weights by taps, (K, C), in a workspace.
 class TapWeights {
@@ -30,13 +30,13 @@ class TapWeights {
   Tensor weights_;
 };
 
-/// The rows that the taps of one token read; null: of another document, or not there.
+/// Rows that the taps of one token read; null: in another document, or missing.
 template <class T>
 struct RowsOfTaps {
   const T* row[kMostTaps];
 };
 
-/// Where the rows of a batch lie.
+/// Location of the rows of a batch.
 template <class T>
 struct ConvolvedRows {
   ConvolvedRows(const Tensor& x, std::int64_t first, const Tensor& before, const Tensor& positions,
@@ -50,13 +50,13 @@ struct ConvolvedRows {
         taps(weights.taps),
         back(weights.taps - 1 - ahead) {}
 
-  /// Row t of a sequence, from -back on; null: not there.
+  /// Returns row t of a sequence, from -back on; null if missing.
   T* at(std::int64_t sequence, std::int64_t t) const {
     if (t >= time || (t < 0 && before_rows == nullptr)) return nullptr;
     if (t < 0) return before_rows + (sequence * back + back + t) * channels;
     return rows + (sequence * time + t) * stride;
   }
-  /// Whether tokens t and t + offset are of one document: the later one's place is far enough.
+  /// Returns whether tokens t and t + offset belong to one document.
   bool joined(std::int64_t sequence, std::int64_t t, std::int64_t offset) const {
     if (places == nullptr || t + std::max<std::int64_t>(offset, 0) >= time) return true;
     return places[sequence * time + t + std::max<std::int64_t>(offset, 0)] >= std::abs(offset);
@@ -75,7 +75,7 @@ struct ConvolvedRows {
   std::int64_t stride, time, channels, taps, back;
 };
 
-/// sums[c] = bias + what the taps read of channels [begin, begin + count).
+/// sums[c] = bias + the weighted inputs of the taps, for channels [begin, begin + count).
 template <class T>
 inline void sum_taps(float* sums, const RowsOfTaps<T>& read, const TapWeights& weights,
                      const float* bias, std::int64_t begin, std::int64_t count) {
@@ -105,7 +105,7 @@ inline void convolve_row(T* y, const RowsOfTaps<T>& read, const TapWeights& weig
   }
 }
 
-/// One block of channels of all sequences: its gradients need no other block's.
+/// One block of channels of all sequences. Its gradients are independent of other blocks.
 template <class T>
 class BlockGradients {
  public:
@@ -144,7 +144,7 @@ class BlockGradients {
   }
 
  private:
-  /// The sums become their gradients.
+  /// Replaces the sums by their gradients.
   void differentiate(float* sums, const T* dy, bool silu) {
     if (silu) {
 #pragma omp simd
@@ -164,7 +164,7 @@ class BlockGradients {
 #pragma omp simd
     for (std::int64_t c = 0; c < count_; ++c) to[c] += dsum[c] * load(x + c);
   }
-  /// Rows that a later token may add to are open, K of them, in turns.
+  /// Returns one of K rotating rows, to which later tokens may still add.
   float* open_row(std::int64_t t) { return open_[(t + kMostTaps) % kMostTaps]; }
   void add_to_row(std::int64_t t, std::int64_t tap, const float* dsum) {
     float* const to = open_row(t);

@@ -1,5 +1,5 @@
-// Convolution along the tokens. Bound by memory: a token's channel is read and written once, which
-// is 4 bytes in bf16 and 8 in f32 forward, 6 and 12 backward (x and dy read, dx written), at 2·K and
+// Convolution along the tokens. Memory-bound: a token's channel is read and written once, which is
+// 4 bytes in bf16 and 8 in f32 forward, 6 and 12 backward (x and dy read, dx written), at 2·K and
 // 7·K operations. A 1,024-token row of 1,792 channels in bf16 takes 7.3 MB, 2.4 µs at 3 TB/s.
 
 #include <algorithm>
@@ -12,22 +12,22 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Tokens and channels, and where those of a document lie. A tap `lag` reads the token that many
-/// before.
+/// Tokens and channels, and the documents that tokens belong to. A tap with `lag` reads the token
+/// `lag` positions earlier.
 struct ConvolutionSizes {
   std::int64_t length, channels;
-  std::int64_t stride, first;     // of a row of x and its columns
+  std::int64_t stride, first;     // row of x; first of its columns
   const std::int32_t* positions;  // (B, T), or null
   int taps, ahead;
-  std::int64_t run;  // tokens of a thread
+  std::int64_t run;  // tokens per thread
   std::int64_t runs, packs;
 
   __device__ int rows_before() const { return taps - 1 - ahead; }
-  /// Of the first row before a sequence, or of a text's state.
+  /// Offset of the first row before a sequence, or of a text's state.
   __device__ std::int64_t before_at(std::int64_t sequence, std::int64_t channel) const {
     return sequence * rows_before() * channels + channel;
   }
-  /// Whether a token's tap is of its document; `at`: of the sequence's first token in positions.
+  /// Whether a token's tap is in its document; `at`: of the sequence's first token in positions.
   __device__ bool reads(std::int64_t at, std::int64_t token, int lag) const {
     if (lag < 0 && token - lag >= length) return false;
     if (positions == nullptr || lag == 0) return true;
@@ -35,19 +35,19 @@ struct ConvolutionSizes {
   }
 };
 
-/// A thread's channels of the rows that the taps of one token read, the newest last. Holds N packs of
-/// kTaps; where fewer are used, the first ones are not.
+/// A thread's channels of the rows that the taps of one token read, the newest last. Stores kTaps
+/// packs of N; if fewer taps are used, the first packs are unused.
 template <class T, int N, int kTaps>
 struct TapWindow {
   float rows[kTaps][N] = {};
 
-  /// The rows before those that the taps of `token` read.
+  /// Reads the rows before the last one that the taps of `token` read.
   __device__ void fill(const T* x, const T* before, std::int64_t token,
                        const ConvolutionSizes& sizes) {
     for (std::int64_t t = token - sizes.taps + 1; t < token; ++t)
       push(x, before, t + sizes.ahead, sizes);
   }
-  /// Row `token` of the sequence; those before the first lie in `before`.
+  /// Appends row `token` of the sequence; rows before the first are in `before`.
   __device__ void push(const T* x, const T* before, std::int64_t token,
                        const ConvolutionSizes& sizes) {
 #pragma unroll
@@ -78,7 +78,7 @@ struct TapWeights {
     }
     for (int i = 0; i < N && biases != nullptr; ++i) bias[i] = biases[channel + i];
   }
-  /// The sums of a token; `reads` has a bit for each tap.
+  /// Computes the sums of a token; `reads` has a bit for each tap.
   template <class T>
   __device__ void sum(float (&sums)[N], const TapWindow<T, N, kTaps>& window,
                       unsigned int reads) const {
@@ -91,7 +91,7 @@ struct TapWeights {
   }
 };
 
-/// A bit for each of kTaps taps, the last ones of which are used.
+/// Returns a bit for each of kTaps taps, of which the last ones are used.
 template <int kTaps>
 __device__ unsigned int taps_read(const ConvolutionSizes& sizes, std::int64_t at,
                                   std::int64_t token) {
@@ -105,7 +105,7 @@ __device__ unsigned int taps_read(const ConvolutionSizes& sizes, std::int64_t at
   return reads;
 }
 
-/// A thread's run of a sequence's tokens and its channels.
+/// A thread's run of tokens of a sequence, and its channels.
 struct ConvolutionRun {
   __device__ ConvolutionRun(const ConvolutionSizes& sizes, int pack) {
     const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -152,17 +152,17 @@ template <class T>
 struct ConvolutionGradients {
   T* dx;           // of x's shape
   T* dbefore;      // or null
-  float* dweight;  // a line for each run, or null
-  float* dbias;    // likewise
+  float* dweight;  // one line per run, or null
+  float* dbias;    // one line per run, or null
   const T* dy;
 };
 
-/// A thread's sums of gradients: of the rows that the window shows, and of weight and bias.
+/// A thread's sums of gradients: for the rows in the window, and for weight and bias.
 template <int N, int kTaps>
 struct TapGradients {
   float dx[kTaps][N] = {}, dweight[kTaps][N] = {}, dbias[N] = {};
 
-  /// Adds a token's, whose sums have the gradient `dsum`; `own`: also to those of weight and bias.
+  /// Adds a token's gradients for the gradient `dsum` of its sums; `own`: also weight and bias.
   template <class T>
   __device__ void add(const float (&dsum)[N], const TapWeights<N, kTaps>& taps,
                       const TapWindow<T, N, kTaps>& window, unsigned int reads, bool own) {
@@ -176,14 +176,14 @@ struct TapGradients {
     }
     for (int i = 0; i < N && own; ++i) dbias[i] += dsum[i];
   }
-  /// The window goes on by a row: no later token reads the first one.
+  /// Advances the window by a row: no later token reads the first one.
   __device__ void pop() {
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
       for (int i = 0; i < N; ++i) dx[tap][i] = tap + 1 < kTaps ? dx[(tap + 1) % kTaps][i] : 0.0f;
     }
   }
-  /// Writes the sums of weight and bias to their lines, from the thread's first channel on.
+  /// Writes the sums of weight and bias to their lines, starting at the thread's first channel.
   __device__ void write(float* of_weight, float* of_bias, int used) const {
 #pragma unroll
     for (int tap = 0; tap < kTaps; ++tap) {
@@ -195,7 +195,7 @@ struct TapGradients {
   }
 };
 
-/// The gradients of the rows that a token's taps read are summed as the window passes over them.
+/// Sums the gradients of the rows that a token's taps read while the window passes over them.
 template <class T, int N, int kTaps>
 __global__ void causal_convolution_backward_kernel(ConvolutionGradients<T> to,
                                                    ConvolutionTensors<T> at, ConvolutionSizes sizes,
@@ -233,7 +233,7 @@ __global__ void causal_convolution_backward_kernel(ConvolutionGradients<T> to,
              to.dbias == nullptr ? nullptr : to.dbias + line, sizes.taps);
 }
 
-/// One token of each text: a thread for each pack of a text's channels.
+/// One token of each text, one thread for each pack of a text's channels.
 template <class T, int N, int kTaps>
 __global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* state,
                                                const std::int32_t* texts, ConvolutionSizes sizes,
@@ -244,7 +244,7 @@ __global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* stat
   const TapWeights<N, kTaps> taps(at.weight, at.bias, channel, sizes.taps);
   T* const of_text = state + sizes.before_at(texts[n], channel);
   TapWindow<T, N, kTaps> window;
-  // A text's state is what lies before a sequence of one token.
+  // A text's state is the rows before a sequence of one token.
   window.fill(at.x + n * sizes.stride + sizes.first + channel, of_text, 0, sizes);
   window.push(at.x + n * sizes.stride + sizes.first + channel, of_text, 0, sizes);
   float sums[N];
@@ -259,10 +259,10 @@ __global__ void causal_convolution_step_kernel(ConvolutionTensors<T> at, T* stat
 }
 
 constexpr int kFewTaps = 4;
-constexpr std::int64_t kConvolutionThreads = 1 << 17;  // that fill a device
+constexpr std::int64_t kConvolutionThreads = 1 << 17;  // enough to fill a device
 constexpr unsigned int kConvolutionBlock = 128;
 
-/// Runs of tokens and packs of channels, one of each a thread.
+/// Runs of tokens and packs of channels; each thread has one of each.
 ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Tensor& weight,
                                    const Tensor& positions, int ahead, bool is_step) {
   ConvolutionSizes sizes{};
@@ -276,7 +276,7 @@ ConvolutionSizes convolution_sizes(const Tensor& x, std::int64_t first, const Te
   return sizes;
 }
 
-/// Sets the packs of N channels and the runs, of at least 32 tokens, that keep a device busy.
+/// Sets the packs of N channels, and runs of at least 32 tokens that keep a device busy.
 void cut_in_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
   sizes.packs = sizes.channels / pack;
   const std::int64_t wanted = std::max<std::int64_t>(
@@ -285,7 +285,7 @@ void cut_in_runs(ConvolutionSizes& sizes, int pack, std::int64_t sequences) {
   sizes.runs = (sizes.length + sizes.run - 1) / sizes.run;
 }
 
-/// Calls with the numbers of elements of a pack, N or 1, and of taps in registers.
+/// Calls `call` with the elements per pack, N or 1, and the taps in registers.
 template <int N, class Call>
 void with_pack_and_taps(bool packed, int taps, const Call& call) {
   constexpr std::integral_constant<int, kFewTaps> few;
@@ -303,14 +303,14 @@ ConvolutionTensors<T> tensors_of(const Tensor& y, const Tensor& x, const Tensor&
           weight.data<float>(), bias ? bias.data<float>() : nullptr};
 }
 
-/// Whether packs of N elements fit these arrays and x's columns.
+/// Returns whether packs of N elements fit these arrays and x's columns.
 template <int N, class... Pointers>
 bool columns_fit(const ConvolutionSizes& sizes, Pointers... begins) {
   return sizes.channels % N == 0 && sizes.stride % N == 0 && sizes.first % N == 0 &&
          packs_aligned(begins...);
 }
 
-/// `lines`: of (runs, C·K) and (runs, C), where wanted.
+/// Sums the lines of (runs, C·K) and (runs, C), if requested.
 void sum_lines(const Tensor& dweight, const Tensor& dbias, const float* of_weight,
                const float* of_bias, std::int64_t lines, GradientMode mode, const Stream& stream) {
   const bool adds = mode == GradientMode::kAccumulate;
@@ -347,7 +347,7 @@ void causal_convolution_backward(const Tensor& dx, const Tensor& dweight, const 
                                  const Tensor& x, std::int64_t first, const Tensor& weight,
                                  const Tensor& bias, const Tensor& before, const Tensor& positions,
                                  ConvolutionSpec spec, const Stream& stream) {
-  constexpr int kPack = 4;  // so that all of a thread's sums find room in registers
+  constexpr int kPack = 4;  // so that a thread's sums fit in registers
   ConvolutionSizes sizes =
       convolution_sizes(x, first, weight, positions, static_cast<int>(spec.ahead), false);
   const std::int64_t sequences = x.size(0);

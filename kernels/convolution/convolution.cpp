@@ -50,9 +50,9 @@ void check_dimension(const KernelCall& call, const NamedTensor& x, const Window&
     refuse(concat("at least ", window.reach(i) - 2 * window.padding[i], " places"));
 }
 
-/// Checks the dtype of x, and throws ShapeMismatch where x is not (B, D1..Dn, C), n from 1 to 3, or is
-/// empty. So it does where `window` has no place in a dimension: where it is larger than the padded places,
-/// or reads padding alone. The message names the sizes.
+/// Checks the dtype of x. Throws ShapeMismatch, naming the sizes, if x is empty or not (B, D1..Dn,
+/// C) with n from 1 to 3, or if `window` does not fit a dimension: it is larger than the padded
+/// extent, or reads only padding.
 void check_window(const KernelCall& call, const NamedTensor& x, const Window& window) {
   check_real(call, x);
   const Shape& shape = x.tensor.shape();

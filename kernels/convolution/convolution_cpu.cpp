@@ -13,7 +13,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Sums of so many channels stand in the nearest cache.
+/// Channels whose sums fit in the L1 cache.
 constexpr std::int64_t kBlockChannels = 256;
 constexpr int kSummedChannels = 64;  // whose sums stay in registers
 
@@ -40,7 +40,7 @@ class ChannelTaps {
   Tensor values_;
 };
 
-/// A tap's weights, and the place that it joins with the result's.
+/// A tap's weights, and the place that it connects with the result.
 template <class T>
 struct JoinedTap {
   const float* weight;
@@ -60,7 +60,7 @@ inline void load_sixteen(SixteenFloats& to, const BFloat16* from) {
   std::memcpy(&to, &words, sizeof to);
 }
 
-/// Channels [first, first + 64) of a place, whose sums stay in registers. start may be null.
+/// Computes channels [first, first + 64) of a place, with sums in registers. start may be null.
 template <class T>
 inline void sum_channels(T* to, const JoinedTap<T>* taps, std::size_t count, const float* start,
                          std::int64_t first) {
@@ -85,7 +85,7 @@ inline void sum_channels(T* to, const JoinedTap<T>* taps, std::size_t count, con
   for (int c = 0; c < kSummedChannels; ++c) store(to + first + c, values[c]);
 }
 
-/// to[place] = start + Σ over the taps that join of weight·from[place of the other side].
+/// to[place] = start + Σ over the taps of that place of weight·from[connected place].
 template <bool kBack, class T>
 void sum_joined(T* to, const T* from, const ChannelTaps& taps, const float* start,
                 const SpatialWindow& of) {
@@ -119,7 +119,7 @@ void sum_joined(T* to, const T* from, const ChannelTaps& taps, const float* star
       });
 }
 
-/// sums[c] = Σ over all windows of dy·x where `tap` reads; each plane of windows is summed by itself.
+/// sums[c] = Σ over all windows of dy·x at `tap`; each plane of windows is summed separately.
 template <class T>
 inline void sum_tap(float* sums, const T* dy, const T* x, const SpatialWindow& of, std::int64_t tap,
                     std::int64_t first, std::int64_t count) {
@@ -149,12 +149,12 @@ inline void sum_tap(float* sums, const T* dy, const T* x, const SpatialWindow& o
   }
 }
 
-/// A window of one place by itself is a product of rows.
+/// Whether the window has a single place, so that the convolution is a product of rows.
 bool is_product(const SpatialWindow& window, std::int64_t groups) {
   return groups == 1 && window.is_pointwise();
 }
 
-/// Which channel is convolved alone, by taps of its own.
+/// Whether each channel is convolved separately (depthwise).
 bool is_by_channel(const SpatialWindow& window, const Tensor& weight, std::int64_t groups) {
   return groups == window.channels && weight.size(0) == groups;
 }
@@ -165,8 +165,7 @@ SlidingProduct sliding_of(const SpatialWindow& window, const Tensor& weight, std
   return product;
 }
 
-/// Places of x that are `rest` more than a multiple of the stride: which taps reach them, from which
-/// places of y on.
+/// Places of x with remainder `rest` modulo the stride: their taps, and first places of y.
 SlidingDimension reached_places(const SpatialWindow& window, int i, std::int64_t rest) {
   const std::int64_t stride = window.stride[i];
   SlidingDimension of{.places = window.out[i],
@@ -272,7 +271,7 @@ void convolution_backward_input(const Tensor& dx, const Tensor& dy, const Tensor
   product.inputs = weight.size(0) / groups, product.outputs = of.channels / groups;
   product.x = dy.raw(), product.result = dx.raw();
   product.weight = {weight.raw(), product.inputs * columns, 1, product.outputs, columns};
-  // With a stride, places that differ in what remains of it are reached by other taps.
+  // With a stride, places with different remainders are reached by different taps.
   const auto rests = [&](int i) { return std::min(of.stride[i], of.in[i]); };
   std::vector<SlidingProduct> products;
   for (std::int64_t first = 0; first < rests(0); ++first) {

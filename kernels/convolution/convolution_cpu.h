@@ -9,7 +9,7 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-// Each channel by its own taps: weight (C, taps), groups = C.
+// Convolves each channel with its own taps: weight (C, taps), groups = C.
 
 void convolve_channels(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& bias,
                        const SpatialWindow& window, const Stream& stream);
@@ -19,19 +19,19 @@ void convolve_channels_backward_weight(const Tensor& dweight, const Tensor& dy, 
                                        const SpatialWindow& window, GradientMode mode,
                                        const Stream& stream);
 
-/// kernels::convolution_backward_weight by tiles of outputs and of taps' inputs.
+/// kernels::convolution_backward_weight in tiles of outputs and of inputs of taps.
 void convolve_backward_weight(const Tensor& dweight, const Tensor& dy, const Tensor& x,
                               const SpatialWindow& window, std::int64_t groups, GradientMode mode,
                               const Stream& stream);
 
-/// Words that lie together: `count` from `offset` on. A word is a float, or a pair of bf16.
+/// Contiguous words: `count` from `offset` on. A word is a float, or a pair of bf16.
 struct WordRun {
   std::int64_t offset, count;
-  std::int64_t first;  // of the product's k
+  std::int64_t first;  // in the product's k
 };
 
-/// A tile of a product: sums[r, j] = start[j] + Σ_k a(r, k)·b[k, j], k over all runs, j over whole
-/// vectors. Of a run, a(r, k) is word offset + r·step + k of a (rows: each its own window),
+/// Tile of a product: sums[r, j] = start[j] + Σ_k a(r, k)·b[k, j], k over all runs, j over whole
+/// vectors. In a run, a(r, k) is word offset + r·step + k of a (rows: each its own window),
 /// or word offset + k·step + r (places: all from one place, which moves).
 struct WindowTile {
   const float* a = nullptr;
@@ -41,22 +41,22 @@ struct WindowTile {
   const float* b = nullptr;  // k's vectors begin at word k·b_step
   std::int64_t b_step = 0;
   const float* start = nullptr;  // null: zeros
-  float* sums = nullptr;         // rows one after the other
+  float* sums = nullptr;         // consecutive rows
   bool adds = false;             // to sums
 };
 
 enum class TileSteps { kRows, kPlaces };
 
-/// The tiles of this machine's vectors. A pair of words adds both of its products.
+/// Tile functions for the vectors of this machine. A pair of words adds both of its products.
 class WindowTiles {
  public:
-  /// `pairs`: words are pairs of bf16, which this processor must multiply.
+  /// `pairs`: words are pairs of bf16; the CPU must support them.
   WindowTiles(bool pairs, TileSteps steps);
   static constexpr std::int64_t kMostVectors = 2;
-  std::int64_t lanes() const { return lanes_; }  // floats of a vector
+  std::int64_t lanes() const { return lanes_; }  // floats per vector
   std::int64_t width() const { return kMostVectors * lanes_; }
   std::int64_t most_rows() const { return most_rows_; }
-  /// rows: at most most_rows(); vectors: 1 or 2.
+  /// Sums a tile. rows: at most most_rows(); vectors: 1 or 2.
   void sum(std::int64_t rows, std::int64_t vectors, const WindowTile& tile) const {
     functions_[(rows - 1) * kMostVectors + vectors - 1](tile);
   }
@@ -67,48 +67,46 @@ class WindowTiles {
   const Function* functions_;
 };
 
-/// Whether convolutions of bf16 multiply pairs; elsewhere they convert to f32.
+/// Whether convolutions of bf16 multiply pairs; if not, they convert to f32.
 bool multiplies_pairs();
 
-/// A tap of a window along one dimension: `offset` places from the window's first, and which of the
-/// kernel's it is.
+/// Tap of a window in one dimension: `offset` from its first place, `index` in the kernel.
 struct SlidingTap {
   std::int64_t offset, index;
 };
 
-/// Windows along one dimension: window o begins at place o·step + origin, which may be outside, and its
+/// Windows along one dimension: window o begins at place o·step + origin, which may be outside; its
 /// result goes to place first + o·spread.
 struct SlidingDimension {
-  std::int64_t places = 1;  // of what is read
+  std::int64_t places = 1;  // of the input
   std::int64_t windows = 1, step = 1, origin = 0;
-  std::vector<SlidingTap> taps{{0, 0}};  // from the first on
+  std::vector<SlidingTap> taps{{0, 0}};  // consecutive
   std::int64_t results = 1, first = 0, spread = 1;
   std::int64_t reach() const { return taps.empty() ? 0 : taps.back().offset + 1; }
 };
 
-/// Element (output, tap, input) of a group's weight, by strides.
+/// Strides of element (output, tap, input) of a group's weight.
 struct SlidingWeight {
   const void* first = nullptr;  // of group 0
   std::int64_t group = 0;       // elements from group to group
   std::int64_t output = 0, tap = 0, input = 0;
 };
 
-/// result[.., output] = bias + Σ over taps and inputs of weight·x[.., input], both channels last and in
-/// equal groups; outside x are zeros.
+/// result[.., output] = bias + Σ over taps and inputs of weight·x[.., input]. Channels are last, in
+/// equal groups; places outside x are zeros.
 struct SlidingProduct {
   DType dtype = DType::kF32;
   std::int64_t batch = 1, groups = 1;
-  std::int64_t inputs = 1, outputs = 1;  // channels of a group
+  std::int64_t inputs = 1, outputs = 1;  // channels per group
   std::array<SlidingDimension, 3> dimensions{};
-  std::int64_t kernel[3] = {1, 1, 1};  // taps that the weight has
+  std::int64_t kernel[3] = {1, 1, 1};  // taps of the weight
   const void* x = nullptr;
   SlidingWeight weight{};
   const float* bias = nullptr;
   void* result = nullptr;
 };
 
-/// Writes the results of all windows of products that are independent of each other. Their bits depend
-/// on the sizes alone.
+/// Writes the results of all windows of independent products. Their bits depend only on the sizes.
 void multiply_sliding(std::span<const SlidingProduct> products, const Stream& stream);
 
 }  // namespace hybrid_trainer::kernels::cpu

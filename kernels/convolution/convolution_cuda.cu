@@ -1,6 +1,6 @@
-// Convolutions as products of gathered patches, in chunks that fit a workspace: for each chunk a pass
-// that writes the patches (taps·C numbers a window), and a product that reads them. In groups each
-// output by a thread of its own: such convolutions, depthwise ones above all, are bound by memory.
+// Convolutions as products of gathered patches, in chunks that fit a workspace: for each chunk one
+// pass writes the patches (taps·C numbers per window), and a product reads them. With groups, one
+// thread computes each output: such convolutions, above all depthwise ones, are memory-bound.
 
 #include <algorithm>
 
@@ -15,14 +15,14 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-constexpr std::int64_t kPatchBytes = 64 << 20;  // of a chunk
+constexpr std::int64_t kPatchBytes = 64 << 20;  // per chunk
 
-/// Rows of patches of windows [first, end) of all examples'.
+/// Rows of patches of the windows [first, end), counted over all examples.
 struct WindowChunk {
   std::int64_t first, end;
 };
 
-/// Writes the patches of a chunk, from its first row on.
+/// Writes the patches of a chunk, starting at its first row.
 template <class T>
 struct GatherPatches {
   T* patches;
@@ -53,7 +53,7 @@ struct GatherPatches {
   }
 };
 
-/// dx (+)= what the patches' gradients of a chunk say of each place.
+/// dx (+)= the sum of a chunk's patch gradients at each place.
 template <class T, class Out>
 struct SumPatches {
   Out* dx;
@@ -80,7 +80,7 @@ struct SumPatches {
   }
 };
 
-/// Calls visit(chunk, patches of so many rows) for all windows.
+/// Calls visit(chunk, its patches) for all windows.
 template <class Visit>
 void for_chunks(const SpatialWindow& of, DType dtype, const Stream& stream, const Visit& visit) {
   const std::int64_t columns = of.taps() * of.channels, windows = of.batch * of.outputs();
@@ -115,10 +115,10 @@ void sum_patches(Out* dx, const Tensor& dpatches, const SpatialWindow& of, Windo
   for_packs<1>(stream, "sum_patches", elements, body);
 }
 
-/// A convolution in groups: a weight is (outputs, taps, inputs of a group).
+/// A grouped convolution: a weight is (outputs, taps, inputs of a group).
 struct GroupedSizes {
   SpatialWindow of;
-  std::int64_t inputs, outputs, all_outputs;  // of a group; of all
+  std::int64_t inputs, outputs, all_outputs;  // per group; in total
 
   GroupedSizes(const SpatialWindow& window, std::int64_t outputs_, std::int64_t groups)
       : of(window),
@@ -175,7 +175,7 @@ struct GroupedInputGradient {
   }
 };
 
-/// A row of all windows for each weight.
+/// One row for each weight, over all windows.
 template <class T>
 struct GroupedWeightGradient {
   float* dweight;

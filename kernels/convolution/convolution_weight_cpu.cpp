@@ -9,17 +9,17 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kSlabWindows = 256;     // whose places of x are copied at a time
-constexpr std::int64_t kPassWindows = 128;     // whose gradients stay in the nearest cache
-constexpr std::int64_t kLineWords = 64 << 10;  // of x, at a time
-constexpr std::int64_t kSumWords = 96 << 10;   // that a task adds to: in the second cache
-constexpr std::int64_t kLeastDepth = 128;      // words of weights that a task has for each output
-constexpr std::int64_t kPartWindows = 512;     // of a part, whose sums are added to the others'
-constexpr std::int64_t kEnoughTasks = 16;      // for any number of threads that reads them
+constexpr std::int64_t kSlabWindows = 256;     // windows whose places of x are copied together
+constexpr std::int64_t kPassWindows = 128;     // windows whose gradients fit in the L1 cache
+constexpr std::int64_t kLineWords = 64 << 10;  // words of x copied together
+constexpr std::int64_t kSumWords = 96 << 10;   // sums of a task: in the L2 cache
+constexpr std::int64_t kLeastDepth = 128;      // words of weights per output in a task
+constexpr std::int64_t kPartWindows = 512;     // windows per part; the sums of parts are added
+constexpr std::int64_t kEnoughTasks = 16;      // enough for any number of threads
 
 std::int64_t ceiling(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
-/// Windows of some rows that a task reads at a time.
+/// Windows of some rows that a task reads together.
 struct WindowRows {
   std::int64_t example, plane, row, end_row, window, end_window;
   std::int64_t rows() const { return end_row - row; }
@@ -32,15 +32,15 @@ struct WeightTask {
   std::int64_t part, group, panel, end_panel, tap_plane, end_tap_plane;
 };
 
-/// Copies what tiles read: words of dy and of x, floats, or pairs of bf16 of
-/// two windows side by side.
+/// Copies the inputs of tiles: words of dy and of x, either floats or pairs of
+/// bf16 of two adjacent windows.
 class WindowWords {
  public:
-  /// wide: places of a line that the windows read at a time.
+  /// wide: places of a line that the windows read together.
   WindowWords(const SpatialWindow& window, const Tensor& dy, const Tensor& x, std::int64_t inputs,
               std::int64_t of_word, std::int64_t wide)
       : of_(window), dy_(dy), x_(x), inputs_(inputs), of_word_(of_word), wide_(wide) {}
-  /// A panel of dy from element `first` on, window by window, or pair by pair.
+  /// Copies a panel of dy from element `first` on, window by window or pair by pair.
   void copy_gradients(float* to, const WindowRows& rows, std::int64_t first, std::int64_t outputs,
                       std::int64_t wide) const {
     const std::int64_t stride = dy_.size(dy_.shape().rank() - 1);
@@ -62,8 +62,8 @@ class WindowWords {
       }
     });
   }
-  /// A line of x from the windows' first place on, with zeros outside. Of
-  /// pairs, word i has elements i and i + those of a stride.
+  /// Copies a line of x starting at the windows' first place, with zeros outside. For
+  /// pairs, word i consists of elements i and i + stride.
   void copy_line(float* to, std::int64_t line, const WindowRows& rows, std::int64_t group) const {
     const std::int64_t left = rows.window * of_.stride[2] - of_.padding[2], channels = of_.channels;
     const std::int64_t places = wide_ + of_.stride[2];
@@ -90,7 +90,7 @@ class WindowWords {
   }
 
  private:
-  /// Words of (low, high); high may be null: zeros.
+  /// Writes words of (low, high); high may be null: zeros.
   static void put_pairs(float* to, const BFloat16* low, const BFloat16* high, std::int64_t count,
                         std::int64_t wide) {
     auto* const halves = reinterpret_cast<BFloat16*>(to);
@@ -125,9 +125,8 @@ class WindowWords {
   std::int64_t inputs_, of_word_, wide_;
 };
 
-/// A weight's gradient: tiles of a panel of outputs by words that lie together
-/// in x, summed over all windows. Where words are pairs, a pair is of two
-/// windows side by side.
+/// Gradient of a weight: tiles of a panel of outputs by words that are contiguous
+/// in x, summed over all windows. A pair is of two adjacent windows.
 class WeightGradient {
  public:
   WeightGradient(const Tensor& dweight, const Tensor& dy, const Tensor& x,
@@ -183,8 +182,8 @@ class WeightGradient {
       return (slab_rows_ - 1) * of_.stride[1] + (of_.kernel[1] - 1) * of_.dilation[1] + 1;
     };
     wide_ = (slab_windows_ - 1) * of_.stride[2] + (of_.kernel[2] - 1) * of_.dilation[2] + 1;
-    // Beside the words themselves those that the second of a pair reads beyond
-    // the last window.
+    // Includes the words that the second element of a pair reads beyond the last
+    // window.
     line_words_ = (wide_ + of_.stride[2]) * inputs_;
     while (slab_rows_ > 1 && high() * line_words_ > kLineWords) --slab_rows_;
     high_ = high();
@@ -211,7 +210,7 @@ class WeightGradient {
     return outputs_ - panel * tiles_.width() > tiles_.lanes() ? 2 : 1;
   }
   std::int64_t width(std::int64_t panel) const { return vectors(panel) * tiles_.lanes(); }
-  /// Sums of a panel: a row of its width for each word of the weights.
+  /// Returns the sums of a panel: a row of its width for each word of the weights.
   float* sums_of(std::int64_t part, std::int64_t group, std::int64_t panel) const {
     return sums_.data<float>() +
            ((part * groups_ + group) * panels_ + panel) * depth() * tiles_.width();
@@ -243,7 +242,7 @@ class WeightGradient {
     }
   }
 
-  /// Adds what the taps of a plane of the kernel sum over the windows.
+  /// Adds the sums over the windows for the taps of a plane of the kernel.
   void add_tap_plane(const WindowRows& rows, const WeightTask& task, std::int64_t tap_plane,
                      float* gradients, float* copies) const {
     const std::int64_t plane =
@@ -265,13 +264,13 @@ class WeightGradient {
     }
   }
 
-  /// Lines of x from the windows' first place on: line i of the second
+  /// Lines of x starting at the windows' first place: line i of the second
   /// dimension is at (i − begin)·step.
   struct LineRows {
     const float* first;
     std::int64_t step, begin;
   };
-  /// x itself where its words are floats and the windows read no padding of a
+  /// Returns x itself if its words are floats and the windows read no padding of a
   /// line, else copies. `first`: the line at which `copies` begins.
   LineRows line_rows(float* copies, const WindowRows& rows, std::int64_t plane, std::int64_t first,
                      std::int64_t group) const {
@@ -293,12 +292,12 @@ class WeightGradient {
     return {copies, line_words_, first};
   }
 
-  /// A panel of dy: words of a window, or a pair, from word i·step on.
+  /// A panel of dy: the words of window or pair i start at word i·step.
   struct GradientRows {
     const float* first;
     std::int64_t step;
   };
-  /// dy itself where it is what a copy would be.
+  /// Returns dy itself if a copy would be identical.
   GradientRows gradient_rows(float* copies, const WindowRows& rows, std::int64_t group,
                              std::int64_t panel) const {
     const std::int64_t stride = groups_ * outputs_,
@@ -333,7 +332,7 @@ class WeightGradient {
                     .b = gradients.first,
                     .b_step = gradients.step,
                     .adds = true};
-    // Words that lie together in x: those of all taps, or, dilated, of one.
+    // Contiguous words of x: of all taps, or of one if dilated.
     const bool joined = of_.dilation[2] == 1;
     const std::int64_t together = joined ? row_depth_ : inputs_;
     const std::int64_t parts = ceiling(together, tiles_.most_rows());
@@ -348,7 +347,7 @@ class WeightGradient {
     }
   }
 
-  /// The parts of a panel in their order, to rows of dweight.
+  /// Adds the parts of a panel in order, to rows of dweight.
   void finish(std::int64_t group, std::int64_t panel, GradientMode mode) const {
     const std::int64_t wide = width(panel),
                        outputs = std::min(wide, outputs_ - panel * tiles_.width());
@@ -357,7 +356,7 @@ class WeightGradient {
     const float* const first = sums_of(0, group, panel);
     const std::int64_t part_words = groups_ * panels_ * depth() * tiles_.width();
     const bool adds = mode == GradientMode::kAccumulate;
-    constexpr std::int64_t kBlock = 16;  // of words, whose rows of sums stay in the nearest cache
+    constexpr std::int64_t kBlock = 16;  // words whose rows of sums fit in the L1 cache
     for (std::int64_t begin = 0; begin < depth(); begin += kBlock) {
       const std::int64_t end = std::min(begin + kBlock, depth());
       for (std::int64_t j = 0; j < outputs; ++j) {
@@ -375,10 +374,10 @@ class WeightGradient {
   const SpatialWindow& of_;
   std::int64_t groups_, inputs_, outputs_;
   const Tensor &dweight_, &dy_, &x_;
-  std::int64_t of_word_;  // windows of a word: 2 of pairs
+  std::int64_t of_word_;  // windows per word: 2 for pairs
   WindowTiles tiles_;
   std::int64_t panels_;
-  std::int64_t row_depth_;  // elements that the taps of a row of the kernel read
+  std::int64_t row_depth_;  // elements read by the taps of a row of the kernel
   std::int64_t slab_windows_ = 1, slab_rows_ = 1, pass_rows_ = 1, high_ = 1, wide_ = 1,
                line_words_ = 0;
   std::int64_t gradient_words_ = 0, slabs_ = 1;

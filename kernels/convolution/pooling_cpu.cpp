@@ -9,9 +9,9 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kPooledChannels = 128;  // whose results stand in the nearest cache
+constexpr std::int64_t kPooledChannels = 128;  // whose results fit in the L1 cache
 
-/// body(row, first channel, count) for all rows of so many results an example.
+/// Calls body(row, first channel, count) for all rows; `results` rows per example.
 template <class Body>
 void for_pooled(const SpatialWindow& of, std::int64_t results, const Body& body) {
   const std::int64_t channels = of.channels;
@@ -34,9 +34,9 @@ inline float share_of(const SpatialWindow& of, const Place& window, Divisor divi
   return 1.0f / static_cast<float>(places);
 }
 
-constexpr std::int64_t kUpsampledChannels = 128;  // whose sums stand in the nearest cache
+constexpr std::int64_t kUpsampledChannels = 128;  // whose sums fit in the L1 cache
 
-/// Of a row of results: which channels it has now, and where it goes.
+/// Current channels of a row of results, and their destination.
 template <class T>
 struct UpsampledSums {
   std::int64_t first, count;
@@ -48,7 +48,7 @@ struct UpsampledSums {
   }
 };
 
-/// to[row] = what sum(row, its UpsampledSums) adds up, for all rows and channels.
+/// to[row] = the sums that sum(row, its UpsampledSums) computes, for all rows and channels.
 template <class T, class Sum>
 void for_upsampled(T* to, std::int64_t rows, std::int64_t channels, std::int64_t work,
                    const Sum& sum) {

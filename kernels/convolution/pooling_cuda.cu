@@ -1,5 +1,4 @@
-// Pooling and upsampling by whole factors. Bound by memory: a thread reads the places of its windows in
-// packs of channels.
+// Pooling and upsampling by integer factors. Memory-bound: threads read packs of channels.
 
 #include "hybrid_trainer/kernels/convolution.h"
 #include "kernels/backend/elements.cuh"
@@ -123,7 +122,7 @@ struct MaxBackward {
   }
 };
 
-/// Body of all elements, in packs of channels where they fit.
+/// Runs the body for all elements, in packs of channels if they fit.
 template <class T, class Body>
 void for_channels(const char* name, std::int64_t elements, const Body& body, const T* to,
                   const T* from, const Stream& stream) {

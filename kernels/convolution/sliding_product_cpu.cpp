@@ -12,22 +12,21 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kSlabWords = 64
-                                    << 10;  // 256 KB: beside a panel of weights in the second cache
-constexpr std::int64_t kLeastWindows = 24;  // of a row, in a slab
-constexpr std::int64_t kEnoughItems = 16;   // for any number of threads that reads them
+constexpr std::int64_t kSlabWords = 64 << 10;  // 256 KB: in the L2 cache, with a panel
+constexpr std::int64_t kLeastWindows = 24;     // of a row, in a slab
+constexpr std::int64_t kEnoughItems = 16;      // enough for any number of threads
 
-/// What a thread has of x at a time: for windows of one place of the first dimension, a range of the
-/// second and of the third. Word (tap of the first dimension, row, place, word of a channel).
+/// Part of x that a thread reads at a time: for windows of one place of the first dimension, a
+/// range of the second and of the third. Indexed by (tap of the first dimension, row, place, word).
 struct Slab {
-  std::int64_t rows, windows;  // windows of the second and the third dimension, at most
-  std::int64_t high, wide;     // places of them
-  std::int64_t words;          // of a place
+  std::int64_t rows, windows;  // maximum windows of the second and the third dimension
+  std::int64_t high, wide;     // their places
+  std::int64_t words;          // per place
   std::int64_t row_words() const { return wide * words; }
   std::int64_t plane_words() const { return high * row_words(); }
 };
 
-/// The windows that an item computes, of which group and panels of outputs.
+/// Windows that an item computes, and their group and panels of outputs.
 struct Item {
   std::int64_t example, group, plane;
   std::int64_t row, end_row, window, end_window;
@@ -36,7 +35,7 @@ struct Item {
 
 std::int64_t parts_of(std::int64_t n, std::int64_t size) { return (n + size - 1) / size; }
 
-/// Rounds x's channels of a place, or none, to words.
+/// Rounds x's channels of a place, or zeros, to words.
 template <class To, class From>
 inline void copy_place(To* to, const From* from, std::int64_t channels, std::int64_t wide) {
   for (std::int64_t c = 0; c < channels; ++c) {
@@ -49,7 +48,7 @@ inline void copy_place(To* to, const From* from, std::int64_t channels, std::int
   for (std::int64_t c = channels; c < wide; ++c) to[c] = To{};
 }
 
-/// Places of x to words of a slab: `To` is float, or BFloat16 where words are pairs.
+/// Copies places of x to words of a slab: `To` is float, or BFloat16 if words are pairs.
 template <class To, class From>
 inline void copy_places(To* to, const From* from, std::int64_t count, std::int64_t stride,
                         std::int64_t channels, std::int64_t wide) {
@@ -65,11 +64,10 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
     copy_place(to + i * wide, from + i * stride, channels, wide);
 }
 
-/// Weights by panels of outputs, of which those of a word lie side by side in the order of the runs'
-/// words.
+/// Weights in panels of outputs; those of a word are adjacent, in the runs' order of words.
 class PackedWeights {
  public:
-  /// words: of a place. depth: of a window.
+  /// words: per place. depth: per window.
   PackedWeights(const SlidingProduct& product, const WindowTiles& tiles, bool pairs,
                 std::int64_t words, std::int64_t depth, const Stream& stream)
       : of_(product),
@@ -88,14 +86,14 @@ class PackedWeights {
   float* panel_weights(std::int64_t group, std::int64_t panel) const {
     return weights_.data<float>() + (group * panels_ + panel) * depth_ * tiles_.width();
   }
-  /// Panels of all groups.
+  /// Returns the number of panels of all groups.
   std::int64_t count() const { return of_.groups * panels_; }
   void pack(std::int64_t i) const {
     run_on(instruction_set(), [this, i] { pack_panel(i / panels_, i % panels_); });
   }
 
  private:
-  /// Weights of a panel's outputs side by side, in the order of the runs' words.
+  /// Packs a panel's weights side by side, in the runs' order of words.
   void pack_panel(std::int64_t group, std::int64_t panel) const {
     visit_real(of_.dtype, [&](auto real) {
       using T = decltype(real);
@@ -117,14 +115,14 @@ class PackedWeights {
       });
     });
   }
-  /// Whether an output's weights are the words of the runs in their order.
+  /// Whether an output's weights are the words of the runs in order.
   bool rows_are_words() const {
     return (!pairs_ || of_.inputs % 2 == 0) && of_.weight.input == 1 &&
            of_.weight.tap == of_.inputs;
   }
   template <class T>
   void transpose_rows(float* to, const T* from, std::int64_t lanes, std::int64_t outputs) const {
-    constexpr std::int64_t kBlock = 16;  // words of a row in one line of the cache
+    constexpr std::int64_t kBlock = 16;  // words of a row in one cache line
     if (outputs < lanes) std::fill_n(to, depth_ * lanes, 0.0f);
     for (std::int64_t first = 0; first < depth_; first += kBlock) {
       const std::int64_t count = std::min(kBlock, depth_ - first);
@@ -171,7 +169,7 @@ class PackedWeights {
   Tensor weights_;
 };
 
-/// A few channels of which one would have no other to pair with cost less as floats.
+/// An odd number of few channels is cheaper as floats than with a zero for the missing pair.
 bool is_odd_and_small(const SlidingProduct& product) {
   return product.inputs % 2 == 1 && product.inputs < 8;
 }
@@ -192,11 +190,11 @@ class SlidingRun {
     slabs_ = of_.batch * of_.groups * dim(0).windows * rows_ * row_parts_;
     cuts_ = std::clamp<std::int64_t>(kEnoughItems / slabs_, 1, weights_->panels());
   }
-  /// Words that a thread needs.
+  /// Returns the words of scratch that a thread needs.
   std::int64_t scratch_words() const { return slab_words_ + sum_words_; }
   const PackedWeights& weights() const { return *weights_; }
   std::int64_t items() const { return slabs_ * cuts_; }
-  /// Words of x that a window reads.
+  /// Returns the words of x that a window reads.
   std::int64_t depth() const { return depth_; }
 
   /// Computes the windows of an item, from packed weights.
@@ -235,7 +233,7 @@ class SlidingRun {
       slab.windows = std::max(kLeastWindows, (slab.windows + 1) / 2);
     while (slab.rows < second.windows && fits()) ++slab.rows;
     if (slab.rows > 1 && !fits()) --slab.rows;
-    // Several items for each thread, where there is enough for that.
+    // Several items per thread, if there is enough work.
     const std::int64_t others =
         product.batch * product.groups * first.windows * parts_of(third.windows, slab.windows);
     if (others < kEnoughItems) {
@@ -253,7 +251,7 @@ class SlidingRun {
     return slab;
   }
 
-  /// The runs of a window's words in a slab; taps of a row that lie together are one.
+  /// Makes the runs of a window's words in a slab; contiguous taps of a row form one run.
   void make_runs() {
     for (std::size_t plane = 0; plane < dim(0).taps.size(); ++plane) {
       for (const SlidingTap& row : dim(1).taps) {
@@ -274,7 +272,7 @@ class SlidingRun {
     }
   }
 
-  /// Taps whose places are within what is read, of a window along a dimension: [begin, end).
+  /// Taps of a window along a dimension whose places are inside x: [begin, end).
   struct TapRange {
     std::size_t begin, end;
   };
@@ -286,7 +284,7 @@ class SlidingRun {
       --range.end;
     return range;
   }
-  /// The runs of a row of windows that are not padding alone.
+  /// Selects the runs of a row of windows that are not padding only.
   void choose_runs(std::vector<WordRun>& runs, std::int64_t plane, std::int64_t row) const {
     const TapRange planes = taps_within(dim(0), plane), rows = taps_within(dim(1), row);
     const std::size_t taps = dim(1).taps.size();
@@ -310,7 +308,7 @@ class SlidingRun {
       });
     });
   }
-  /// `channels`: of a place in the slab.
+  /// `channels`: per place in the slab.
   template <class To, class From>
   void fill_slab(const Item& item, To* slab, std::int64_t channels) const {
     if constexpr (!std::is_same_v<To, BFloat16> || std::is_same_v<From, BFloat16>) {

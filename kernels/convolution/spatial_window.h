@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer::kernels {
 
-/// A window over x as three dimensions of space: those that x lacks come before its own and have one
-/// place. Plain numbers, which a device's kernels take too.
+/// A window over x as three spatial dimensions: missing ones come first and have one place. A plain
+/// struct, which device kernels can also take.
 struct SpatialWindow {
   std::int64_t batch = 0, channels = 0;  // of x
   std::int64_t in[3] = {1, 1, 1}, out[3] = {1, 1, 1};
@@ -40,7 +40,7 @@ struct SpatialWindow {
   }
 };
 
-// For every backend: constexpr functions also compile as device code.
+// Used by every backend: constexpr functions also compile as device code.
 
 /// A place of an example in three dimensions.
 struct Place {
@@ -50,7 +50,7 @@ constexpr Place spatial_place(std::int64_t index, const std::int64_t (&sizes)[3]
   return {{index / (sizes[1] * sizes[2]), index / sizes[2] % sizes[1], index % sizes[2]}};
 }
 
-/// Taps of one dimension that join a window and a place: visit(tap, the other one's place).
+/// Calls visit(tap, connected place) for taps of one dimension between a window and a place.
 template <class Visit>
 constexpr void for_taps_of_window(const SpatialWindow& of, int i, std::int64_t window,
                                   const Visit& visit) {
@@ -69,8 +69,8 @@ constexpr void for_taps_of_place(const SpatialWindow& of, int i, std::int64_t pl
   }
 }
 
-/// Calls visit(tap of all, index of the place or window that it joins) in a fixed order; kBack: `at` is
-/// a place, which windows read.
+/// Calls visit(tap index, index of the connected place or window) in a fixed order; kBack: `at` is
+/// a place, and its windows are visited.
 template <bool kBack, class Visit>
 constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit& visit) {
   const auto along = [&](int i, const auto& then) {
@@ -91,9 +91,9 @@ constexpr void for_joined(const SpatialWindow& of, const Place& at, const Visit&
   });
 }
 
-// For every backend: constexpr functions also compile as device code.
+// Used by every backend: constexpr functions also compile as device code.
 
-/// Sizes of an upsampling in three dimensions, those that are not there first and of one place.
+/// Sizes of an upsampling in three dimensions; missing ones come first and have one place.
 struct UpsampledSizes {
   std::int64_t batch, channels;
   std::int64_t in[3] = {1, 1, 1}, factor[3] = {1, 1, 1};
@@ -112,7 +112,7 @@ struct UpsampledSizes {
   constexpr std::int64_t outputs() const { return out(0) * out(1) * out(2); }
 };
 
-/// The two places of one dimension that a place of y is made of, and their shares.
+/// The two places of x in one dimension from which a place of y is interpolated, and their shares.
 struct UpsampledPlace {
   std::int64_t low, high;
   float share_low, share_high;
@@ -121,7 +121,7 @@ struct UpsampledPlace {
 constexpr UpsampledPlace upsampled_place(const UpsampledSizes& of, int i, std::int64_t at) {
   const std::int64_t factor = of.factor[i];
   if (!of.linear || factor == 1) return {at / factor, at / factor, 1.0f, 0.0f};
-  // In halves of a place of y: its middle is 2·at + 1, the first place's of x is factor.
+  // In half places of y: its middle is 2·at + 1, the middle of x's first place is factor.
   const std::int64_t halves = 2 * at + 1 - factor;
   if (halves <= 0) return {0, 0, 1.0f, 0.0f};
   const std::int64_t low = halves / (2 * factor);
@@ -130,7 +130,7 @@ constexpr UpsampledPlace upsampled_place(const UpsampledSizes& of, int i, std::i
   return {low, high, 1.0f - share, share};
 }
 
-/// Places of y along a dimension that may be made of one of x: [begin, end).
+/// Places of y along a dimension that may use one place of x: [begin, end).
 struct UpsampledReach {
   std::int64_t begin, end;
 };
@@ -141,7 +141,7 @@ constexpr UpsampledReach upsampled_reach(const UpsampledSizes& of, int i, std::i
   return {begin > 0 ? begin : 0, end < most ? end : most};
 }
 
-/// The share of a place of x in one of y.
+/// Returns the share of a place of x in a place of y.
 constexpr float upsampled_share(const UpsampledSizes& of, int i, std::int64_t of_x,
                                 std::int64_t of_y) {
   const UpsampledPlace place = upsampled_place(of, i, of_y);

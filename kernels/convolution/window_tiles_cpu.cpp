@@ -10,9 +10,9 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kAhead = 8;  // places, that are brought into the nearest cache
+constexpr std::int64_t kAhead = 8;  // places prefetched into the L1 cache
 
-/// All rows and vectors of a tile stay in registers.
+/// Keeps all rows and vectors of a tile in registers.
 template <int kLanes, int kRows, int kVectors, TileSteps kSteps>
 struct SumFloats {
   const WindowTile* tile;

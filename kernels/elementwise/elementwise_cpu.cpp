@@ -18,7 +18,7 @@ void map_elements(std::int64_t elements, Function function, To* y, const From*..
   });
 }
 
-/// For tensors of one dtype.
+/// map_elements for tensors of one dtype.
 template <class Function, class... Inputs>
 void map(const Tensor& y, const Function& function, const Inputs&... x) {
   visit_real(y.dtype(), [&](auto real) {
@@ -114,7 +114,7 @@ inline float activation_slope(float x) {
   return share * (1.0f + x * (1.0f - share));
 }
 
-/// function(the kind, which the compiler knows).
+/// Calls function(kind) with the kind as a compile-time constant.
 template <class Function>
 void with_activation(ActivationKind kind, const Function& function) {
   switch (kind) {
@@ -150,7 +150,7 @@ void activation_backward(const Tensor& dx, const Tensor& dy, const Tensor& x, Ac
 
 namespace {
 
-/// f(g) and its derivative, of the gate's kind.
+/// of the generator, drawn together
 template <Gate kGate>
 inline float gate_value(float g) {
   return kGate == Gate::kSilu ? g * sigmoid(g) : g * gelu_gate(g);
@@ -202,8 +202,7 @@ void gated_rows_backward(T* out, const T* gradient, const T* in, std::int64_t ro
 constexpr std::int64_t kBlocks = 64;          // of the generator, drawn together
 constexpr std::int64_t kDrawn = 4 * kBlocks;  // random numbers in them
 
-/// Random numbers [4·first, 4·first + kDrawn) of the key: core's philox, one round at a time for
-/// all blocks.
+/// Draws random numbers [4·first, 4·first + kDrawn): philox, a round at a time for all blocks.
 inline void draw(std::uint32_t* words, const RandomKey& key, std::uint64_t first) {
   std::uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   for (std::int64_t i = 0; i < kBlocks; ++i) {
@@ -256,7 +255,7 @@ struct DroppedRun {
   std::uint64_t first;  // number of element 0
   float p;
 
-  std::int64_t skipped() const { return static_cast<std::int64_t>(first % 4); }  // of its block
+  std::int64_t skipped() const { return static_cast<std::int64_t>(first % 4); }  // in its block
   std::int64_t chunks() const { return (elements + skipped() + kDrawn - 1) / kDrawn; }
   void drop(std::int64_t begin_chunk, std::int64_t end_chunk) const {
     const float kept_scale = 1.0f / (1.0f - p), share = p;

@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Where element i of `count` columns a row lies.
+/// Address of element i of `count` columns per row.
 template <class T>
 struct ColumnsOf {
   T* first;
@@ -22,7 +22,7 @@ ColumnsOf<T> columns_of(const Columns& columns, std::int64_t count) {
   return {columns.rows.data<T>() + columns.first, columns.rows.size(1), count};
 }
 
-/// Whether packs of the columns are whole and aligned in each row.
+/// Returns whether packs of the columns are whole and aligned in each row.
 template <class T>
 bool packs_fit_columns(const ColumnsOf<T>& columns) {
   return columns.count % kPackSize<T> == 0 && packs_fit<T>(columns.stride, columns.first);
@@ -52,7 +52,7 @@ struct AddColumns {
   }
 };
 
-/// Elements of four bytes that are copied and not computed with.
+/// Four-byte elements, copied without conversion.
 struct CopyWords {
   ColumnsOf<std::int32_t> to, from;
   template <int N>
@@ -99,7 +99,7 @@ struct SigmoidGateGradient {
   }
 };
 
-/// Body of the columns in packs where they fit.
+/// Runs the body for the columns, in packs if they fit.
 template <template <class> class Body>
 void for_columns(const char* name, const Columns& to, const Columns& from, std::int64_t count,
                  const Stream& stream) {
@@ -156,9 +156,9 @@ namespace {
 
 constexpr int kRowsPerBlock = 8;
 constexpr int kSegmentRows = 64;  // sorted rows that one block sums
-constexpr int kRowsAtOnce = 8;    // how many of them are read before they are added
+constexpr int kRowsAtOnce = 8;    // rows read before they are added
 
-// ---- Forward: a warp for each row.
+// ---- Forward: one warp per row.
 
 template <class T>
 struct Tables {
@@ -192,17 +192,17 @@ __global__ void embedding_forward_kernel(T* y, const std::int32_t* tokens, std::
 }
 
 // ---- Gradient of the token table: rows of dy sorted by their tokens, in segments of equal length
-// whatever the tokens are. A token's rows within one segment are summed into the table; partial
-// sums of a token whose rows cross a border go to extra rows, which are added in order afterwards.
+// for any tokens. A token's rows within one segment are summed into the table; partial sums of a
+// token whose rows cross a segment boundary go to extra rows, which are added in order afterwards.
 
 struct SegmentRows {
   const std::int32_t* tokens;     // sorted
-  const std::int32_t* positions;  // of each in dy
+  const std::int32_t* positions;  // in dy
   std::int64_t count;
-  std::int32_t vocabulary;  // marks a token that has no row
+  std::int32_t vocabulary;  // marks a token without a row
 };
 
-/// to[i] (+)= from[i], by 16-byte accesses where N allows.
+/// to[i] (+)= from[i], with 16-byte accesses if N allows.
 template <int N>
 __device__ void put(float* to, const float (&from)[N], bool accumulate) {
   constexpr int kStep = N < 4 ? N : 4;
@@ -220,15 +220,15 @@ struct TokenTable {
   bool accumulates;
 
   __device__ float* at(std::int32_t token) const { return rows + token * columns; }
-  /// Adds to elements of the table, or overwrites them.
+  /// Adds to elements of the table or overwrites them.
   template <int N>
   __device__ void give(float* to, const float (&sum)[N]) const {
     put(to, sum, accumulates);
   }
 };
 
-/// Rows 2·segment (the token continued from the previous segment) and 2·segment + 1 (the one
-/// continued in the next) of `parts`. Grid: segments, columns / (threads · N).
+/// Computes rows 2·segment (the token continued from the previous segment) and 2·segment + 1 (the
+/// one continued in the next) of `parts`. Grid: segments, columns / (threads · N).
 template <class T, int N>
 __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows rows, const T* dy) {
   __shared__ std::int32_t tokens[kSegmentRows];
@@ -276,8 +276,8 @@ __global__ void sum_segments_kernel(TokenTable table, float* parts, SegmentRows 
   }
 }
 
-/// For each token whose rows cross a border, in the segment where they begin: sums its parts. Grid:
-/// segments, columns / (32·N).
+/// Sums the parts of each token whose rows cross a segment boundary, in the segment that they begin
+/// in. Grid: segments, columns / (32·N).
 template <int N>
 __global__ void join_segments_kernel(TokenTable table, const float* parts, SegmentRows rows) {
   __shared__ float of_warp[kColumnSumWarps][kWarp * N];
@@ -341,7 +341,7 @@ void sum_segments(const TokenTable& table, const SegmentRows& rows, const T* dy,
          table, lines, rows);
 }
 
-// ---- Columns: a thread for each element of those that are taken.
+// ---- Columns: one thread per selected element.
 
 struct GatherColumns {
   float* columns;

@@ -2,9 +2,9 @@
 
 namespace hybrid_trainer::kernels {
 
-// For every backend: constexpr functions also compile as device code.
+// Used by every backend: constexpr functions also compile as device code.
 
-/// Φ(x), the share of a standard normal distribution below x, to within 2e-7. power: e^(−x²/2). Source:
+/// Φ(x), the standard normal distribution function, accurate to 2e-7. power: e^(−x²/2). Source:
 /// Abramowitz & Stegun 1964, formula 7.1.26.
 constexpr float share_below(float x, float power) {
   const float distance = (x < 0 ? -x : x) * 0.707106781f;
@@ -16,7 +16,7 @@ constexpr float share_below(float x, float power) {
   return x < 0 ? above : 1.0f - above;
 }
 
-/// The derivative of x·Φ(x).
+/// Derivative of x·Φ(x).
 constexpr float share_slope(float x, float power) {
   return share_below(x, power) + 0.39894228f * x * power;
 }

@@ -9,16 +9,16 @@ namespace hybrid_trainer::kernels::cuda {
 namespace {
 
 constexpr unsigned int kThreads = 256;
-constexpr std::int64_t kChunk = 16384;   // elements that one block adds up, if no one asks
-static_assert(kChunk % kDotChunk == 0);  // so that memory for those chunks' sums is enough
-constexpr int kMostPairs = 64;           // per launch, whose arguments may take 4 KiB
+constexpr std::int64_t kChunk = 16384;   // elements per block by default
+static_assert(kChunk % kDotChunk == 0);  // so that memory for the sums of those chunks suffices
+constexpr int kMostPairs = 64;           // per launch, since its arguments are limited to 4 KiB
 
-/// One pair, cut into chunks. Where y is null the sum is that of x.
+/// A pair of arrays, cut into chunks. If y is null, sums x.
 struct Pair {
   const void* x;
   const void* y;
   std::int64_t elements;
-  std::int64_t first_chunk;  // among the launch's
+  std::int64_t first_chunk;  // in the launch
 };
 
 struct Pairs {
@@ -31,7 +31,7 @@ struct Pairs {
 
 std::int64_t chunks_of(const Tensor& x) { return (x.elements() + kChunk - 1) / kChunk; }
 
-/// Elements from `i` on, 0 from `end` on.
+/// Loads elements from `i` on; 0 from `end` on.
 template <int N, class T>
 __device__ void load_some(float (&to)[N], const T* from, std::int64_t i, std::int64_t end,
                           bool packed) {
@@ -42,7 +42,7 @@ __device__ void load_some(float (&to)[N], const T* from, std::int64_t i, std::in
   }
 }
 
-/// What a thread adds up is the same for aligned and unaligned arrays, so the sum is too.
+/// A thread adds the same elements for aligned and unaligned arrays, so the sum is the same.
 template <class T>
 __global__ void sum_chunks_kernel(Pairs pairs) {
   constexpr int N = kPackSize<T>;
@@ -89,9 +89,9 @@ void launch_pairs(const Pairs& pairs, DType dtype, const Stream& stream) {
   });
 }
 
-/// result = the sum over all pairs divided by `divisor`, in one launch per kMostPairs of one dtype
-/// and one that adds up the chunks' sums. `y` is empty for a sum of x. The chunks' sums come into
-/// `given`, f64, whose chunks may be smaller than these, or memory of its own.
+/// result = the sum over all pairs divided by `divisor`: one launch per kMostPairs of one dtype,
+/// and one that adds the chunks' sums. `y` is empty for a sum of x. Stores the chunks' sums in
+/// `given`, f64, whose chunks may be smaller than these, or in a workspace.
 void add_up(const Tensor& result, std::span<const Tensor> x, std::span<const Tensor> y,
             const Tensor& given, double divisor, const Stream& stream) {
   std::int64_t chunks = 0;

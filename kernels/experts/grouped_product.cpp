@@ -15,13 +15,13 @@ void check_groups(const KernelCall& call, const GroupedRows& rows, std::size_t c
                              ", and the offsets are of ", groups, " groups"));
 }
 
-/// Each is of this shape and dtype.
+/// Checks the shape and dtype of each tensor.
 void check_all(const KernelCall& call, const char* name, std::span<const Tensor> tensors,
                const Shape& shape, DType dtype) {
   for (const Tensor& tensor : tensors) check_shape(call, {name, tensor}, shape, dtype);
 }
 
-/// Checks wide (R, I) or dx, narrow (R, O) and w (O, I), all of one dtype.
+/// Checks x (R, I) or dx, y (R, O) or dy, and w (O, I), all of one dtype.
 void check_products(const KernelCall& call, const NamedTensor& inputs, const NamedTensor& outputs,
                     const GroupedRows& rows, std::span<const Tensor> w) {
   check_groups(call, rows, w.size());

@@ -10,12 +10,12 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Blocks of a product are cut alike whatever the number of threads, and however many groups a call
-/// has, so that neither changes a bit.
+/// Blocks of a product depend neither on the number of threads nor on the number of groups in a
+/// call, so that neither changes a bit.
 constexpr std::int64_t kBlockRows = 256, kBlockColumns = 128;
-/// Of the gradient of x, whose weights lie by rows of these columns.
+/// Block columns of the gradient of x, whose weights are stored by rows of these columns.
 constexpr std::int64_t kWideColumns = 256;
-/// Gradients of more elements are written past the caches: nobody reads them until the step's end.
+/// Larger gradients bypass the caches: nothing reads them until the end of the step.
 constexpr std::int64_t kStreamedElements = 1 << 18;
 static_assert(kBlockRows <= kMostBlockSide && kWideColumns <= kMostBlockSide);
 
@@ -31,19 +31,19 @@ GroupRange range_of(const GroupedRows& rows, std::size_t matrix) {
   return {offsets[0], offsets[1]};
 }
 
-/// An element of row `row` and column `column` of a matrix.
+/// Address of the element at `row` and `column` of a matrix.
 char* at(const Tensor& matrix, std::int64_t row, std::int64_t column) {
   return static_cast<char*>(matrix.raw()) +
          (row * matrix.size(1) + column) * static_cast<std::int64_t>(size_of(matrix.dtype()));
 }
 
-/// Part of C of one matrix.
+/// Block of C of one matrix.
 struct BlockOfMatrix {
   std::size_t matrix;
   std::int64_t row, rows, column, columns;  // of C; rows may count from the group's first one
 };
 
-/// The blocks of all matrices, whose C has rows_of(matrix) rows and `columns` columns.
+/// Returns the blocks of all matrices, whose C has rows_of(matrix) rows and `columns` columns.
 template <class RowsOf>
 std::vector<BlockOfMatrix> blocks_of(std::size_t matrices, std::int64_t columns,
                                      const RowsOf& rows_of,
@@ -59,8 +59,8 @@ std::vector<BlockOfMatrix> blocks_of(std::size_t matrices, std::int64_t columns,
   return blocks;
 }
 
-/// compute(block, the one that this thread may compute next or null, its scratch) for all blocks, in one
-/// parallel region.
+/// Calls compute(block, the thread's probable next block or null, its scratch) for all blocks, in
+/// one parallel region.
 template <class Compute>
 void run_blocks(const std::vector<BlockOfMatrix>& blocks, float* scratch, std::int64_t elements,
                 const Compute& compute) {
@@ -71,12 +71,12 @@ void run_blocks(const std::vector<BlockOfMatrix>& blocks, float* scratch, std::i
   });
 }
 
-/// Floats that a thread needs for blocks, and for few rows of an x with so many columns.
+/// Returns a thread's floats for blocks, and for few rows of an x with `columns` columns.
 std::int64_t scratch_elements(DType inputs, std::int64_t columns = 0) {
   return std::max({std::int64_t{1}, block_scratch_elements(inputs), kFewRows * columns});
 }
 
-/// Scratch of all threads.
+/// Allocates the scratch of all threads.
 Tensor scratch_of(std::int64_t elements, const Stream& stream) {
   return empty_workspace(threads() * elements, DType::kF32, stream);
 }

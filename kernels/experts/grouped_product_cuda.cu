@@ -1,4 +1,4 @@
-// How calls with a matrix for each group are cut into launches.
+// Calls with one matrix per group, divided into launches.
 
 #include <algorithm>
 
@@ -11,7 +11,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// Of a launch: their addresses are among its parameters, which may have 4 KiB.
+/// Per launch: the addresses are among its parameters, which are limited to 4 KiB.
 constexpr int kMostMatrices = 128;
 
 /// Calls start(first matrix, count, offsets of the first one) for each launch.
@@ -34,8 +34,8 @@ struct BiasSums {
   float* dbiases[kMostMatrices] = {};
 };
 
-/// A warp reads packs side by side; the warps of a block take the rows of a group in turn. Grid: columns
-/// / (32·N), groups.
+/// A warp reads adjacent packs; the warps of a block take turns at the rows of a group. Grid:
+/// columns / (32·N), groups.
 template <class T, int N>
 __global__ void grouped_bias_kernel(const BiasSums<T> of) {
   constexpr int kTile = kWarp * N;
@@ -75,7 +75,7 @@ struct GroupedDots {
   const float* vectors[kMostMatrices] = {};
 };
 
-/// The warps of a group's blocks take its rows in turn. Grid: blocks, groups.
+/// The warps of a group's blocks take turns at its rows. Grid: blocks, groups.
 template <class T>
 __global__ void grouped_dots_kernel(const GroupedDots<T> of) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -95,7 +95,7 @@ __global__ void grouped_dots_kernel(const GroupedDots<T> of) {
 
 void grouped_dots(const Tensor& sums, const Tensor& x, const GroupedRows& rows,
                   std::span<const Tensor> vectors, const Stream& stream) {
-  constexpr std::int64_t kMostBlocks = 16;  // of a group
+  constexpr std::int64_t kMostBlocks = 16;  // per group
   visit_real(x.dtype(), [&](auto real) {
     using T = decltype(real);
     const std::int64_t blocks =
@@ -144,14 +144,14 @@ namespace {
 struct RowTile {
   int matrix;
   std::int64_t first;
-  int rows;  // 0 where there is no such tile
+  int rows;  // 0 if there is no such tile
 };
 
-/// Tile `tile` of all groups' tiles, of kRows rows each but for a group's last one. All threads of the
-/// block call it.
+/// Returns tile `tile` of all groups' tiles, of kRows rows each except a group's last one. All
+/// threads of the block must call it.
 template <int kRows>
 __device__ RowTile find_row_tile(const std::int32_t* offsets, int matrices, int tile) {
-  constexpr int kScans = kMostMatrices / kWarp;  // of warps
+  constexpr int kScans = kMostMatrices / kWarp;  // per warp
   __shared__ int of_warp[kScans];
   __shared__ RowTile found;
   const int i = static_cast<int>(threadIdx.x), warp = i / kWarp;
@@ -173,7 +173,7 @@ __device__ RowTile find_row_tile(const std::int32_t* offsets, int matrices, int 
   return found;
 }
 
-/// Of products y = x·op(w) of rows of groups, each with its matrix.
+/// Products y = x·op(w) of the rows of groups, each with its matrix.
 template <class T>
 struct RowProducts {
   T* y;
@@ -187,8 +187,8 @@ struct RowProducts {
   const float* biases[kMostMatrices] = {};  // or null
 };
 
-/// w is (columns, depth) if kTransposed, else (depth, columns). Blocks: tiles of columns of the first
-/// tile of rows, then of the next one, which share its x in L2.
+/// w is (columns, depth) if kTransposed, else (depth, columns). Blocks: all column tiles of the
+/// first row tile, then of the next one; these share the tile's x in L2.
 template <class T, bool kTransposed>
 __global__ void __launch_bounds__(GroupedTile<T, true, kTransposed>::kThreads,
                                   GroupedTile<T, true, kTransposed>::kBlocks)
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(GroupedTile<T, true, kTransposed>::kThreads,
                                  of.accumulates, of.y_packed});
 }
 
-/// Of products dw = dyᵀ·x of rows of groups.
+/// Products dw = dyᵀ·x of the rows of groups.
 template <class T, class Out>
 struct WeightProducts {
   const T *dy, *x;
@@ -253,7 +253,8 @@ bool all_packed(std::span<const Tensor> tensors, std::int64_t columns) {
                      [&](const Tensor& tensor) { return packs_fit<T>(columns, tensor.raw()); });
 }
 
-/// Most tiles of the rows of so many groups: each but a group's last one is full, and none is empty.
+/// Returns the maximum number of tiles of the rows of `groups` groups: each but a group's last one
+/// is full, and none is empty.
 std::int64_t most_tiles(std::int64_t rows, std::int64_t groups, int tile_rows) {
   return std::min(rows, rows / tile_rows + std::min(rows, groups));
 }

@@ -1,5 +1,5 @@
-// Products of one tile of a group's matrix by a block of threads, and in bf16 on tensor cores. Sums
-// are f32, in the order of depth, whatever the tile's rows and columns are.
+// Product of one tile of a group's matrix by a block of threads, in bf16 on tensor cores. Sums are
+// f32 in the order of depth, independent of the tile's rows and columns.
 
 #pragma once
 
@@ -8,29 +8,28 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// The left operand of a tile, or the right one transposed. In memory, neighbors lie along the depth or
-/// across it.
+/// Left operand of a tile, or the transposed right one, contiguous along the depth or across.
 template <class T, bool kAlong>
 struct GroupedOperand {
-  const T* begin;       // of the tile's first row (of the right one: column) at depth 0
-  std::int64_t stride;  // between neighbors that do not lie side by side
-  int count;            // of rows or columns from the tile's first on; may be more than a tile's
-  bool packed;          // all of it can be read in packs
+  const T* begin;       // of the tile's first row (right operand: column) at depth 0
+  std::int64_t stride;  // between elements that are not adjacent
+  int count;            // rows or columns from the tile's first on; may exceed a tile
+  bool packed;          // can be read in packs as a whole
   __device__ const T* at(int outer, int depth) const {
     return begin + (kAlong ? outer * stride + depth : depth * stride + outer);
   }
 };
 
-/// Where a tile's sums go.
+/// Destination of a tile's sums.
 template <class T>
 struct GroupedOutput {
   T* begin;  // of the tile
   std::int64_t stride;
-  int rows, columns;  // that there are; may be more than a tile's
+  int rows, columns;  // existing ones; may exceed a tile
   const float* bias;  // of the tile's columns, or null
   bool accumulates, packed;
 
-  /// N neighbors, of which those that there are not are 0. Even columns if N is 2.
+  /// Reads N adjacent elements; missing ones are 0. Even columns if N is 2.
   template <int N>
   __device__ void read(float (&to)[N], int row, int column) const {
     const T* const from = begin + row * stride + column;
@@ -55,12 +54,12 @@ struct GroupedOutput {
   }
 };
 
-/// The product of one tile, here on plain cores. Takes kBytes of dynamic shared memory.
+/// Product of one tile, here without tensor cores. Requires kBytes of dynamic shared memory.
 template <class T, bool kLeftAlong, bool kRightAlong>
 class GroupedTile {
  public:
   static constexpr int kRows = kProductSide, kColumns = kProductSide, kThreads = kProductThreads;
-  static constexpr int kBlocks = kProductBlocks;  // that share a multiprocessor
+  static constexpr int kBlocks = kProductBlocks;  // per multiprocessor
   static constexpr std::size_t kBytes = BlockProduct<T>::kBytes;
 
   __device__ void multiply(const GroupedOperand<T, kLeftAlong>& left,
@@ -91,21 +90,21 @@ class GroupedTile {
   BlockProduct<T> product_;
 };
 
-/// Warps have 64 rows and columns each. Slices of both operands arrive in a ring of buffers while
-/// earlier ones are multiplied.
+/// Each warp computes 64 rows and columns. Slices of both operands arrive in a ring of buffers
+/// while earlier ones are multiplied.
 ///
 /// On an H100, mma.sync reaches 620 of 989 TFLOP/s (Luo et al. 2024): one m16n8k16 takes a
-/// multiprocessor 1.6 cycles, and a slice of 512 of them 820 cycles, in which 24 KiB come from L2: 30
-/// bytes a cycle. L2's 5.5 TB/s are 24 for each multiprocessor, which allows 500 TFLOP/s; tiles of 128
-/// columns would need 40. Where groups have 128 rows, DRAM's 3.0 TB/s decides for any kernel. A matrix
-/// is read once, 2 bytes for 256 operations, which allows 384 TFLOP/s. Its f32 gradient is written
-/// once, 4 bytes for as many: 192 TFLOP/s; from 330 rows on L2 decides. A multiprocessor has 72 KiB in
-/// flight; 18 hide DRAM's latency of 0.8 µs.
+/// multiprocessor 1.6 cycles, and a slice of 512 of them 820 cycles, in which 24 KiB come from L2:
+/// 30 bytes per cycle. L2's 5.5 TB/s are 24 for each multiprocessor, which allows 500 TFLOP/s;
+/// tiles of 128 columns would need 40. For groups of 128 rows, DRAM's 3.0 TB/s limits any kernel. A
+/// matrix is read once, 2 bytes for 256 operations, which allows 384 TFLOP/s. Its f32 gradient is
+/// written once, 4 bytes for the same operations: 192 TFLOP/s; from 330 rows on L2 is the limit. A
+/// multiprocessor has 72 KiB in flight; 18 hide DRAM's latency of 0.8 µs.
 template <bool kLeftAlong, bool kRightAlong>
 class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
  public:
   static constexpr int kRows = 128, kColumns = 256, kThreads = 256;
-  static constexpr int kBlocks = 1;   // that share a multiprocessor
+  static constexpr int kBlocks = 1;   // per multiprocessor
   static constexpr int kSlice = 32;   // of the depth
   static constexpr int kBuffers = 4;  // for slices
   static constexpr int kElements = kSlice * (kRows + kColumns);
@@ -134,7 +133,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
 #pragma unroll 1
     for (int slice = 0; slice * kSlice < depth; ++slice) {
       wait_for_copies<kBuffers - 2>();
-      __syncthreads();  // this slice has come, and the one before has been read
+      __syncthreads();  // this slice has arrived, and the one before has been read
       copy(slice + kBuffers - 1);
       if (rows > kWarpSide / 2) {
         add_slice<kRowTiles>(buffer(slice), from_left, from_right);
@@ -179,17 +178,17 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
   __device__ static BFloat16* buffer(int slice) {
     return dynamic_shared<BFloat16>() + slice % kBuffers * kElements;
   }
-  /// Lines of a slice are rows or columns if neighbors lie along the depth, else places of the depth.
+  /// Lines of a slice are rows or columns if memory is contiguous along the depth, else depths.
   template <int kSide, bool kAlong>
   static constexpr int kLine = kAlong ? kSlice : kSide;
-  /// Of a chunk in a slice: eight lines' chunks that are read together lie in different banks.
+  /// Returns a chunk's position in a slice; chunks that are read together use different banks.
   template <int kElementsOfLine>
   __device__ static int place(int line, int chunk) {
     const int turn = kElementsOfLine == kSlice ? line >> 1 & 3 : line & 7;
     return line * kElementsOfLine + (chunk ^ turn) * kChunk;
   }
 
-  /// What a thread copies of an operand's slices: a chunk of every kStep-th line.
+  /// A thread's copies of an operand's slices: a chunk of every kStep-th line.
   template <int kSide, bool kAlong>
   class Slices {
    public:
@@ -197,7 +196,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     __device__ explicit Slices(const Operand& from)
         : begin_(kAlong ? from.at(line(), chunk() * kChunk) : from.at(chunk() * kChunk, line())),
           step_(static_cast<unsigned int>(kStep * from.stride)) {}
-    /// Starts to copy; zeros beyond the operand's rows or columns, and beyond the depth.
+    /// Starts to copy; writes zeros beyond the operand's rows or columns, and beyond the depth.
     __device__ void copy(BFloat16* to, const Operand& from, int slice, int depth) const {
       const int deep = depth - slice * kSlice;
       const int elements = (kAlong ? deep : from.count) - chunk() * kChunk;
@@ -222,7 +221,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     static constexpr int kElementsOfLine = kLine<kSide, kAlong>;
     static constexpr int kLines = kSlice * kSide / kElementsOfLine;
     static constexpr int kChunks = kElementsOfLine / kChunk, kStep = kThreads / kChunks;
-    static_assert(kLines % kStep == 0 && kStep % 8 == 0);  // so that chunks lie alike in the lines
+    static_assert(kLines % kStep == 0 && kStep % 8 == 0);  // aligns chunks across lines
     __device__ static int line() { return static_cast<int>(threadIdx.x) / kChunks; }
     __device__ static int chunk() { return static_cast<int>(threadIdx.x) % kChunks; }
     const BFloat16* begin_;
@@ -238,7 +237,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     *reinterpret_cast<Pack<BFloat16, kChunk>*>(to) = pack;
   }
 
-  /// The row of 16 bytes that the lane gives for the warp's first tile at depth 0.
+  /// Returns the row of 16 bytes that the lane addresses for the warp's first tile at depth 0.
   __device__ static int place_of_left() {
     const int at = lane();
     return kLeftAlong ? place<kSlice>(warp_row() + at % 16, at / 16)
@@ -249,7 +248,7 @@ class GroupedTile<BFloat16, kLeftAlong, kRightAlong> {
     return kRightAlong ? place<kSlice>(warp_column() + at / 16 * 8 + at % 8, at / 8 % 2)
                        : place<kColumns>(at % 16, warp_column() / kChunk + at / 16);
   }
-  /// The same for 16 rows or columns, and for 16 places of the depth, that come later.
+  /// Reads tile `tile` of 16 rows or columns at step `step` of 16 positions in the depth.
   template <int kSide, bool kAlong>
   __device__ static void read(std::uint32_t (&to)[4], const BFloat16* from, int place, int tile,
                               int step) {

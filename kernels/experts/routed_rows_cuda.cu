@@ -1,4 +1,4 @@
-// What goes to the experts' rows and comes from them.
+// Gathers tokens to the experts' rows and combines the results.
 
 #include "hybrid_trainer/kernels/experts.h"
 #include "kernels/backend/elements.cuh"
@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-constexpr int kRowsOfBlock = 8;  // a warp for each
+constexpr int kRowsOfBlock = 8;  // one warp each
 
 __device__ std::int64_t row_of_warp() {
   return static_cast<std::int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarp;
@@ -20,7 +20,7 @@ Grid grid_of_rows(std::int64_t rows) {
           .threads = kRowsOfBlock * kWarp};
 }
 
-/// rows[r] = x[pairs[r] / chosen], of so many units of bytes.
+/// rows[r] = x[pairs[r] / chosen], copied in units of bytes.
 template <class Unit>
 __global__ void gather_tokens_kernel(Unit* rows, const Unit* x, const std::int32_t* pairs,
                                      std::int64_t count, int chosen, std::int64_t units) {
@@ -45,14 +45,14 @@ void gather_units(const Tensor& rows, const Tensor& x, const Routing& routing,
 template <class T>
 struct CombinedRows {
   T* y;
-  const T *rows, *residual;  // or null, as may be weights
+  const T *rows, *residual;  // or null; weights may also be null
   const float* weights;
   const std::int32_t* places;
   std::int64_t tokens, columns;
   int chosen;
 };
 
-/// A warp has a pack of a token's columns in each lane. Grid: tokens, columns / (32·N).
+/// Each lane of a warp takes a pack of a token's columns. Grid: tokens, columns / (32·N).
 template <class T, int N>
 __global__ void combine_rows_kernel(const CombinedRows<T> of) {
   const std::int64_t token = row_of_warp();
@@ -75,7 +75,7 @@ template <class T>
 struct WeighedRows {
   T *rows, *drows;
   float* dweights;
-  const float *weights, *more;  // the latter of rows, or null
+  const float *weights, *more;  // `more`: by row, or null
   const std::int32_t* pairs;
   std::int64_t count, columns;
 };

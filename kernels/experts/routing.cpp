@@ -5,7 +5,7 @@ namespace hybrid_trainer::kernels {
 
 namespace {
 
-/// Checks that all tensors are of N tokens, k pairs each, and E experts.
+/// Checks that all tensors have N tokens, k pairs each, and E experts.
 void check_routing(const KernelCall& call, const Routing& routing) {
   check_rank(call, {"experts", routing.experts}, 2);
   check_rank(call, {"offsets", routing.offsets}, 1);

@@ -1,5 +1,5 @@
-// Routes by the logits of a mixture's experts, a row of E for each token, a warp each; their gradients,
-// and the routing's statistics.
+// Routing from the logits of a mixture's experts, one row of E and one warp per token; their
+// gradients and the routing's statistics.
 
 #include <algorithm>
 #include <bit>
@@ -13,7 +13,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// One kernel reads both dtypes: logits are few beside what they route.
+/// One kernel reads both dtypes, since logits are few compared to the routed rows.
 class TokenLogits {
  public:
   explicit TokenLogits(const Tensor& logits)
@@ -38,10 +38,10 @@ class TokenLogits {
 };
 
 __device__ inline int lane_of_token() { return static_cast<int>(threadIdx.x) % kWarp; }
-/// The block's warp, which has a token of its own.
+/// Returns the block's warp; each has its own token.
 __device__ inline int warp_of_token() { return static_cast<int>(threadIdx.x) / kWarp; }
 
-/// The warp's share of dynamic shared memory, where each has so many elements.
+/// Returns the warp's part of dynamic shared memory, `elements` per warp.
 template <class T>
 __device__ T* memory_of_warp(int elements) {
   return dynamic_shared<T>() + warp_of_token() * elements;
@@ -54,7 +54,7 @@ struct TokenSoftmax {
   __device__ float log_sum() const { return most + logf(sum); }
 };
 
-/// Of logit(0), ..., logit(count - 1). All lanes of the warp call it.
+/// Computes the softmax of logit(0), ..., logit(count - 1). All lanes of the warp must call it.
 template <class Logit>
 __device__ TokenSoftmax softmax_by_warp(int count, const Logit& logit) {
   float most = -INFINITY;
@@ -68,13 +68,12 @@ __device__ inline TokenSoftmax softmax_of_token(const TokenLogits& logits, std::
   return softmax_by_warp(logits.experts(), [&](int e) { return logits.at(token, e); });
 }
 
-/// elements.cuh's is within 1e-6, and weights are divided by sums of these.
+/// Exact, since weights are divided by sums of these; the one in elements.cuh is accurate to 1e-6.
 __device__ inline float exact_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-constexpr int kTokens = 4;  // of a block, a warp for each
+constexpr int kTokens = 4;  // per block, one warp each
 
-// Scores as whole numbers of the same order. NaN comes before all other scores, and before it what is
-// taken.
+// Scores as integers in the same order. NaN precedes all other scores, and taken ones precede NaN.
 constexpr std::uint32_t kTaken = 0, kNaN = 1;
 
 __device__ std::uint32_t key_of(float score) {
@@ -82,12 +81,12 @@ __device__ std::uint32_t key_of(float score) {
   const auto bits = std::bit_cast<std::uint32_t>(score == 0 ? 0.0f : score);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
-/// Of a key above kNaN.
+/// Returns the score of a key above kNaN.
 __device__ float score_of(std::uint32_t key) {
   return std::bit_cast<float>(key >> 31 != 0 ? key & 0x7FFFFFFFu : ~key);
 }
 
-/// The place of the largest key, the first of equal ones. All lanes of the warp call it.
+/// Returns the index of the first largest key. All lanes of the warp must call it.
 __device__ int best_of(const std::uint32_t* keys, int count) {
   std::uint32_t most = 0;
   int at = count;
@@ -103,7 +102,7 @@ __device__ int best_of(const std::uint32_t* keys, int count) {
       ~__reduce_max_sync(kAllLanes, is_best ? ~static_cast<std::uint32_t>(at) : 0u));
 }
 
-/// The key of the sum of a group's two best scores.
+/// Returns the key of the sum of a group's two best scores.
 __device__ std::uint32_t key_of_group(const std::uint32_t* keys, int size) {
   std::uint32_t first = 0, second = 0;
   for (int e = 0; e < size; ++e) {
@@ -115,9 +114,9 @@ __device__ std::uint32_t key_of_group(const std::uint32_t* keys, int size) {
   return key_of(size == 1 ? best : best + (second > kNaN ? score_of(second) : -INFINITY));
 }
 
-/// What chooses the experts of tokens.
+/// Arguments of the selection of experts.
 struct Choice {
-  std::int32_t* experts;  // (N, k), as are weights
+  std::int32_t* experts;  // (N, k), like weights
   float* weights;
   TokenLogits logits;
   const float* bias;  // or null
@@ -135,8 +134,7 @@ struct Choice {
   __device__ int keys_of_token() const { return logits.experts() + groups; }
 };
 
-/// Leaves no score to experts of groups that are not chosen. Where all that is left is NaN, group 0 is
-/// chosen.
+/// Removes the scores of groups that are not selected. If all are NaN, selects group 0.
 __device__ void leave_groups(const Choice& choice, std::uint32_t* keys, std::uint32_t* of_groups) {
   const int experts = choice.logits.experts(), size = experts / choice.groups;
   for (int g = lane_of_token(); g < choice.groups; g += kWarp)
@@ -153,7 +151,7 @@ __device__ void leave_groups(const Choice& choice, std::uint32_t* keys, std::uin
   __syncwarp();
 }
 
-/// Weights of the experts that a token has.
+/// Computes the weights of a token's selected experts.
 __device__ void weigh_chosen(const Choice& choice, std::int64_t token) {
   const std::int32_t* const experts = choice.experts + token * choice.chosen;
   float* const weights = choice.weights + token * choice.chosen;
@@ -208,7 +206,7 @@ __global__ void place_pairs_kernel(std::int32_t* places, std::int32_t* pairs, st
   for (int e = expert + 1; e <= experts; ++e) offsets[e] = row + 1;
 }
 
-/// One block. Counts are whole numbers, so that their sums have one value in any order.
+/// One block. Counts are integers, so that their sums do not depend on the order.
 __global__ void move_selection_bias_kernel(float* bias, const double* counts, float rate,
                                            std::int64_t rows, std::int64_t columns,
                                            std::int64_t experts) {
@@ -223,7 +221,7 @@ __global__ void move_selection_bias_kernel(float* bias, const double* counts, fl
   }
 }
 
-/// One block, whose threads take pairs in turn; sums of whole numbers have one value in any order.
+/// One block; its threads take turns at pairs. Sums of integers do not depend on the order.
 __global__ void routing_flips_kernel(double* sums, const std::int32_t* now,
                                      const std::int32_t* then, const std::int32_t* is_token,
                                      std::int64_t pairs, int chosen) {
@@ -267,7 +265,7 @@ void route(const Routing& routing, const Tensor& logits, const Tensor& selection
               .shared_bytes = kTokens * sizeof(std::uint32_t) *
                               static_cast<std::size_t>(spec.experts + spec.groups)},
          choice);
-  // The last expert stands for what is out of bounds, which nothing is: so 256 experts are one digit.
+  // Invalid experts do not occur; counting them as the last one fits 256 experts in one digit.
   const SortedTokens sorted =
       sort_tokens(experts, count, static_cast<std::int32_t>(spec.experts - 1), stream);
   launch(stream, "place_pairs", place_pairs_kernel, grid_for(count),
@@ -293,12 +291,12 @@ void routing_flips(const Tensor& sums, const Routing& routing, const Routing& be
 
 namespace {
 
-constexpr int kGradientTokens = 4;  // of a block, a warp for each
+constexpr int kGradientTokens = 4;  // per block, one warp each
 
-/// Pairs of each expert and tokens, without padding.
+/// Numbers of pairs of each expert and of tokens, without padding.
 struct Loads {
   const std::int32_t* offsets;
-  const std::int32_t* is_token;  // or null, as is `counts`
+  const std::int32_t* is_token;  // may be null, like `counts`
   const std::int32_t* counts;    // (E + 1): pairs of each expert, then tokens
   int experts;
   std::int64_t all;
@@ -316,7 +314,7 @@ struct Loads {
   }
 };
 
-/// A block for each expert, which counts its pairs, and one that counts the tokens.
+/// One block per expert counts its pairs; one more counts the tokens.
 __global__ void count_pairs_kernel(std::int32_t* counts, const Loads loads,
                                    const std::int32_t* pairs, int chosen) {
   const auto group = static_cast<int>(blockIdx.x);
@@ -330,7 +328,7 @@ __global__ void count_pairs_kernel(std::int32_t* counts, const Loads loads,
   if (threadIdx.x == 0) counts[group] = static_cast<std::int32_t>(all);
 }
 
-/// `counts`: keeps what the result points to.
+/// `counts`: owns the memory that the result points to.
 Loads loads_of(const Routing& routing, Tensor& counts, const Stream& stream) {
   const auto experts = static_cast<int>(routing.offsets.elements() - 1);
   Loads loads{.offsets = routing.offsets.data<std::int32_t>(),
@@ -351,7 +349,7 @@ Loads loads_of(const Routing& routing, Tensor& counts, const Stream& stream) {
 
 struct RoutingGradient {
   TokenLogits dlogits, logits;
-  const std::int32_t* experts;  // (N, k), as are weights and dweights
+  const std::int32_t* experts;  // (N, k), like weights and dweights
   const float *weights, *dweights;
   Loads loads;
   RoutingRule rule;
@@ -359,11 +357,11 @@ struct RoutingGradient {
   int chosen;
   float scale, balance, z;  // the factors of the losses
   bool has_losses, needs_softmax;
-  bool is_free;  // weights of the sigmoid that are not divided by their sum
+  bool is_free;  // sigmoid weights that are not divided by their sum
 };
 
-/// to[e] = what comes to a token's logit e by its weight, if e is chosen, else 0. Returns Σ weights ·
-/// dweights / scale.
+/// to[e] = the gradient through the weight of a token's logit e if e is selected, else 0. Returns Σ
+/// weights · dweights / scale.
 __device__ float gradient_by_weights(float* to, const RoutingGradient& of, std::int64_t token) {
   const std::int64_t at = token * of.chosen;
   float sum = 0, projection = 0;
@@ -421,13 +419,13 @@ __global__ void routing_gradient_kernel(const RoutingGradient of) {
   }
 }
 
-// ---- Statistics: sums of chunks of tokens, then of the chunks, in f64 and in their order.
+// ---- Statistics: sums over chunks of tokens, then over the chunks, in f64 and in order.
 
-constexpr int kChunkWarps = 8;             // of a block; they take a chunk's tokens in turn
+constexpr int kChunkWarps = 8;             // per block; they take turns at a chunk's tokens
 constexpr std::int64_t kChunks = 128;      // at most
-constexpr std::int64_t kChunkTokens = 64;  // at least, but for the last chunk
+constexpr std::int64_t kChunkTokens = 64;  // minimum, except for the last chunk
 
-/// Row `chunk` of sums: of each expert its probabilities, then entropies and (log Σ exp(l))².
+/// Computes row `chunk` of sums: probabilities per expert, entropies and (log Σ exp(l))².
 __global__ void sum_chunks_kernel(double* sums, const TokenLogits logits, const Loads loads,
                                   std::int64_t chunk_tokens) {
   const int experts = logits.experts(), columns = experts + 2;

@@ -25,7 +25,7 @@ void check_targets(const std::int32_t* targets, std::int64_t rows, std::int64_t 
 /// e^(logit − highest) of a row, and their sum.
 struct RowExponentials {
   float highest, sum;
-  float mean = 0;  // of logit − highest, which is what a smoothed target has beside its own
+  float mean = 0;  // of logit − highest, used by smoothed targets
 };
 
 template <bool kSmoothed, class T>
@@ -37,7 +37,7 @@ inline RowExponentials exponentials_of_row(float* exponentials, const T* logits,
     const float value = load(logits + i);
     highest = value > highest ? value : highest;
   }
-  // Block by block: a float that holds the sum of a whole vocabulary no longer notices what is added.
+  // Sums block by block: a float sum over a whole vocabulary would lose small terms.
   constexpr std::int64_t kBlock = 1024;
   double sum = 0, below = 0;
   for (std::int64_t begin = 0; begin < columns; begin += kBlock) {
@@ -65,7 +65,7 @@ void check_classes(const std::int32_t* wanted, std::int64_t cells, std::int64_t 
   }
 }
 
-/// What preference_loss reads and writes of one sequence.
+/// Inputs and outputs of preference_loss for one sequence.
 struct PairsOfSequence {
   const float *losses, *references;
   const std::int32_t* halves;
@@ -85,7 +85,7 @@ PairsOfSequence pairs_in(const PreferenceTensors& t, std::int64_t sequence) {
           length};
 }
 
-/// `measures`: null, or what the pairs are added to.
+/// Adds the pairs to `measures` if not null.
 void judge_pairs(const PairsOfSequence& of, const PreferenceForm& form, double* measures) {
   std::vector<double> tokens(static_cast<std::size_t>(of.length));
   std::vector<double> weight_of_half(tokens.size());

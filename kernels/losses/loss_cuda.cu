@@ -17,10 +17,10 @@ struct Powers {
   float shift, log2_sum;
 };
 
-/// The sum of e^x over the values seen so far, as sum · 2^shift. A product x·log2 e is exact until
-/// the shift is taken from it, so that large values lose nothing.
+/// Running sum of e^x, as sum · 2^shift. A product x·log2 e is exact until the shift is subtracted,
+/// so that large values lose no precision.
 struct RunningSum {
-  float shift = -FLT_MAX / 2;  // not −infinity, which minus itself is NaN
+  float shift = -FLT_MAX / 2;  // not −∞, since −∞ minus itself is NaN
   float sum = 0;
 
   template <int N>
@@ -32,23 +32,23 @@ struct RunningSum {
     for (int k = 0; k < N; ++k) sum += fast_exp2(values[k] * kLog2E - next);
     shift = next;
   }
-  /// Over all threads of the block.
+  /// Combines all threads of the block.
   __device__ Powers of_block() const {
     const float top = reduce_block(shift, Max{}, -FLT_MAX);
     return {top, log2f(reduce_block(sum * fast_exp2(shift - top), Sum{}, 0.0f))};
   }
 };
 
-/// How many of N columns from `column` on are in the vocabulary.
+/// Returns how many of N columns from `column` on are in the vocabulary.
 template <int N>
 __device__ int in_vocabulary(std::int64_t column, std::int64_t vocabulary) {
   const std::int64_t left = vocabulary - column;
   return left >= N ? N : left > 0 ? static_cast<int>(left) : 0;
 }
 
-/// One block per row. Gradients are written where `gradient_scale` is not 0. With `kKept` the block
-/// copies the row to its shared memory first, so that device memory is read once. A thread reads
-/// there only what it copied itself.
+/// One block per row. Writes gradients if `gradient_scale` is not 0. If `kKept`, the block first
+/// copies the row to its shared memory, so that device memory is read once. Threads read only their
+/// own copies.
 template <class T, int N, bool kKept, bool kSmoothed>
 __global__ void __launch_bounds__(1024)
     softmax_cross_entropy_kernel(float* losses, T* logits, const std::int32_t* targets,
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(1024)
   const std::int64_t target = targets[blockIdx.x];
   const bool is_learnt = target != kNoTarget;
   const std::int64_t step = static_cast<std::int64_t>(blockDim.x) * N;
-  float target_logit = NAN;  // stays for a target outside the vocabulary
+  float target_logit = NAN;  // remains for a target outside the vocabulary
   if (threadIdx.x == 0 && target >= 0 && target < vocabulary) target_logit = load(row + target);
 
   const T* from = row;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(1024)
   }
 
   RunningSum running;
-  float of_all = 0.0f;  // the sum of the logits
+  float of_all = 0.0f;  // maximum of shared memory for sums over the block
   for (std::int64_t i = threadIdx.x * N; i < vocabulary; i += step) {
     float values[N];
     load_pack(values, from + i);
@@ -117,24 +117,24 @@ __global__ void __launch_bounds__(1024)
 
 constexpr std::size_t kLossStaticBytes =
     1 << 10;  // of shared memory, for sums over the block: at most
-/// Of two blocks on a multiprocessor one reads while the other computes; where two such rows fit
-/// into the shared memory of most devices, blocks have half as many threads.
+/// Two blocks on a multiprocessor overlap reading and computing. If two such rows fit in the shared
+/// memory of most devices, blocks have half the threads.
 constexpr std::size_t kMostBytesOfTwo = 112 << 10;
 
-/// `kept`: it copies a row to shared memory, which it does with whole packs alone.
+/// `kept`: copies a row to shared memory, which requires whole packs.
 template <class T, int N, bool kSmoothed>
 auto loss_kernel(bool kept) {
   return kept ? softmax_cross_entropy_kernel<T, N, N == kPackSize<T>, kSmoothed>
               : softmax_cross_entropy_kernel<T, N, false, kSmoothed>;
 }
 
-/// N: elements of one access.
+/// N: elements per access.
 template <class T, int N>
 void launch_loss(const Tensor& losses, const Tensor& logits, const Tensor& targets,
                  const SmoothedTargets& spec, float gradient_scale, const Stream& stream) {
   const std::int64_t stride = logits.size(1), loads = stride / N;
   const auto row_bytes = static_cast<std::size_t>(stride) * sizeof(T);
-  // Losses alone need each logit once.
+  // Losses without gradients need each logit only once.
   const bool kept = N == kPackSize<T> && gradient_scale != 0.0f &&
                     row_bytes + kLossStaticBytes <= most_shared_bytes(stream);
   const Grid grid{.x = static_cast<unsigned int>(logits.size(0)),
@@ -196,7 +196,7 @@ void regression_loss(const Tensor& losses, const Tensor& x, const Tensor& target
 
 namespace {
 
-/// A thread computes a cell.
+/// One thread per cell.
 __global__ void grid_loss_kernel(float* losses, float* x, const std::int32_t* classes,
                                  const float* boxes, std::int64_t cells, std::int64_t columns,
                                  GridLossSpec spec, float gradient_scale) {
@@ -231,11 +231,11 @@ struct PairPointers {
   const float *losses, *references;
   const std::int32_t* halves;
   float *pair_losses, *weights;
-  double *sums, *measures;  // measures: (B, kPreferenceMeasures), of each sequence
+  double *sums, *measures;  // measures: (B, kPreferenceMeasures), by sequence
   int length;
 };
 
-/// Sum of a half's log-probabilities and number of its targets, in each thread of the block.
+/// Returns a half's sum of log-probabilities and number of targets, in each thread.
 __device__ PairHalf half_of(const PairPointers& of, std::int64_t at, int half) {
   double sum = 0, tokens = 0;
   for (int t = static_cast<int>(threadIdx.x); t < of.length; t += static_cast<int>(blockDim.x)) {
@@ -261,7 +261,7 @@ __global__ void __launch_bounds__(kPairThreads)
   double measures[kPreferenceMeasures] = {};
   for (int pair = 0; 2 * pair + 1 < of.length; ++pair) {
     const PairHalf chosen = half_of(of, at, 2 * pair);
-    if (chosen.tokens == 0) break;  // of all threads
+    if (chosen.tokens == 0) break;  // equal in all threads
     const PairHalf rejected = half_of(of, at, 2 * pair + 1);
     const PairOutcome outcome = pair_outcome(form, chosen, rejected);
     for (int t = static_cast<int>(threadIdx.x); t < of.length; t += static_cast<int>(blockDim.x)) {
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(kPairThreads)
     of.measures[blockIdx.x * kPreferenceMeasures + i] = measures[i];
 }
 
-/// One thread for each number.
+/// One thread per number.
 __global__ void add_measures_kernel(double* to, const double* of_sequences, int sequences) {
   const int i = static_cast<int>(threadIdx.x);
   if (i >= static_cast<int>(kPreferenceMeasures)) return;

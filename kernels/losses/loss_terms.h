@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer::kernels {
 
-// Both backends compute losses by these lines; constexpr functions also compile as device code.
+// Loss terms of both backends; constexpr functions also compile as device code.
 
 struct LossAndSlope {
   float loss, slope;
@@ -26,21 +26,21 @@ constexpr LossAndSlope smooth_distance(float d, float beta) {
   return {0.5f * d * d / beta, d / beta};
 }
 
-// Terms that call the math library, whose functions are not constexpr.
+// For terms that call the math library, whose functions are not constexpr.
 #ifdef __CUDACC__
 #define HT_TERM __device__ inline
 #else
 #define HT_TERM inline
 #endif
 
-constexpr int kBoxNumbers = 4, kFirstClass = 1 + kBoxNumbers;  // columns of a cell of a grid
+constexpr int kBoxNumbers = 4, kFirstClass = 1 + kBoxNumbers;  // columns of a grid cell
 
 /// log(1 + e^x).
 HT_TERM float log_of_one_plus_power(float x) {
   return (x > 0 ? x : 0.0f) + log1pf(expf(-fabsf(x)));
 }
 
-/// The cross entropy of logits, which become its gradient times `scale` where it `writes`.
+/// Returns the cross entropy of logits; if `writes`, logits become their gradient times `scale`.
 HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wanted, bool writes,
                          float scale) {
   float highest = logits[0], sum = 0;
@@ -53,7 +53,7 @@ HT_TERM float class_loss(float* logits, std::int64_t classes, std::int64_t wante
   return loss;
 }
 
-/// The loss of a cell with an object, whose row becomes its gradient where `scale` is not 0.
+/// Returns the loss of a cell with an object; if `scale` is not 0, the row becomes its gradient.
 HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted, const float* box,
                           const GridLossSpec& spec, float scale) {
   float loss = spec.positive_weight * log_of_one_plus_power(-row[0]);
@@ -69,7 +69,7 @@ HT_TERM float object_loss(float* row, std::int64_t classes, std::int64_t wanted,
                                                scale * spec.class_weight);
 }
 
-/// The loss of a cell without one.
+/// Returns the loss of a cell without an object.
 HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
   const float loss = log_of_one_plus_power(row[0]);
   if (scale == 0.0f) return loss;
@@ -78,13 +78,12 @@ HT_TERM float empty_loss(float* row, std::int64_t columns, float scale) {
   return loss;
 }
 
-/// A text of a pair: the sum of its targets' log-probabilities and their number, and the reference's
-/// sum.
+/// One text of a pair: the sum of its targets' log-probabilities, their number, the reference's.
 struct PairHalf {
   double sum, tokens, reference;
 };
 
-/// The loss of a pair and its derivatives by the losses of the targets of both texts.
+/// The loss of a pair and its derivatives with respect to the losses of both texts' targets.
 struct PairOutcome {
   double loss, chosen_weight, rejected_weight, chosen_reward, rejected_reward;
 };
@@ -102,7 +101,7 @@ HT_TERM PairOutcome dpo_outcome(double beta, const PairHalf& chosen, const PairH
   return {-log_sigmoid(margin), weight, -weight, chosen_reward, rejected_reward};
 }
 
-/// −(1 − e^m), of which m < 0 is a mean log-probability.
+/// −(1 − e^m) for a mean log-probability m < 0.
 HT_TERM double minus_rest_of(double mean) { return expm1(mean < -1e-12 ? mean : -1e-12); }
 
 HT_TERM PairOutcome orpo_outcome(double beta, const PairHalf& chosen, const PairHalf& rejected) {

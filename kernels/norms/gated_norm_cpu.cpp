@@ -18,7 +18,7 @@ struct GatedGroup {
 
 inline float silu_of(float z) { return z * sigmoid(z); }
 
-/// As T holds it.
+/// Rounds to T.
 template <class T>
 inline float rounded(float value) {
   T result;
@@ -30,7 +30,7 @@ inline float rounded<float>(float value) {
   return value;
 }
 
-/// Where the groups of rows lie.
+/// Locations of the groups of rows.
 struct GroupPlaces {
   GroupPlaces(const Tensor& x, const Tensor& gate, std::int64_t first_column, const Tensor& weight,
               const GatedNormSpec& spec)
@@ -48,7 +48,7 @@ struct GroupPlaces {
   }
   std::int64_t weight_at(std::int64_t group) const { return shared ? 0 : group * columns; }
   std::int64_t rows, groups, columns, gate_stride, first;
-  bool shared;  // the weights, by all groups
+  bool shared;  // all groups share one weight
 };
 
 template <bool kNormFirst, class T>
@@ -71,7 +71,7 @@ inline void gated_forward_group(T* y, const GatedGroup<T>& group, float epsilon)
   }
 }
 
-/// Adds to dweight. dx may be dy.
+/// Adds to dweight. dx may alias dy.
 template <bool kNormFirst, class T>
 inline void gated_backward_group(T* dx, T* dgate, float* dweight, const T* dy,
                                  const GatedGroup<T>& group, float epsilon) {
@@ -101,7 +101,7 @@ inline void gated_backward_group(T* dx, T* dgate, float* dweight, const T* dy,
   }
 }
 
-/// function(true or false, which the compiler knows).
+/// Calls function with the order as a compile-time constant.
 template <class Function>
 void with_order(const GatedNormSpec& spec, const Function& function) {
   if (spec.norm_first) return function(std::true_type());

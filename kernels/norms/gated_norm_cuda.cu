@@ -1,7 +1,6 @@
-// Norm of gated rows. Bound by memory: forward reads x and gate and writes y, 6 bytes an element in
-// bf16 and 12 in f32; backward reads three and writes two, 10 and 20, at some 30 operations. What a
-// row's second pass reads again lies in the first cache. 1,024 rows of 1,536 in bf16: 9.4 MB, 3 µs
-// at 3 TB/s.
+// Norm of gated rows. Memory-bound: forward reads x and gate and writes y, 6 bytes per element in
+// bf16 and 12 in f32; backward reads three and writes two, 10 and 20, at about 30 operations. The
+// second pass over a row reads the L1 cache. 1,024 rows of 1,536 in bf16: 9.4 MB, 3 µs at 3 TB/s.
 
 #include "hybrid_trainer/kernels/normalization.h"
 #include "kernels/backend/elements.cuh"
@@ -12,14 +11,14 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-constexpr std::int64_t kGatedBlocks = 512;  // at most, for all groups together
+constexpr std::int64_t kGatedBlocks = 512;  // maximum for all groups together
 
 /// Rows and their groups.
 struct GatedSizes {
   std::int64_t rows, columns;
-  int groups, size;            // columns of a group
-  std::int64_t stride, first;  // of a row of the gate and its columns
-  bool shared;                 // all groups have one weight
+  int groups, size;            // columns per group
+  std::int64_t stride, first;  // row of the gate; first of its columns
+  bool shared;                 // all groups share one weight
   bool norm_first;
   float epsilon;
 
@@ -39,7 +38,7 @@ struct GatedTensors {
   const float* weight;
 };
 
-/// A pack of x and of the gate, and what the norm is taken of.
+/// A pack of x and of the gate, and the values to be normalized.
 template <class T, int N>
 struct GatedPack {
   float x[N], gate[N], value[N];
@@ -52,7 +51,7 @@ struct GatedPack {
   __device__ float open(int j) const { return gate[j] * sigmoid(gate[j]); }
 };
 
-/// A team for each group of each row; grid: rows by teams, groups.
+/// One team per group and row; grid: rows by teams, groups.
 template <class T, int N>
 __global__ void gated_norm_forward_kernel(T* y, GatedTensors<T> tensors, GatedSizes sizes,
                                           int team) {
@@ -88,16 +87,16 @@ template <class T>
 struct GatedGradients {
   T* dx;
   T* dgate;
-  float* lines;  // for each block its share of dweight, by groups; or null
+  float* lines;  // each block's part of dweight, by group; or null
   const T* dy;
 };
 
-/// What a row's gradients need of all of it.
+/// Quantities over a whole row that its gradients need.
 struct GatedRow {
-  float rstd, mean;  // of the gradients of what is normed, times it, times rstd
+  float rstd, mean;  // mean: of gradient·weight·value, times rstd
 };
 
-/// The gradient of what is multiplied by the weight, before that.
+/// Loads the gradient of the product with the weight, through the gate if the norm comes first.
 template <class T, int N>
 __device__ void load_gradient(float (&gradient)[N], const T* dy, const GatedPack<T, N>& pack,
                               bool norm_first) {
@@ -126,7 +125,7 @@ __device__ GatedRow sums_of_row(const GatedGradients<T>& to, const GatedTensors<
   return {rstd, sum_over_team(projection, team) / columns * rstd};
 }
 
-/// Writes a pack of both gradients, and adds the row's share of dweight to `share`.
+/// Writes a pack of both gradients, and adds the row's part of dweight to `share`.
 template <class T, int N>
 __device__ void write_gradients(float (&share)[N], const GatedGradients<T>& to,
                                 const GatedTensors<T>& tensors, const GatedSizes& sizes,
@@ -149,9 +148,9 @@ __device__ void write_gradients(float (&share)[N], const GatedGradients<T>& to,
   store_pack(to.dgate + gate_at, dgate);
 }
 
-/// Teams go through rows of a group: grid: blocks, groups. A thread keeps the sums of its columns,
-/// P packs, in registers, or where P is 0 in the block's line. Dynamic shared memory: a line of
-/// floats for each team of lanes.
+/// Teams iterate over rows of a group; grid: blocks, groups. A thread keeps the sums of its
+/// columns, P packs, in registers, or in the block's line if P is 0. Dynamic shared memory: a line
+/// of floats for each team of lanes.
 template <class T, int N, int P>
 __global__ void __launch_bounds__(kTeamThreads)
     gated_norm_backward_kernel(GatedGradients<T> to, GatedTensors<T> tensors, GatedSizes sizes,
@@ -218,7 +217,7 @@ bool gated_packs_fit(const GatedSizes& sizes, Pointers... begins) {
          sizes.first % kPackSize<T> == 0;
 }
 
-/// Launches backward with packs of N elements, or 1 where they do not fit. `blocks`: of each group.
+/// Launches backward with packs of N elements, or 1 if they do not fit. `blocks`: per group.
 template <class T>
 void start_gated_backward(const GatedGradients<T>& to, const GatedTensors<T>& tensors,
                           const GatedSizes& sizes, std::int64_t blocks, const Stream& stream) {

@@ -8,10 +8,10 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Elements whose sums are floats; the sums of chunks are added in double.
+/// Elements summed in float; the sums of chunks are added in double.
 constexpr std::int64_t kChunkElements = 16 << 10;
 
-/// Places of an example in equal chunks, which depend on the sizes alone.
+/// Places of an example in equal chunks, which depend only on the sizes.
 struct PlaceChunks {
   explicit PlaceChunks(const Tensor& x, std::int64_t groups_)
       : batch(x.size(0)),
@@ -24,7 +24,7 @@ struct PlaceChunks {
   std::int64_t batch, places, channels, groups, count;
 };
 
-/// Mean and sum of squared distances of so many numbers.
+/// Mean and sum of squared deviations of `count` numbers.
 struct GroupMoments {
   double count = 0, mean = 0, squares = 0;
   /// Source: Chan et al. 1979.
@@ -36,7 +36,7 @@ struct GroupMoments {
   }
 };
 
-/// line[c] = sum of the rows' term(value, c).
+/// line[c] = the sum of term(value, c) over the rows.
 template <class T, class Term>
 inline void sum_places(float* line, const T* x, std::int64_t rows, std::int64_t channels,
                        const Term& term) {
@@ -54,7 +54,7 @@ inline double sum_of(const float* line, std::int64_t count) {
   return sum;
 }
 
-/// GroupMoments of a chunk by groups; the distances are those from the mean as a float. line: for 2·C floats.
+/// Computes a chunk's moments by group, relative to the mean as a float. line: 2·C floats.
 template <class T>
 inline void chunk_moments(GroupMoments* moments, float* line, const T* x, std::int64_t rows,
                           const PlaceChunks& of) {
@@ -84,15 +84,15 @@ void for_place_chunks(const PlaceChunks& of, const Body& body) {
   });
 }
 
-/// Statistics of an example's groups by channels: means, then the inverse deviations.
+/// Statistics of an example's groups by channel: means, then inverse deviations.
 struct ChannelStatistics {
-  float* values;  // 2·C for each example
+  float* values;  // 2·C per example
   std::int64_t channels;
   float* means(std::int64_t example) const { return values + example * 2 * channels; }
   float* rstds(std::int64_t example) const { return means(example) + channels; }
 };
 
-/// Combines the chunks' moments in their order; mean and rstd may be null.
+/// Combines the moments of the chunks in order; mean and rstd may be null.
 void combine_moments(const ChannelStatistics& to, float* mean, float* rstd,
                      const GroupMoments* moments, const PlaceChunks& of, float epsilon) {
   for (std::int64_t i = 0; i < of.batch * of.groups; ++i) {
@@ -110,15 +110,14 @@ void combine_moments(const ChannelStatistics& to, float* mean, float* rstd,
   }
 }
 
-/// What the gradient of x needs beside the statistics.
+/// Sums that the gradient of x needs in addition to the statistics.
 struct GroupNormSums {
   const PlaceChunks& of;
-  float* chunks;   // of each chunk, by channels: Σ dy, then Σ dy·normalized
-  double* totals;  // the same of each example
-  float*
-      means;  // of each example's groups, by channels: of dy·weight, then of that times normalized
+  float* chunks;   // per chunk, by channel: Σ dy, then Σ dy·normalized
+  double* totals;  // per example, like chunks
+  float* means;  // group means per example, by channel: of dy·weight, then of that times normalized
 
-  /// Adds the chunks up in their order, and takes the groups' means.
+  /// Adds the chunks in order and computes the means of the groups.
   void combine(const float* weight) const {
     const std::int64_t columns = 2 * of.channels;
     for (std::int64_t i = 0; i < of.batch * columns; ++i) {
@@ -148,7 +147,7 @@ struct GroupNormSums {
   }
 };
 
-/// A chunk's sums by channels.
+/// Computes the sums of a chunk by channel.
 template <class T>
 inline void sum_gradients(float* plain, const T* dy, const T* x, std::int64_t rows,
                           std::int64_t channels, const float* means, const float* rstds) {

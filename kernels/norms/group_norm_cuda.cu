@@ -1,5 +1,5 @@
-// Group norm. Bound by memory: forward reads x three times, of which the second and third time it lies
-// in the second cache where an example is small; backward reads x and dy twice.
+// Group norm. Memory-bound: forward reads x three times, the second and third time from the L2
+// cache if an example is small; backward reads x and dy twice.
 
 #include <algorithm>
 
@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned int kNormThreads = 256;
 constexpr int kNormWarps = kNormThreads / kWarp;
-constexpr std::int64_t kLeastPlaces = 64, kMostChunks = 64;  // of a chunk; of an example
+constexpr std::int64_t kLeastPlaces = 64, kMostChunks = 64;  // per chunk; per example
 
 struct GroupSizes {
   std::int64_t batch, places, channels, groups, chunks;
@@ -25,22 +25,22 @@ struct GroupSizes {
         groups(groups_),
         chunks(std::clamp<std::int64_t>(x.size(1) / kLeastPlaces, 1, kMostChunks)) {}
   __device__ std::int64_t of_group() const { return channels / groups; }
-  /// Numbers of a group in an example.
+  /// Returns the numbers of a group in an example.
   __device__ std::int64_t count() const { return places * of_group(); }
-  /// Where number i of an example's group lies.
+  /// Returns the index of number i of an example's group.
   __device__ std::int64_t at(std::int64_t example, std::int64_t group, std::int64_t i) const {
     return (example * places + i / of_group()) * channels + channel(group, i);
   }
   __device__ std::int64_t channel(std::int64_t group, std::int64_t i) const {
     return group * of_group() + i % of_group();
   }
-  /// Sums of a chunk: those of dy by channels, then those of dy·normalized.
+  /// Returns the index of a chunk's sums: of dy by channel, then of dy·normalized.
   __device__ std::int64_t sums_at(std::int64_t example, std::int64_t chunk) const {
     return (example * chunks + chunk) * 2 * channels;
   }
 };
 
-/// A block for each group of each example.
+/// One block per group and example.
 template <class T>
 __global__ void group_norm_forward_kernel(T* y, float* mean, float* rstd, const T* x,
                                           const float* weight, const float* bias, GroupSizes of,
@@ -66,7 +66,7 @@ __global__ void group_norm_forward_kernel(T* y, float* mean, float* rstd, const 
   }
 }
 
-/// Lanes take channels, warps the places of a chunk in turn. Grid: channels by lanes, chunks, examples.
+/// Lanes take channels, warps places of a chunk. Grid: channels by lanes, chunks, examples.
 template <class T>
 __global__ void group_norm_sums_kernel(double* sums, const T* dy, const T* x, const float* mean,
                                        const float* rstd, GroupSizes of) {
@@ -99,7 +99,7 @@ __global__ void group_norm_sums_kernel(double* sums, const T* dy, const T* x, co
   sums[of.sums_at(example, chunk) + of.channels + c] = projected;
 }
 
-/// A block for each group of each example. dx may be dy.
+/// One block per group and example. dx may alias dy.
 template <class T>
 __global__ void group_norm_backward_kernel(T* dx, const T* dy, const T* x, const float* mean,
                                            const float* rstd, const float* weight,
@@ -125,7 +125,7 @@ __global__ void group_norm_backward_kernel(T* dx, const T* dy, const T* x, const
   }
 }
 
-/// A thread for each channel.
+/// One thread per channel.
 __global__ void group_norm_parameters_kernel(float* dweight, float* dbias, const double* sums,
                                              GroupSizes of, bool adds) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

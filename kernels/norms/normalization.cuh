@@ -1,5 +1,5 @@
 // Teams of threads that share a row of a matrix, and the backward pass that LayerNorm and RMSNorm
-// share: a block goes through rows and keeps its sums for the parameters in registers.
+// share: a block iterates over rows and keeps its sums for the parameters in registers.
 
 #pragma once
 
@@ -10,10 +10,10 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-constexpr int kTeamThreads = 256;  // of a block, and of the largest team
+constexpr int kTeamThreads = 256;  // per block, and in the largest team
 
-/// The threads that share a row of so many packs: lanes of a warp, as few as the packs need, or a
-/// whole block.
+/// Returns the number of threads that share a row of `packs` packs: the fewest lanes of a warp that
+/// suffice, or a whole block.
 inline int row_team(std::int64_t packs) {
   int lanes = 1;
   while (lanes < kWarp && lanes < packs) lanes *= 2;
@@ -22,7 +22,7 @@ inline int row_team(std::int64_t packs) {
       std::min<std::int64_t>((packs + kWarp - 1) / kWarp * kWarp, kTeamThreads));
 }
 
-/// The sum over a team, in each of its threads. All threads of the block call it.
+/// Returns the sum over a team in each of its threads. All threads of the block must call it.
 __device__ inline float sum_over_team(float value, int team) {
   return team > kWarp ? reduce_block(value, Sum{}, 0.0f) : reduce_warp(value, Sum{}, team);
 }
@@ -32,33 +32,32 @@ struct NormBackward {
   T* dx;
   const T* dy;
   const T* x;
-  const float* mean;  // of LayerNorm alone
+  const float* mean;  // LayerNorm only
   const float* rstd;
   const float* weight;
-  float weight_offset;  // added to each weight; of RMSNorm alone
-  float* lines;         // per block its share of dweight, then for LayerNorm of dbias
+  float weight_offset;  // added to each weight; RMSNorm only
+  float* lines;         // per block its part of dweight, then for LayerNorm of dbias
   std::int64_t rows;
   std::int64_t columns;
   bool accumulate;
 };
 
-/// Blocks for rows of so many columns, each of which leaves a line of sums: all find room on a
-/// device of 108 multiprocessors at once, and their copies fill its bus.
+/// Returns the number of blocks for rows of `columns` columns, each of which writes a line of sums:
+/// all fit on a device of 108 multiprocessors at the same time, and their copies saturate its bus.
 template <class T>
 std::int64_t norm_backward_blocks(std::int64_t rows, std::int64_t columns) {
-  constexpr std::int64_t kThreads = 65536;  // of all blocks together
+  constexpr std::int64_t kThreads = 65536;  // in all blocks together
   const std::int64_t of_block = std::max<std::int64_t>(columns / kPackSize<T>, 1);
   return std::min((rows + 1) / 2, std::clamp<std::int64_t>(kThreads / of_block, 128, 512));
 }
 
-/// What a row's dx needs of the whole row: sums of dy·weight, alone and times normalized.
+/// Sums over a row that its dx needs: of dy·weight, and of that times normalized.
 struct NormRowSums {
   float gradient;
   float projection;
 };
 
-/// Sums over the block for R rows, in each thread. `turn` alternates from call to call, so that one
-/// barrier is enough.
+/// Sums R rows over the block, in each thread. One barrier is enough, since `turn` alternates.
 template <bool kCentered, int R>
 __device__ void add_over_block(NormRowSums (&sums)[R], int turn) {
   __shared__ NormRowSums of_warp[2][kWarp][R];
@@ -79,7 +78,7 @@ __device__ void add_over_block(NormRowSums (&sums)[R], int turn) {
 }
 
 /// A thread's pack of columns in R rows, in one of two stages of shared memory: the next rows are
-/// copied while these are computed. No other thread reads it.
+/// copied while these are computed. Only this thread reads it.
 template <class T, int R, bool kCentered>
 struct NormRows {
   static constexpr int N = kPackSize<T>;
@@ -136,11 +135,11 @@ struct NormRows {
   }
 };
 
-/// Most threads of a block that processes R rows at once.
+/// Maximum threads of a block that processes R rows at a time.
 template <int R>
 constexpr int kMostNormThreads = R == 1 ? 1024 : 512;
 
-/// Each thread has one pack of columns and goes through the block's rows, R at once.
+/// Each thread has one pack of columns and iterates over the block's rows, R at a time.
 template <class T, int R, bool kCentered>
 __global__ void __launch_bounds__(kMostNormThreads<R>) norm_backward_kernel(NormBackward<T> at) {
   constexpr int N = kPackSize<T>;
@@ -186,7 +185,7 @@ __global__ void __launch_bounds__(kMostNormThreads<R>) norm_backward_kernel(Norm
   if constexpr (kCentered) store_pack(line + at.columns + rows.column, dbias);
 }
 
-/// Computes dx and a line for each of the blocks. False, without doing anything, where rows cannot
+/// Computes dx and a line for each of the blocks. Returns false, without any effect, if rows cannot
 /// be read in packs or one is wider than a block.
 template <bool kCentered, class T>
 [[nodiscard]] bool try_norm_backward(const char* name, const NormBackward<T>& at,
@@ -197,7 +196,7 @@ template <bool kCentered, class T>
   }
   const bool narrow = packs <= kMostNormThreads<2>;
   const auto threads = static_cast<unsigned int>((packs + kWarp - 1) / kWarp * kWarp);
-  const std::size_t of_thread = 2 * NormRows<T, 1, kCentered>::kParts * 16;  // bytes for one row
+  const std::size_t of_thread = 2 * NormRows<T, 1, kCentered>::kParts * 16;  // per row
   launch(stream, name,
          narrow ? norm_backward_kernel<T, 2, kCentered> : norm_backward_kernel<T, 1, kCentered>,
          Grid{.x = static_cast<unsigned int>(blocks),

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kWarpsPerBlock = 4;
 
-/// One row, of which each lane of a warp holds K packs of N elements.
+/// One row, of which each lane of a warp keeps K packs of N elements in registers.
 template <class T, int N, int K>
 class Row {
  public:
@@ -36,7 +36,7 @@ class Row {
   float values_[K][N];
 };
 
-/// A row too long for registers: it is read again each time, from the nearest cache.
+/// A row too long for registers: reads it each time, from the L1 cache.
 template <class T, int N>
 class Row<T, N, 0> {
  public:
@@ -87,7 +87,7 @@ __global__ void layer_norm_forward_kernel(T* y, float* mean_out, float* rstd_out
   if (rstd_out != nullptr) rstd_out[n] = rstd;
 }
 
-/// The kernel whose lanes hold just enough packs for a row.
+/// Returns the kernel whose lanes keep just enough packs for a row.
 template <class T>
 auto kernel_for(std::int64_t columns) {
   constexpr int N = kPackSize<T>;
@@ -119,7 +119,7 @@ void layer_norm_forward(const Tensor& y, const Tensor& mean, const Tensor& rstd,
 
 namespace {
 
-/// For any number of columns and any alignment, summing in the block's line throughout.
+/// Supports any number of columns and any alignment; sums in the block's line.
 template <class T>
 __global__ void layer_norm_backward_any_kernel(NormBackward<T> at) {
   float* const dweight = at.lines + blockIdx.x * 2 * at.columns;

@@ -7,12 +7,12 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-constexpr std::int64_t kRmsBlocks = 512;  // at most, each of which leaves a line of sums
+constexpr std::int64_t kRmsBlocks = 512;  // maximum; each writes a line of sums
 
-/// Where row i begins: the rows themselves, or heads of theirs.
+/// Location of row i: whole rows, or heads of rows.
 struct RmsRows {
   std::int64_t count;
-  unsigned int heads = 1;  // of each row that lies together
+  unsigned int heads = 1;  // per row; adjacent
   std::int64_t stride;
   std::int64_t begin = 0;
   std::int64_t columns;
@@ -21,7 +21,7 @@ struct RmsRows {
   }
 };
 
-/// One over the root of a row's mean square, by a team.
+/// Returns 1 / the root mean square of a row, computed by a team.
 template <int N, class T>
 __device__ float rms_of_row(const T* x, std::int64_t columns, float epsilon, int lane, int team) {
   float squares = 0;
@@ -34,7 +34,7 @@ __device__ float rms_of_row(const T* x, std::int64_t columns, float epsilon, int
   return 1.0f / sqrtf(mean + epsilon);
 }
 
-/// A team for each row.
+/// One team per row.
 template <class T, int N>
 __global__ void rms_norm_forward_kernel(T* y, float* rstd_out, const T* x, const float* weight,
                                         RmsRows rows, int team, RmsNormSpec spec) {
@@ -64,9 +64,9 @@ struct RmsBackward {
   T* dx;
   const T* dy;
   const T* x;
-  const float* rstd;  // or null, and then it is computed from x
+  const float* rstd;  // or null: computed from x
   const float* weight;
-  float* lines;  // per block its share of dweight
+  float* lines;  // each block's part of dweight
   RmsRows rows;
   RmsNormSpec spec;
   bool accumulate;
@@ -74,7 +74,7 @@ struct RmsBackward {
   __device__ float gain_offset() const { return spec.one_plus ? 1.0f : 0.0f; }
 };
 
-/// A thread's columns of a row: P packs, a team's width apart.
+/// A thread's columns of a row: P packs, spaced by the team's width.
 template <class T, int P>
 struct RmsRowPart {
   static constexpr int N = kPackSize<T>;
@@ -98,7 +98,7 @@ struct RmsRowPart {
     }
     return sum;
   }
-  /// Adds the row's share of dweight. Returns its projection.
+  /// Adds the row's part of dweight. Returns the projection of the row.
   __device__ float add_to(float (&dweight)[P][N], float rstd) const {
     float projection = 0;
     for (int p = 0; p < P; ++p) {
@@ -126,8 +126,9 @@ struct RmsRowPart {
   }
 };
 
-/// For rows of at most P packs in each lane of a warp: teams go through rows, and each thread has
-/// its columns' sums in registers. Dynamic shared memory: a line of floats for each team.
+/// Backward of rows of at most P packs per lane of a warp: teams iterate over rows, and each thread
+/// keeps the sums of its columns in registers. Dynamic shared memory: a line of floats for each
+/// team.
 template <class T, int P>
 __global__ void __launch_bounds__(kTeamThreads)
     rms_norm_backward_teams_kernel(RmsBackward<T> at, int team) {
@@ -167,8 +168,8 @@ __global__ void __launch_bounds__(kTeamThreads)
   }
 }
 
-/// For any number of columns and any alignment: a block goes through rows, and each thread keeps to
-/// its columns, whose sums it has in the block's line.
+/// Backward of any number of columns and any alignment: a block iterates over rows, and each thread
+/// sums its own columns in the block's line.
 template <class T>
 __global__ void rms_norm_backward_any_kernel(RmsBackward<T> at) {
   const std::int64_t columns = at.rows.columns;
@@ -207,7 +208,7 @@ void start_rms_forward(T* y, float* rstd, const T* x, const Tensor& weight, cons
          rstd, x, weight.data<float>(), rows, team, spec);
 }
 
-/// Computes dx and at most `blocks` lines, which are there. Returns how many.
+/// Computes dx and at most `blocks` existing lines. Returns the number of lines.
 template <class T>
 std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const Stream& stream) {
   const std::int64_t columns = at.rows.columns, packs = columns / kPackSize<T>;
@@ -239,7 +240,7 @@ std::int64_t start_rms_rows(const RmsBackward<T>& at, std::int64_t blocks, const
   return blocks;
 }
 
-/// `at`: without its lines.
+/// `at`: with its lines unset.
 template <class T>
 void start_rms_backward(RmsBackward<T> at, const Tensor& dweight, GradientMode mode,
                         const Stream& stream) {

@@ -27,7 +27,7 @@ int alignment_of(const Tensor& tensor) {
 constexpr const char* kFormat = "hybrid_trainer algorithms 2";
 constexpr std::size_t kMostLines = 100'000;
 
-/// The first lines of this owner's file.
+/// Returns the first lines of this owner's file.
 std::string header_of(const AlgorithmOwner& owner) {
   return concat(kFormat, "\ncublaslt ", owner.library_version, "\ndevice ", owner.device, "\n");
 }
@@ -39,7 +39,7 @@ fs::path path_of(const std::string& folder, const AlgorithmOwner& owner) {
   return fs::path(folder) / concat("cublaslt-", owner.library_version, "-", device, ".txt");
 }
 
-/// "KEY = 8 hexadecimal words", or nothing.
+/// Parses "KEY = 8 hexadecimal words"; nullopt if malformed.
 std::optional<Algorithms::value_type> parsed(const std::string& line) {
   const std::size_t end = line.find(" = ");
   if (end == std::string::npos || end == 0) return {};
@@ -66,8 +66,8 @@ std::string text_of(const AlgorithmOwner& owner, const Algorithms& algorithms) {
   return out.str();
 }
 
-/// Held by one thread of one process at a time. On a file system without locks the worst case is
-/// that two processes measure the same algorithms.
+/// Lock of one thread of one process at a time. On a file system without locks, two processes may
+/// measure the same algorithms.
 class Lock {
  public:
   explicit Lock(const std::string& path)
@@ -85,7 +85,7 @@ class Lock {
   int file_;
 };
 
-/// By a rename, so that readers see the old file or the new one.
+/// Renames a new file, so that readers see either the old or the new one.
 bool replace(const fs::path& path, const std::string& text) {
   std::string fresh = path.native() + ".XXXXXX";
   const int file = mkostemp(fresh.data(), O_CLOEXEC);

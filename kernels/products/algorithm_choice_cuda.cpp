@@ -19,21 +19,21 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// A product of the shapes of another one on random numbers, in device memory of its own, for
-/// timing algorithms. The other one's operands are left alone.
+/// A product of the same shapes on random numbers in separate device memory, for timing algorithms.
+/// The operands of the original are not touched.
 class ProductTrial {
  public:
   /// Throws OutOfMemory.
   ProductTrial(const Product& like, const Stream& stream);
 
-  /// Seconds on the device of what `run` enqueues for the trial's product, with nothing of it in
-  /// the L2 cache; infinity if `run` throws DeviceError. Waits for the device.
+  /// Returns the device seconds of the work that `run` enqueues for the trial's product, with none
+  /// of its data in the L2 cache; infinity if `run` throws DeviceError. Waits for the device.
   double seconds_of(const std::function<void(const Product&, const Stream&)>& run) const;
 
  private:
   Tensor random_like(const Tensor& tensor) const;
 
-  Stream stream_;  // the same queue, with a pool of the trial's own
+  Stream stream_;  // the same queue, with the trial's pool
   Tensor noise_;   // f32
   Tensor flush_;   // larger than the cache
   Product product_;
@@ -43,7 +43,7 @@ namespace {
 
 constexpr std::int64_t kNoiseElements = 1 << 18;
 
-/// Random numbers in (-1, 1): zeros draw less power, so that their products clock differently.
+/// Random numbers in (-1, 1): zeros draw less power, so that the clock rate would differ.
 Tensor make_noise(const Stream& stream) {
   const Stream host(MemoryPool::create("noise"));
   const Tensor numbers = Tensor::empty({kNoiseElements}, DType::kF32, MemoryKind::kWorkspace, host);
@@ -60,8 +60,8 @@ Tensor make_flush(const Stream& stream) {
 }
 
 constexpr int kRounds = 5;
-constexpr double kLeastGain = 0.01;  // a smaller difference is no gain
-constexpr double kHopeless = 2;  // candidates always this much slower are dropped after two rounds
+constexpr double kLeastGain = 0.01;  // smaller differences are ignored
+constexpr double kHopeless = 2;      // times slower: dropped after two rounds
 
 void tell(const std::string& text) { std::fprintf(stderr, "note: %s\n", text.c_str()); }
 
@@ -70,12 +70,12 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// The name in the cache of a product's algorithm that was not timed. Programs that do not know of
-/// it take it for another product's.
+/// Returns the cache key of a product's algorithm that was not timed. Older programs take it for
+/// the key of another product.
 std::string untimed(const std::string& kind) { return kind + " untimed"; }
 
-/// The index of the fastest on random numbers; none if the device has no memory for them or must not
-/// be waited for, or if no candidate runs.
+/// Returns the index of the fastest on random numbers; nullopt if the device has no memory for
+/// them, if waiting is not allowed, or if no candidate runs.
 std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& offer,
                                  const std::vector<AlgorithmBits>& candidates,
                                  const Stream& stream) {
@@ -91,7 +91,7 @@ std::optional<std::size_t> timed(const Product& product, const AlgorithmOffer& o
   }
 }
 
-/// Its bits in the file of measured algorithms, which are none of cuBLASLt's.
+/// Marks separate row sums in the file of measured algorithms; never equals cuBLASLt's bits.
 constexpr AlgorithmBits kApart{~std::uint64_t{0}, ~std::uint64_t{0}};
 
 }  // namespace
@@ -140,7 +140,7 @@ std::optional<std::size_t> fastest_of(std::size_t count,
   std::vector<std::vector<double>> times(count);
   std::vector<std::size_t> work;
   for (std::size_t i = 0; i < count; ++i) {
-    if (std::isfinite(seconds(i))) work.push_back(i);  // the first time loads its kernel
+    if (std::isfinite(seconds(i))) work.push_back(i);  // the first call loads its kernel
   }
   if (work.empty()) return {};
   double least = std::numeric_limits<double>::infinity();
@@ -198,8 +198,8 @@ bool AlgorithmChooser::choose(const Product& product, const AlgorithmOffer& offe
   return kept == *chosen || offer.take(kept) || offer.take(*chosen);
 }
 
-/// What the run had; else the timed one of all runs, or for a run that resumes also one that was
-/// not timed. None that does not fit any more.
+/// Returns the run's stored algorithm; otherwise the timed one of all runs, or for a resumed run
+/// also one that was not timed. Skips those that no longer fit.
 std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& kind,
                                                            const AlgorithmOffer& offer) {
   const auto taken = [&](const Algorithms& of, const std::string& name) {
@@ -213,8 +213,8 @@ std::optional<AlgorithmBits> AlgorithmChooser::take_stored(const std::string& ki
   return bits;
 }
 
-/// Whatever is chosen is stored, so that a resumed run has the same; what cannot be stored is not
-/// chosen by time.
+/// Selects and stores an algorithm, so that a resumed run uses the same one. Does not use timing if
+/// the selection cannot be stored.
 AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string& kind,
                                        const AlgorithmOffer& offer,
                                        const std::vector<AlgorithmBits>& candidates,
@@ -239,7 +239,7 @@ AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string
   return candidates.front();
 }
 
-/// Returns the one that holds from now on: another rank's, if that was first.
+/// Returns the algorithm that is valid from now on: another rank's, if that was stored first.
 AlgorithmBits AlgorithmChooser::keep_in_run(const std::string& kind, const AlgorithmBits& bits) {
   const auto old = of_run_.find(kind);
   if (old != of_run_.end() && old->second == bits) return bits;
@@ -280,7 +280,7 @@ AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, boo
 void prepare_products(const ProductRun& run, const Stream& stream) {
   if (simulated(stream)) return;
   begin_products(run, stream.device().index);
-  // Out of the stream's pool, whose first slab is still to be taken.
+  // Not from the stream's pool, whose first slab is allocated later.
   const Stream apart(stream, MemoryPool::create("trial", {}, cuda_memory(stream.device())));
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Tensor x = Tensor::zeros({64, 64}, dtype, MemoryKind::kWorkspace, apart);

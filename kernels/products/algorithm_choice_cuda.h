@@ -11,77 +11,77 @@
 
 namespace hybrid_trainer::kernels::cuda {
 
-/// A cuBLASLt algorithm in its serialized form: valid only for the same version of the library.
+/// A serialized cuBLASLt algorithm, valid only for the same version of the library.
 using AlgorithmBits = std::array<std::uint64_t, 8>;
 
-/// The fastest algorithm of each product, by the text of its kind, as measured on one device.
+/// Fastest algorithm of each kind of product, as measured on one device.
 using Algorithms = std::map<std::string, AlgorithmBits>;
 
-/// What measured algorithms are valid for.
+/// Library and device that measured algorithms are valid for.
 struct AlgorithmOwner {
   std::size_t library_version = 0;  // 130100 is 13.1.0
   std::string device;               // "NVIDIA H200"
 };
 
-/// $HYBRID_CACHE_DIR, else $XDG_CACHE_HOME/hybrid_trainer, else ~/.cache/hybrid_trainer; empty if
-/// none of the variables is set.
+/// Returns $HYBRID_CACHE_DIR, else $XDG_CACHE_HOME/hybrid_trainer, else ~/.cache/hybrid_trainer;
+/// empty if none of the variables is set.
 std::string cache_folder();
 
 struct StoredAlgorithms {
   Algorithms algorithms;
-  std::string problem;  // one line, if there is a file that cannot be used
+  std::string problem;  // one line if a file is unusable
 };
 
-/// What the folder holds for this owner. A file that is another owner's or version's, damaged or
-/// unreadable counts as none. Never throws.
+/// Reads the folder's algorithms for this owner. Ignores a file of another owner or version, or one
+/// that is damaged or unreadable. Never throws.
 StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner& owner);
 
-/// Adds one kind's algorithm to what the folder holds for this owner, and returns the one that
-/// holds from now on: another process's, if that was stored first, unless it is `useless`, which is
-/// replaced. Processes wait for each other, and readers see the old file or the new one. Returns
-/// nothing if it cannot be stored (full disk, for example); a cache may fail.
+/// Adds the algorithm of one kind to the folder's file for this owner, and returns the one that is
+/// valid from now on: another process's, if that was stored first, unless it equals `useless`,
+/// which is replaced. Processes wait for each other, and readers see either the old or the new
+/// file. Returns nullopt if it cannot be stored, for example on a full disk; a cache may fail.
 std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,
                                              const std::string& kind, const AlgorithmBits& bits,
                                              const AlgorithmBits* useless = nullptr);
 
-/// What a library offers for one product.
+/// A library's algorithms for one product.
 struct AlgorithmOffer {
-  /// Algorithms for it, in the library's order of preference; none if it has no kernel.
+  /// Returns its algorithms in the library's order of preference; none if it has no kernel.
   std::function<std::vector<AlgorithmBits>()> candidates;
-  /// Makes `run` use this one. False if it does not fit the product or this library.
+  /// Makes `run` use this algorithm. Returns false if it does not fit the product or this library.
   std::function<bool(const AlgorithmBits&)> take;
   /// Enqueues a product of this kind. Throws DeviceError.
   std::function<void(const Product&, const Stream&)> run;
 };
 
-/// Which of `count` candidates is fastest, by the median of several rounds in which they take
-/// turns; one that is far slower is dropped after two. `seconds` times one candidate once and is
-/// infinity if it fails. The first, which is the library's own choice, wins unless another gains
-/// more than noise. None if all fail.
+/// Returns the fastest of `count` candidates by the median of several rounds in which they take
+/// turns; far slower ones are dropped after two. `seconds` times one candidate once and is infinity
+/// if it fails. The first, the library's own choice, wins unless another is faster by more than
+/// noise. Returns nullopt if all fail.
 std::optional<std::size_t> fastest_of(std::size_t count,
                                       const std::function<double(std::size_t)>& seconds);
 
-/// Chooses algorithms for one device. For large products the offered ones are timed once, and the
-/// choice is stored in a folder for all later runs, since another algorithm gives other last bits.
-/// What cannot be timed or stored gets the library's own choice. One that could not be timed is
-/// stored as such: runs that begin later time it again, and runs that resume keep it. A run also
-/// keeps what it has in a folder of its own, where it finds it when it resumes, whatever the cache
-/// holds by then.
+/// Selects algorithms for one device. Times the candidates of large products once and stores the
+/// selection in a folder for all later runs, since another algorithm changes the last bits. Uses
+/// the library's own choice if timing or storing is impossible. An algorithm that could not be
+/// timed is stored as such: later new runs time it again, and resumed runs keep it. A run also
+/// stores its algorithms in its own folder and reads them when it resumes, whatever the cache
+/// contains.
 class AlgorithmChooser {
  public:
   struct Settings {
     std::string folder;  // "" for none
     bool times = true;
-    double least_operations = 2e9;  // smaller products are not worth it
+    double least_operations = 2e9;  // smaller products are not timed
     ProductRun run{};
   };
-  /// From the environment: cache_folder(), and HYBRID_TIME_ALGORITHMS=0 for no timing.
+  /// Reads the environment: cache_folder(), and HYBRID_TIME_ALGORITHMS=0 for no timing.
   static Settings environment(const ProductRun& run = {});
 
-  /// Reads what the folders hold. A file that cannot be used is noted on standard error.
+  /// Reads the algorithms of the folders. Warns about unusable files on standard error.
   AlgorithmChooser(Settings settings, AlgorithmOwner owner);
 
-  /// Makes the offer take an algorithm for the product. False if there is none.
+  /// Makes the offer use an algorithm for the product. Returns false if there is none.
   bool choose(const Product& product, const AlgorithmOffer& offer, const Stream& stream);
 
  private:
@@ -93,18 +93,18 @@ class AlgorithmChooser {
 
   Settings settings_;
   AlgorithmOwner owner_;
-  Algorithms known_;    // of the cache
-  Algorithms of_run_;   // of the run's own folder
-  bool stores_ = true;  // until it turns out that the cache cannot be written
+  Algorithms known_;    // in the cache
+  Algorithms of_run_;   // in the run's folder
+  bool stores_ = true;  // false if the cache cannot be written
   bool told_untimed_ = false;
 };
 
-/// The product without Epilogue::kRowSums.
+/// Returns the product without Epilogue::kRowSums.
 Product without_sums(const Product& product);
 
-/// Adds to the algorithms of a product with Epilogue::kRowSums, if it has any, one more: the product
-/// without sums, by `multiply`, and then the sums by a kernel of their own. `apart` says whether that
-/// was taken last, and outlives the offer. Other products' offers stay as they are.
+/// Adds one candidate to the algorithms, if any, of a product with Epilogue::kRowSums: the product
+/// without sums, by `multiply`, followed by a separate kernel for the sums. `apart` is set to
+/// whether that candidate was taken last, and must outlive the offer. Other offers are unchanged.
 AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& apart,
                                const std::function<void(const Product&, const Stream&)>& multiply);
 

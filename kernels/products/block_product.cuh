@@ -1,5 +1,5 @@
-// Products of small matrices by one block of threads, whose operands are computed as they are read:
-// 64 rows and 64 or 32 columns of any depth. In f32 each thread multiplies for itself; in bf16 the
+// Products of small matrices by one block of threads, with operands computed as they are read: 64
+// rows and 64 or 32 columns of any depth. In f32 each thread multiplies separately; in bf16 the
 // operands are rounded to bf16 and multiplied on tensor cores. Sums are f32, in the order of depth.
 
 #pragma once
@@ -11,12 +11,12 @@ namespace hybrid_trainer::kernels::cuda {
 
 constexpr int kProductSide = 64;
 constexpr int kProductThreads = 128;
-constexpr int kProductBlocks = 4;  // at least, that share a multiprocessor: 128 registers a thread
+constexpr int kProductBlocks = 4;  // minimum per multiprocessor: 128 registers per thread
 
-/// An operand: at(row of the left or column of the right one, depth). Neighbors in memory are
-/// neighbors along the depth, or across it. Outside of the matrix `at` gives 0, beyond the depth it
-/// is not called. `at` may have pair(line, element), two neighbors in bf16, where a line is a row or
-/// column if neighbors lie along the depth, else a place of the depth.
+/// An operand: at(row of the left or column of the right one, depth). Adjacent elements in memory
+/// are along the depth, or across it. `at` returns 0 outside the matrix and is not called beyond
+/// the depth. `at` may provide pair(line, element), two adjacent elements in bf16; a line is a row
+/// or column if adjacent elements are along the depth, else a position in the depth.
 template <bool kAlong, class At>
 struct ProductOperand {
   At at;
@@ -30,7 +30,7 @@ __device__ ProductOperand<false, At> across_depth(const At& at) {
   return {at};
 }
 
-/// The block's sums. Takes the first kBytes of the block's dynamic shared memory.
+/// Sums of the block. Uses the first kBytes of the block's dynamic shared memory.
 template <class T, int kWidth = kProductSide>
 class BlockProduct {
  public:
@@ -41,7 +41,7 @@ class BlockProduct {
   __device__ void set_zero() {
     for (int i = 0; i < kRows * kColumns; ++i) sums_[i] = 0;
   }
-  /// Adds left · right. Whatever was written to shared memory before may be read by `at`.
+  /// Adds left · right. `at` may read anything written to shared memory before.
   template <class Left, class Right>
   __device__ void add(const Left& left, const Right& right, int depth) {
     float* const of_left = dynamic_shared<float>();
@@ -72,22 +72,22 @@ class BlockProduct {
         f(i * kColumns + j, row(i), column(j), sums_[i * kColumns + j]);
     }
   }
-  /// sums[row] += the sum over the columns of f(row, column, sum), by one thread for each row.
+  /// sums[row] += the sum over the columns of f(row, column, sum); one thread adds each row.
   template <class F>
   __device__ void add_row_sums(float* sums, const F& f) const {
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      const int at = hidden(row(i));  // one row's reads after the other's
+      const int at = hidden(row(i));  // reads one row after the other
       float sum = 0;
       for (int j = 0; j < kColumns; ++j) sum += f(at, column(j), sums_[i * kColumns + j]);
       sum = reduce_warp(sum, Sum{}, kAcross);
       if (threadIdx.x % kAcross == 0) sums[at] += sum;
     }
   }
-  static constexpr int kSums = kProductSide * kWidth / kProductThreads;  // of a thread
+  static constexpr int kSums = kProductSide * kWidth / kProductThreads;  // per thread
 
  private:
-  static constexpr int kAcross = 16, kRows = 8, kColumns = kSums / kRows;  // of a thread
+  static constexpr int kAcross = 16, kRows = 8, kColumns = kSums / kRows;  // per thread
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kAcross * kRows + i; }
   __device__ static int column(int j) {
     return static_cast<int>(threadIdx.x) % kAcross * kColumns + j;
@@ -105,9 +105,9 @@ class BlockProduct {
   float sums_[kRows * kColumns];
 };
 
-/// A warp has 16 rows and all columns. Chunk c of eight elements of a slice's line lies at c ^ (line %
-/// 8), so that load_matrices meets each bank once; lines are rows or columns where neighbors lie
-/// along the depth, else places of the depth.
+/// A warp computes 16 rows and all columns. Chunk c of eight elements of a slice's line is stored
+/// at c ^ (line % 8), so that load_matrices accesses each bank once. Lines are rows or columns if
+/// adjacent elements are along the depth, else positions in the depth.
 template <int kWidth>
 class BlockProduct<BFloat16, kWidth> {
  public:
@@ -174,7 +174,7 @@ class BlockProduct<BFloat16, kWidth> {
   __device__ static int row(int half) { return warp_row() + 8 * half + lane() / 4; }
   __device__ static int column(int tile, int i) { return 8 * tile + lane() % 4 * 2 + i; }
 
-  /// In lines of so many elements.
+  /// Returns the place of an element in lines of kLine elements.
   template <int kLine>
   __device__ static int place(int line, int element) {
     const int turn = kLine == kSlice ? line & 7 : line >> 1 & 3;
@@ -184,7 +184,7 @@ class BlockProduct<BFloat16, kWidth> {
   __device__ static SharedAddress address(const BFloat16* slice, int line, int element) {
     return shared_address(slice + place<kLine>(line, element));
   }
-  /// Places of the depth up to `end`.
+  /// Loads positions of the depth up to `end`.
   template <int kSide, bool kAlong, class At>
   __device__ static void load_slice(BFloat16* slice, const ProductOperand<kAlong, At>& from,
                                     int first, int depth, int end) {
@@ -206,7 +206,7 @@ class BlockProduct<BFloat16, kWidth> {
       }
     }
   }
-  /// Rows of the warp, depth [k, k + 16).
+  /// Reads rows of the warp, depth [k, k + 16).
   template <bool kAlong>
   __device__ static void read_left(std::uint32_t (&to)[4], const BFloat16* slice, int k) {
     const int at = lane();
@@ -217,7 +217,7 @@ class BlockProduct<BFloat16, kWidth> {
           to, address<kProductSide>(slice, k + at / 16 * 8 + at % 8, warp_row() + at / 8 % 2 * 8));
     }
   }
-  /// Columns [column, column + 16), depth [k, k + 16).
+  /// Reads columns [column, column + 16), depth [k, k + 16).
   template <bool kAlong>
   __device__ static void read_right(std::uint32_t (&to)[4], const BFloat16* slice, int column,
                                     int k) {

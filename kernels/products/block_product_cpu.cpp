@@ -12,11 +12,11 @@ namespace {
 constexpr std::int64_t kBlockDepth = 1024;  // of k at a time
 constexpr std::int64_t kSums = kMostBlockSide * kMostBlockSide;
 constexpr std::int64_t kRowPadding = 16;   // words
-constexpr std::int64_t kStepsOfPart = 32;  // of k, between two parts of what comes ahead
+constexpr std::int64_t kStepsOfPart = 32;  // steps of k between two parts of a prefetch
 constexpr std::int64_t kOperand = kMostBlockSide * (kBlockDepth + kRowPadding);
 static_assert(kBlockDepth % kTileDepth == 0 && kMostBlockSide % kPanel == 0);
 
-/// Adds bias and what was there to a row of sums, and writes it.
+/// Adds bias and the previous values to a row of sums, and writes it.
 template <class T>
 inline void finish_row(const ProductBlock& block, T* to, const float* from) {
 #pragma omp simd
@@ -26,7 +26,7 @@ inline void finish_row(const ProductBlock& block, T* to, const float* from) {
   }
 }
 
-/// Adds bias and what was there to sums (m, n), and writes them to C.
+/// Adds bias and the previous values to sums (m, n), and writes them to C.
 template <class T>
 void finish(const ProductBlock& block, const float* sums, std::int64_t stride) {
   T* const c = static_cast<T*>(block.c);
@@ -60,7 +60,7 @@ void multiply_by_library(const ProductBlock& block) {
   finish(bias, static_cast<const float*>(block.c), block.stride_c);
 }
 
-/// rows x columns of bf16 in f32, one row after the other.
+/// Converts rows x columns of bf16 to contiguous f32.
 void widen(float* to, const BFloat16* from, std::int64_t stride, std::int64_t rows,
            std::int64_t columns) {
   run_on(instruction_set(), [=]() {
@@ -72,7 +72,7 @@ void widen(float* to, const BFloat16* from, std::int64_t stride, std::int64_t ro
   });
 }
 
-/// Part [begin, begin + depth) of k of an operand whose other side is `side`.
+/// Part [begin, begin + depth) of k of an operand; the size of its other dimension is `side`.
 struct Part {
   const BFloat16* from;
   std::int64_t stride, rows, columns;
@@ -113,14 +113,13 @@ void multiply_converted(const ProductBlock& block, float* scratch) {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
-/// Where an operand's elements, or pairs of them along k, lie: of row r and k at first + r·row + k·step
-/// bytes.
+/// Location of an operand's elements, or pairs of them: r and k at first + r·row + k·step bytes.
 struct RowsInPlace {
   const char* first;
   std::int64_t row, step;
 };
 
-/// Lines of a matrix that are to come to the outer cache, a few at a time.
+/// Lines of a matrix to prefetch into the L2 cache, a few at a time.
 class LinesAhead {
  public:
   LinesAhead() = default;
@@ -143,8 +142,7 @@ class LinesAhead {
   std::int64_t row_bytes_ = 0, lines_ = 1, all_ = 0, part_ = 0, at_ = 0;
 };
 
-/// sums = or += products of kRows rows and a panel of 32 columns, of which each step of k is 32 words:
-/// f32, or pairs of bf16.
+/// sums = or += products of kRows rows and a panel of 32 columns, f32 or pairs of bf16 along k.
 template <int kRows, bool kPairs>
 inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a, const void* b,
                           std::int64_t steps, Sum sum, LinesAhead& ahead) {
@@ -182,7 +180,7 @@ inline void multiply_rows(float* sums, std::int64_t stride, const RowsInPlace& a
   }
 }
 
-/// The same for any number of rows. Each row has the same bits whatever rows are beside it.
+/// multiply_rows for any number of rows. The bits of a row do not depend on other rows.
 template <bool kPairs>
 void multiply_panel(float* sums, std::int64_t stride, RowsInPlace a, const void* b,
                     std::int64_t steps, std::int64_t rows, Sum sum, LinesAhead& ahead) {
@@ -208,7 +206,7 @@ void pack_words(float* to, const float* b, std::int64_t stride, std::int64_t pan
   }
 }
 
-/// The same of a B that lies as rows (n, k); `depth` may be any number.
+/// pack_words for a B stored as rows (n, k); `depth` may be any number.
 void pack_words_of_transposed(float* to, const float* b, std::int64_t stride, std::int64_t panels,
                               std::int64_t depth) {
   for (std::int64_t half = 0; half < 2 * panels; ++half) {
@@ -227,7 +225,7 @@ void pack_words_of_transposed(float* to, const float* b, std::int64_t stride, st
   }
 }
 
-/// Writes sums past the caches.
+/// Writes sums bypassing the caches.
 void stream_out(const ProductBlock& block, const float* sums, std::int64_t stride) {
   for (std::int64_t row = 0; row < block.m; ++row) {
     float* const to = static_cast<float*>(block.c) + row * block.stride_c;
@@ -246,8 +244,8 @@ void finish_panels(const ProductBlock& block, const float* sums, std::int64_t st
   finish(block, sums, stride);
 }
 
-/// Packs 32·panels columns of a bf16 operand (k, …) as pairs of k, as pack_words does words; where `depth`
-/// is odd, the last ones have a zero.
+/// Packs 32·panels columns of a bf16 operand (k, …) as pairs of k; see pack_words. If `depth` is
+/// odd, the last pairs have a zero.
 void pack_pairs(float* to, const BFloat16* from, std::int64_t stride, std::int64_t panels,
                 std::int64_t depth) {
   static constexpr BFloat16 kZeros[kPanel] = {};
@@ -264,7 +262,7 @@ void pack_pairs(float* to, const BFloat16* from, std::int64_t stride, std::int64
   }
 }
 
-/// A block by vectors of words: floats, or pairs of bf16 along k.
+/// A block computed on vectors of words: floats, or pairs of bf16 along k.
 template <class T>
 class VectorBlock {
  public:
@@ -288,11 +286,11 @@ class VectorBlock {
   }
 
  private:
-  static constexpr std::int64_t kElements = 4 / static_cast<std::int64_t>(sizeof(T));  // of a word
+  static constexpr std::int64_t kElements = 4 / static_cast<std::int64_t>(sizeof(T));  // per word
   static constexpr bool kPairs = kElements == 2;
   static constexpr std::int64_t kBytes = sizeof(T);
-  /// Words between rows that follow each other: the same places of neighbors are not in one set of a
-  /// cache, as those of a matrix with a power of two of columns are.
+  /// Words between consecutive rows. Padded, so that equal positions of neighboring rows do not map
+  /// to the same cache set, as they do in a matrix with a power of two columns.
   std::int64_t row_words() const { return steps_ + kRowPadding; }
 
   static void pack_transposed(float* to, const T* from, std::int64_t stride, std::int64_t panels,
@@ -317,7 +315,7 @@ class VectorBlock {
     pack_words_of_transposed(right_, reinterpret_cast<const float*>(b + k),
                              block_.stride_b / kElements, panels, steps_);
   }
-  /// What pack_right reads next: of this block, or of the next one.
+  /// Returns the lines that pack_right reads next, of this block or the next one.
   LinesAhead ahead_of(std::int64_t k) const {
     const std::int64_t next = k + kBlockDepth < block_.k ? k + kBlockDepth : 0;
     const T* const b = static_cast<const T*>(next > 0 ? block_.b : block_.next_b);
@@ -348,7 +346,7 @@ class VectorBlock {
   std::int64_t steps_ = 0;
 };
 
-/// A block of bf16 whose operands are packed by parts of k as matrix tiles read them.
+/// A block of bf16 whose operands are packed by parts of k in the layout of matrix tiles.
 class PackedBlock {
  public:
   PackedBlock(const ProductBlock& block, float* scratch)
@@ -358,7 +356,7 @@ class PackedBlock {
         right_(left_ + kOperand),
         edge_(right_ + kOperand) {}
 
-  /// multiply(sums, stride, rows of A, how many exist, packed panel of B, depth, sum) for each panel.
+  /// Calls multiply(sums, stride, rows of A, their number, panel of B, depth, sum) for each panel.
   template <class Multiply>
   void run(const Multiply& multiply) {
     for (std::int64_t k = 0; k < block_.k; k += kBlockDepth) {
@@ -379,7 +377,7 @@ class PackedBlock {
   }
 
  private:
-  /// The last rows of an operand (k, …), which do not fill a tile, with zeros below.
+  /// Returns the last rows of an operand (k, …), which do not fill a tile, followed by zeros.
   const BFloat16* padded_rows(const BFloat16* from, std::int64_t stride, std::int64_t columns) {
     const std::int64_t whole = depth_ / kTileDepth * kTileDepth;
     std::fill_n(edge_, kTileDepth * columns, BFloat16{});
@@ -409,7 +407,7 @@ class PackedBlock {
     pack_panels(left_, static_cast<const BFloat16*>(block_.a) + k * block_.stride_a,
                 block_.stride_a, block_.m, pack_rows_of_transposed);
   }
-  /// 32 rows, of which `rows` exist, and the others are zeros.
+  /// Returns 32 rows, of which `rows` exist; the others are zeros.
   RowPanel row_panel(std::int64_t row, std::int64_t rows, std::int64_t k) {
     if (block_.transpose_a == Transpose::kYes) return RowPanel::packed(left_ + row * padded_);
     const BFloat16* const a = static_cast<const BFloat16*>(block_.a) + row * block_.stride_a + k;
@@ -439,7 +437,7 @@ void multiply_by_tiles(PackedBlock& packed) {
 
 #pragma GCC pop_options
 
-/// Whether all that is read in whole vectors or tiles is whole.
+/// Whether all vectors or tiles to be read are whole.
 bool fits_vectors(const ProductBlock& block) {
   if (instruction_set() != InstructionSet::kAvx512 || block.n % kPanel != 0) return false;
   if (block.inputs == DType::kF32)

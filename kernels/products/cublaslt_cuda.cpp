@@ -13,7 +13,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// The cuBLASLt functions that this project calls, from the library opened at run time.
+/// cuBLASLt functions used by this project, from the library opened at run time.
 struct CublasLt {
   /// Throws DeviceError if the library is missing or too old.
   CublasLt();
@@ -34,28 +34,28 @@ struct CublasLt {
   decltype(cublasLtMatmulAlgoCheck)* check_algorithm;
   decltype(cublasLtMatmul)* multiply;
 
-  /// Throws DeviceError with the call and its result; OutOfMemory where `device`, on which it would
-  /// have loaded kernels, has no memory for them.
+  /// Throws DeviceError with the call and its result; OutOfMemory if `device` cannot load its
+  /// kernels.
   void check(cublasStatus_t answer, const char* call, std::optional<int> device = {}) const;
 };
 
 /// Opens the library on the first call. Thread-safe. Throws DeviceError.
 const CublasLt& cublaslt();
 
-/// A product whose descriptors and algorithm are ready; only the pointers change from call to call.
+/// A product with its descriptors and algorithm; only the pointers change from call to call.
 class ProductPlan {
  public:
   /// Throws DeviceError.
   explicit ProductPlan(const Product& product);
 
-  /// What cuBLASLt proposes, in order of its own estimate; none if it has no kernel for this
+  /// Returns cuBLASLt's proposals in order of its estimate; none if it has no kernel for this
   /// product. Throws DeviceError.
   std::vector<AlgorithmBits> candidates(cublasLtHandle_t handle);
-  /// Makes `run` use this algorithm. False if it does not fit this product.
+  /// Makes `run` use this algorithm. Returns false if it does not fit this product.
   bool take(cublasLtHandle_t handle, const AlgorithmBits& bits);
-  /// False until an algorithm has been taken.
+  /// Whether an algorithm has been taken.
   bool usable() const { return usable_; }
-  /// Enqueues a product of this kind. One thread at a time. Throws DeviceError, OutOfMemory.
+  /// Enqueues a product of this kind. Not thread-safe. Throws DeviceError, OutOfMemory.
   void run(cublasLtHandle_t handle, const Product& product, const Stream& stream);
 
  private:
@@ -109,13 +109,13 @@ void set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t which, c
                    "cublasLtMatmulDescSetAttribute");
 }
 
-/// What cuBLASLt may answer where a kernel of it could not be loaded.
+/// Results that cuBLASLt may return if it could not load a kernel.
 bool may_hide_a_lack_of_memory(cublasStatus_t answer) {
   return answer == CUBLAS_STATUS_NOT_INITIALIZED || answer == CUBLAS_STATUS_EXECUTION_FAILED ||
          answer == CUBLAS_STATUS_INTERNAL_ERROR;
 }
 
-/// The limits within which cuBLASLt chooses.
+/// Limits on cuBLASLt's choice.
 class Preference {
  public:
   explicit Preference(const ProductKind& kind) {
@@ -123,7 +123,7 @@ class Preference {
     cublaslt().check(cublaslt().create_preference(&made), "cublasLtMatmulPreferenceCreate");
     preference_.reset(made);
     set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMostWorkspaceBytes);
-    // Split-K partial sums are added in a separate step: bit-identical each time.
+    // Adds split-K partial sums in a separate step, which is bit-reproducible.
     set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
         static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
     const auto bytes = [&](std::size_t i) {
@@ -180,12 +180,12 @@ void CublasLt::check(cublasStatus_t answer, const char* call, std::optional<int>
 }
 
 const CublasLt& cublaslt() {
-  // Never closed: at program exit CUDA may be gone already.
+  // Never closed: CUDA may already be unloaded at program exit.
   static const CublasLt* const opened = new CublasLt;
   return *opened;
 }
 
-/// cuBLASLt's matrices are column-major, so that it sees all of ours transposed: it computes Cᵀ =
+/// cuBLASLt's matrices are column-major, so that ours appear transposed: it computes Cᵀ =
 /// op(B)ᵀ·op(A)ᵀ, with B as its first operand.
 ProductPlan::ProductPlan(const Product& product)
     : kind_(product),
@@ -227,7 +227,7 @@ void ProductPlan::point_to(const Product& product) {
 }
 
 std::vector<AlgorithmBits> ProductPlan::candidates(cublasLtHandle_t handle) {
-  // cuBLASLt needs rows of the auxiliary matrix to be multiples of 8 elements.
+  // cuBLASLt requires rows of the auxiliary matrix to be multiples of 8 elements.
   if (kind_.has_aux && kind_.n % 8 != 0) return {};
   proposed_.resize(kMostCandidates);
   int found = 0;
@@ -280,7 +280,7 @@ void ProductPlan::run(cublasLtHandle_t handle, const Product& product, const Str
                    "cublasLtMatmul", stream.device().index);
 }
 
-/// What is kept per device: how to multiply there, never a value.
+/// Products prepared for one device; stores no values.
 class Multiplier {
  public:
   explicit Multiplier(int device)
@@ -308,7 +308,7 @@ class Multiplier {
     const ProductKind kind(product);
     const auto found = plans_.find(kind);
     if (found != plans_.end()) return found->second;
-    // Beforehand, so that the memory of its trial is free again when this one takes its own.
+    // Created first, so that the memory of its trial is free again when this plan needs memory.
     ProductPlan* const plain_plan =
         product.epilogue == Epilogue::kRowSums ? &plan_for(without_sums(product), stream) : nullptr;
     ProductPlan plan(product);
@@ -335,7 +335,7 @@ class Multiplier {
 
 Multiplier& multiplier_of(int device) {
   static std::mutex mutex;
-  // Never destroyed: at program exit CUDA may be gone already.
+  // Never destroyed: CUDA may already be unloaded at program exit.
   static auto* const all = new std::map<int, Multiplier>;
   std::lock_guard lock(mutex);
   return all->try_emplace(device, device).first->second;

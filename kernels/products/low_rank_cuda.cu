@@ -1,4 +1,4 @@
-// Blocks of rows (kernels/matmul.h) as kernels take them.
+// Blocks of rows (kernels/matmul.h) as kernel arguments.
 
 #include "hybrid_trainer/kernels/matmul.h"
 #include "kernels/backend/elements.cuh"
@@ -15,7 +15,7 @@ struct BlockRows {
   int count;
   std::int64_t rank;
   std::int64_t first_row[DiagonalBlocks::kMost], rows[DiagonalBlocks::kMost];
-  /// The block of a stacked row, which becomes the row within it.
+  /// Returns the block of a stacked row, and replaces `row` by the row within it.
   __device__ int find(std::int64_t& row) const {
     int block = 0;
     while (row >= rows[block]) row -= rows[block++];
@@ -53,7 +53,7 @@ struct SpreadBlocks {
   }
 };
 
-/// Element i of the stacked one.
+/// Element i of the stacked matrix.
 struct GatherBlocks {
   float* stacked;
   const float* wide;

@@ -1,4 +1,4 @@
-// Products of any sizes and types, for those that the library has no kernel for.
+// Products of any sizes and types, for which the library has no kernel.
 
 #include "kernels/backend/elements.cuh"
 #include "kernels/backend/reduce.cuh"
@@ -11,21 +11,21 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-constexpr int kTile = 64;  // rows and columns of C that a block computes
+constexpr int kTile = 64;  // rows and columns of C per block
 constexpr int kDepth = 16;
 constexpr int kSide = 16;             // threads along a side of the tile
-constexpr int kEach = kTile / kSide;  // rows and columns of a thread
+constexpr int kEach = kTile / kSide;  // rows and columns per thread
 constexpr int kThreads = kSide * kSide;
 
-/// A matrix as it is read: element (i, j) of op(A) lies at i · down + j · right.
+/// Matrix to read: element (i, j) of op(A) is at i · down + j · right.
 template <class T>
 struct Operand {
   const T* data;
   std::int64_t rows, columns, down, right;
 };
 
-/// tile[depth][row] = from(first_row + row, first_depth + depth), zero outside. Neighboring threads
-/// read neighboring elements.
+/// tile[depth][row] = from(first_row + row, first_depth + depth), zero outside. Adjacent threads
+/// read adjacent elements.
 template <class T>
 __device__ void load_tile(float (&tile)[kDepth][kTile + 1], const Operand<T>& from,
                           std::int64_t first_row, std::int64_t first_depth) {
@@ -38,7 +38,7 @@ __device__ void load_tile(float (&tile)[kDepth][kTile + 1], const Operand<T>& fr
   }
 }
 
-/// C = A·Bᵀ + addend, one tile a block: `a` (M, K) and `b` (N, K). Each element is one sum in the
+/// C = A·Bᵀ + addend, one tile per block: `a` (M, K) and `b` (N, K). Each element is one sum in the
 /// order of K. The addend may be C.
 template <class In, class Out>
 __global__ void __launch_bounds__(kThreads)
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// A matrix of (rows, columns) that is stored as it is, or transposed.
+/// A matrix (rows, columns), stored as is or transposed.
 template <class T>
 Operand<T> operand(const Tensor& matrix, std::int64_t rows, std::int64_t columns, bool transposed) {
   return {matrix.data<T>(), rows, columns, transposed ? 1 : columns, transposed ? rows : 1};
@@ -125,8 +125,7 @@ void add_bias(const Tensor& y, const Tensor& bias, const Stream& stream) {
   });
 }
 
-/// The product; if the library cannot do its epilogue too, or not even the product, further kernels
-/// do that.
+/// Computes the product; other kernels do what the library cannot, even the whole product.
 void multiply(const Product& product, const Stream& stream) {
   if (simulated(stream)) {
     const Tensor workspace = empty_workspace(kMostWorkspaceBytes, DType::kU8, stream);
@@ -146,7 +145,7 @@ void multiply(const Product& product, const Stream& stream) {
   }
 }
 
-/// The bias in the dtype of what it is added to, as products need it.
+/// Returns the bias in the given dtype, as products require.
 Tensor bias_as(DType dtype, const Tensor& bias, const Stream& stream) {
   if (!bias || bias.dtype() == dtype) return bias;
   const Tensor rounded = Tensor::empty(bias.shape(), dtype, MemoryKind::kWorkspace, stream);
@@ -175,7 +174,7 @@ void matmul(const Tensor& c, const Tensor& a, Transpose transpose_a, const Tenso
 
 void linear_backward_parameters(const Tensor& dw, const Tensor& dbias, const Tensor& dy,
                                 const Tensor& x, GradientMode mode, const Stream& stream) {
-  // cuBLASLt writes sums in the dtype of C, and adds to none.
+  // cuBLASLt writes sums in the dtype of C and cannot accumulate them.
   const bool together = mode == GradientMode::kOverwrite && dw.dtype() == DType::kF32 &&
                         dw.elements() > 0 && dy.elements() > 0 && !simulated(stream);
   if (together && try_multiply({.c = dw,

@@ -25,17 +25,17 @@ dnnl::memory::desc matrix(std::int64_t rows, std::int64_t columns, DType dtype,
   return {{rows, columns}, dnnl_type(dtype), strides};
 }
 
-/// True where repacking B for the product costs less than it gains, as measured: where A is
-/// transposed (dw: B is the small operand) and where B is very long (dx of the head). Elsewhere the
-/// product reads B in place nearly as fast.
+/// Returns true if repacking B costs less than it gains, as measured: if A is transposed (dw: B is
+/// the small operand) or B is very long (dx of the head). Else reading B in place is nearly as
+/// fast.
 bool packs(const ProductKind& kind) {
   constexpr std::int64_t kLong = 8192;
   return kind.transpose_a == Transpose::kYes || kind.k >= kLong;
 }
 
-/// Memory for one call.
+/// Memory of one call.
 struct ProductNeed {
-  std::size_t scratch_bytes = 0, packed_bytes = 0;  // of packed B, 0 where it is read in place
+  std::size_t scratch_bytes = 0, packed_bytes = 0;  // packed_bytes: of B, 0 if it is read in place
 };
 
 Tensor workspace_of(std::size_t bytes, const Stream& stream) {
@@ -44,8 +44,8 @@ Tensor workspace_of(std::size_t bytes, const Stream& stream) {
                                       DType::kF32, stream);
 }
 
-/// A primitive, compiled when it runs first, and the memories of its arguments; only their pointers
-/// change between calls.
+/// A primitive, compiled when it runs first, and the memory objects of its arguments; only their
+/// pointers change between calls.
 class PreparedProduct {
  public:
   PreparedProduct(const ProductKind& kind, const dnnl::engine& engine) {
@@ -120,8 +120,7 @@ class PreparedProduct {
   dnnl::memory as_given_;  // B; empty if it is read in place
 };
 
-/// Everything that oneDNN keeps between calls, one per calling thread. It holds how to compute,
-/// never a value.
+/// All state of oneDNN between calls, one per calling thread. Stores how to compute, no values.
 struct PreparedProducts {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream queue{engine};
@@ -150,8 +149,8 @@ void multiply_on_this_thread(const StridedProduct& p) {
   throw OutOfMemory(concat("no memory for oneDNN to pack the operands of ", which), 0, 0);
 }
 
-/// Parts of C, one for each of the team's threads where that pays: each part packs its operands
-/// anew, so that more of them cost more than they even out.
+/// Returns the number of parts of C, at most one per thread of the team. Each part packs its
+/// operands separately, so more parts would cost more than they balance.
 std::int64_t part_count(const StridedProduct& p) {
   constexpr std::int64_t kLeastSide = 64, kLeastOperations = 1 << 20;
   const std::int64_t most =
@@ -159,7 +158,7 @@ std::int64_t part_count(const StridedProduct& p) {
   return std::clamp<std::int64_t>(most, 1, threads());
 }
 
-/// Rows or columns [begin, end) of C, whichever are more.
+/// Returns rows or columns [begin, end) of C, along its longer dimension.
 StridedProduct part_of(const StridedProduct& whole, std::int64_t begin, std::int64_t end) {
   StridedProduct part = whole;
   if (whole.m >= whole.n) {
@@ -182,7 +181,7 @@ void multiply_alone(const StridedProduct& product) {
 }
 
 void multiply(const StridedProduct& product) {
-  instruction_set();  // also limits oneDNN, if it must, before its first product
+  instruction_set();  // also limits oneDNN, if required, before its first product
   const std::int64_t parts = part_count(product);
   const std::int64_t side = std::max(product.m, product.n);
   run_tasks(parts, [&](std::int64_t, std::int64_t part) {

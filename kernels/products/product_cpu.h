@@ -8,8 +8,8 @@
 namespace hybrid_trainer::kernels::cpu {
 
 /// C (m, n) = scale · op(A) (m, k) · op(B) (k, n) [+ C] on row-major f32 arrays; the strides are
-/// those of the arrays in memory. Inside a task of the team it runs on the calling thread alone.
-/// Throws OutOfMemory where oneDNN finds no memory to pack its operands in.
+/// those of the arrays in memory. Inside a task of the team it runs on the calling thread only.
+/// Throws OutOfMemory if oneDNN cannot allocate memory to pack its operands.
 struct StridedProduct {
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;
@@ -26,10 +26,10 @@ struct StridedProduct {
   bool accumulate = false;
 };
 void multiply(const StridedProduct& product);
-/// On the calling thread alone, which must be one of a task's: to the same bits wherever it runs.
+/// Runs on the calling thread only, which must be executing a task; with the same bits on any.
 void multiply_alone(const StridedProduct& product);
 
-/// What distinguishes one prepared product from another.
+/// Key of a prepared product.
 struct ProductKind {
   std::int64_t m = 0;
   std::int64_t n = 0;
@@ -53,37 +53,35 @@ struct ProductArrays {
   const void* residual = nullptr;
 };
 
-/// The product of contiguous arrays by a primitive that is prepared once per kind and cached.
+/// Multiplies contiguous arrays with a primitive that is prepared once per kind and cached.
 void multiply_prepared(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
-/// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows: each row of w is read from memory
-/// once. Each row of y has the same bits whatever rows are beside it.
-/// x: (N, I), w: (O, I) of one dtype, y: (N, O) of that dtype or f32. bias, residual may be
-/// undefined.
+/// y = x·wᵀ [+ y] [+ bias] [+ residual] for at most kFewRows rows: reads each row of w from memory
+/// once. The bits of a row of y do not depend on other rows. x: (N, I), w: (O, I) of one dtype, y:
+/// (N, O) of that dtype or f32. bias, residual may be undefined.
 void skinny_gemm(const Tensor& y, const Tensor& x, const Tensor& w, const Tensor& bias,
                  const Tensor& residual, bool accumulate, const Stream& stream);
 
-/// The operands of such a product.
+/// Operands of skinny_rows.
 struct SkinnyRows {
   Tensor y, x, w, bias{}, residual{};
   bool accumulate = false;
 };
 
-/// Outputs [begin, end) of it, on the calling thread and to the same bits. scratch: as many floats as
-/// x has elements.
+/// Computes outputs [begin, end) of skinny_gemm on the calling thread, with the same bits. scratch:
+/// one float per element of x.
 void skinny_rows(const SkinnyRows& of, std::int64_t begin, std::int64_t end, float* scratch);
 
-/// Whether multiply_by_tiles takes the product: bf16 on a processor with matrix tiles, n and k
-/// multiples of 32, and m too where A is transposed.
+/// Whether multiply_by_tiles supports the product: bf16 on a CPU with matrix tiles, n and k
+/// multiples of 32, and m too if A is transposed.
 bool fits_tiles(const ProductKind& kind);
 
-/// The product of contiguous arrays on the processor's matrix tiles (AMX). Blocks of C go to
-/// whichever thread is free; each element is summed in the order of k, so that equal calls give
-/// equal bits.
+/// Multiplies contiguous arrays on the CPU's matrix tiles (AMX). Any free thread takes the next
+/// block of C; each element is summed in the order of k, so that equal calls give equal bits.
 void multiply_by_tiles(const ProductKind& kind, const ProductArrays& arrays, const Stream& stream);
 
 /// A block of a product, C (m, n) = op(A) (m, k) · op(B) (k, n) [+ bias] [+ C], of row-major arrays
-/// with strides, whose sums are in f32. Of one dtype, but for a C in f32 of bf16.
+/// with strides and sums in f32. All of one dtype, except that C may be f32 for bf16 operands.
 struct ProductBlock {
   Transpose transpose_a = Transpose::kNo;
   Transpose transpose_b = Transpose::kNo;
@@ -100,21 +98,19 @@ struct ProductBlock {
   DType inputs = DType::kF32;
   DType output = DType::kF32;
   bool accumulate = false;
-  /// The B of the block that this thread computes next, of the same size; or null. Its first lines come
-  /// to the cache meanwhile.
+  /// B of this thread's next block, of the same size, or null. Its first lines are prefetched.
   const void* next_b = nullptr;
-  bool streams = false;  // nobody reads C soon: it is written past the caches where it can be
+  bool streams = false;  // C is not read soon: bypasses the caches if possible
 };
 
-/// Most rows and columns of C in a block.
+/// Maximum rows and columns of C in a block.
 inline constexpr std::int64_t kMostBlockSide = 256;
 
-/// Floats that each thread needs to compute blocks.
+/// Returns the floats that each thread needs to compute blocks.
 std::int64_t block_scratch_elements(DType inputs);
 
-/// Computes a block on the calling thread, which must be one of a task's: by AVX-512; bf16 on matrix
-/// tiles, by AVX-512 BF16, or converted to f32; else by oneDNN. A block's bits depend on the block
-/// alone.
+/// Computes a block on the calling thread, which must be executing a task: with AVX-512; bf16 on
+/// matrix tiles, with AVX-512 BF16, or as f32; else with oneDNN. Its bits depend only on the block.
 void multiply_block(const ProductBlock& block, float* scratch);
 
 }  // namespace hybrid_trainer::kernels::cpu

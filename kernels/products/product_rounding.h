@@ -14,24 +14,24 @@ enum class Float8 {
 };
 constexpr float largest_of(Float8 format) { return format == Float8::kE4M3 ? 448.0f : 57344.0f; }
 
-/// largest = the largest |x[i]|, (1) f32; not finite where an element is not. `most`, (1) f32 or
-/// undefined, is raised to it. x: f32 or bf16, of any shape, also empty.
+/// largest = the largest |x[i]|, (1) f32; not finite if an element is not. Raises `most`, (1) f32
+/// or undefined, to it. x: f32 or bf16, of any shape, may be empty.
 void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x,
                        const Stream& stream);
 
 /// to = the nearest s·v, ties to even, of the format's numbers v. The scale s is the least power of
-/// two by which largest_of(format) reaches `expected`, or `largest` where `expected` is 0; both (1)
-/// f32. What lies beyond becomes the outermost number; NaN and infinity stay. to, from: of one shape
-/// and dtype, f32 or bf16; may be the same.
+/// two with which largest_of(format) reaches `expected`, or `largest` if `expected` is 0; both (1)
+/// f32. Larger values saturate; NaN and infinity are preserved. to, from: of one shape and dtype,
+/// f32 or bf16; may alias.
 void round_to_float8(const Tensor& to, const Tensor& from, Float8 format, const Tensor& expected,
                      const Tensor& largest, const Stream& stream);
 
 /// to = the nearest IEEE half-precision number, ties to even; beyond 65,504 infinity. As above.
 void round_to_half(const Tensor& to, const Tensor& from, const Stream& stream);
 
-// Marked constexpr, so that device code may call them.
+// Constexpr, so that device code may call these functions.
 
-/// The scale by which a format whose largest number is 1.75·2^largest_exponent reaches `largest`.
+/// Returns the scale with which a format up to 1.75·2^largest_exponent reaches `largest`.
 constexpr float power_of_two_scale(float largest, int largest_exponent) {
   const std::uint32_t bits = magnitude_bits(largest);
   const auto exponent = static_cast<int>(bits >> 23) - largest_exponent +
@@ -45,7 +45,7 @@ constexpr float float8_scale(float largest) {
   return power_of_two_scale(largest, kFormat == Float8::kE4M3 ? 8 : 15);
 }
 
-/// The nearest number of the format times `scale`, of which `inverse` is the inverse.
+/// Returns the nearest number of the format times `scale`; `inverse` is 1 / scale.
 template <Float8 kFormat>
 constexpr float nearest_float8(float x, float scale, float inverse) {
   constexpr float kLargest = largest_of(kFormat);

@@ -31,7 +31,7 @@ void round_all(const Tensor& to, const Tensor& from, float largest) {
 
 }  // namespace
 
-/// The largest has the largest bits, whichever thread finds it; those of a NaN are larger still.
+/// The largest magnitude has the largest bits, on any thread; a NaN's are larger still.
 void largest_magnitude(const Tensor& largest, const Tensor& most, const Tensor& x, const Stream&) {
   std::atomic<std::uint32_t> found = 0;
   visit_real(x.dtype(), [&](auto real) {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kMagnitudesPerBlock = 16384;
 
-/// Bits of magnitudes are in the order of their values, and those of a NaN above all.
+/// Bits of magnitudes are in the order of their values; a NaN's are above all others.
 struct LargerBits {
   __device__ unsigned int operator()(unsigned int a, unsigned int b) const { return a > b ? a : b; }
 };

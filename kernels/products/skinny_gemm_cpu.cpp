@@ -8,9 +8,9 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// x in f32 in the order that products need: unchanged for f32 weights; for bf16 weights the even
-/// elements of each row, then the odd ones, because two bf16 neighbours become floats by one shift
-/// and one mask.
+/// Returns x in f32 in the order that products need: unchanged for f32 weights; for bf16 weights
+/// the even elements of each row, then the odd ones, because one shift and one mask convert two
+/// adjacent bf16 to floats.
 const float* arrange(const float* x, std::int64_t, std::int64_t, float*) { return x; }
 const float* arrange(const BFloat16* x, std::int64_t rows, std::int64_t columns, float* arranged) {
   const std::int64_t pairs = columns / 2;
@@ -24,7 +24,7 @@ const float* arrange(const BFloat16* x, std::int64_t rows, std::int64_t columns,
   return arranged;
 }
 
-/// Elements i of one row of w times those of x; the even and odd ones of pair i for bf16.
+/// Multiplies elements i of one row of w and of x; for bf16 the even and odd elements of pair i.
 inline float product_at(const float* x, std::int64_t, const float* w, std::int64_t i) {
   return x[i] * w[i];
 }
@@ -39,9 +39,9 @@ template <class T>
 constexpr std::int64_t kElementsAtOnce = 4 / static_cast<std::int64_t>(sizeof(T));
 
 /// sums = the products of kRows rows of x, arranged, and kOutputs of w, whose elements are loaded
-/// once for all of them. A sum has kLanes parts, of which the i-th takes every kLanes-th element
-/// (or pair) from i on and the first also those beyond the last whole vector; they are added up in
-/// order. So its bits depend on kLanes alone.
+/// once for all of them. A sum has kLanes parts: part i takes every kLanes-th element (or pair)
+/// from i on, and the first also those beyond the last whole vector; the parts are added in order.
+/// So its bits depend only on kLanes.
 template <int kLanes, int kRows, int kOutputs, class T>
 inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&x)[kRows],
                            const T* const (&w)[kOutputs], std::int64_t columns) {
@@ -88,8 +88,8 @@ inline void multiply_block(float (&sums)[kRows][kOutputs], const float* const (&
   }
 }
 
-/// write(row, output, sum) for all rows of x and `outputs` rows of w in blocks, of which each takes
-/// whole lines of w; what is missing of the last block is computed again.
+/// Calls write(row, output, sum) for all rows of x and `outputs` rows of w in blocks, each of which
+/// takes whole lines of w. The last block recomputes outputs to be full.
 template <int kLanes, int kRows, int kOutputs, class T, class Write>
 inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::int64_t begin,
                             std::int64_t end, std::int64_t columns, const Write& write) {
@@ -110,10 +110,10 @@ inline void multiply_blocks(const float* x, std::int64_t rows, const T* w, std::
   }
 }
 
-/// What a product of few rows reads and writes.
+/// Arguments of a product of few rows.
 template <class In, class Out>
 struct FewRows {
-  const float* from;  // the rows as arrange gives them
+  const float* from;  // the rows as arranged
   std::int64_t rows, columns, outputs;
   const In* weight;
   Out* to;
@@ -136,13 +136,13 @@ struct FewRows {
 /// Outputs [begin, end).
 template <int kLanes, class In, class Out>
 inline void multiply_outputs(const FewRows<In, Out>& of, std::int64_t begin, std::int64_t end) {
-  constexpr int kBlockOutputs = kLanes == 16 ? 4 : 2;  // as registers allow
+  constexpr int kBlockOutputs = kLanes == 16 ? 4 : 2;  // limited by registers
   const auto write = [=](std::int64_t row, std::int64_t output, float sum) {
     const std::int64_t at = row * of.outputs + output;
     store(of.to + at,
           sum + (of.shift ? of.shift[output] : 0.0f) + (of.added ? load(of.added + at) : 0.0f));
   };
-  // Alone, one line of w at a time reads memory fastest: 75 GB/s against 60 for four.
+  // For a single row, reading one line of w at a time is fastest: 75 GB/s against 60 for four.
   if (of.rows == 1) {
     multiply_blocks<kLanes, 1, 1>(of.from, of.rows, of.weight, begin, end, of.columns, write);
   } else {
@@ -151,7 +151,7 @@ inline void multiply_outputs(const FewRows<In, Out>& of, std::int64_t begin, std
   }
 }
 
-/// run(its FewRows).
+/// Calls run(its FewRows).
 template <class Run>
 void with_rows(const SkinnyRows& of, float* scratch, const Run& run) {
   visit_real(of.x.dtype(), [&](auto in) {

@@ -7,20 +7,20 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr std::int64_t kDepth = 1024;         // of k that a block's panels hold at a time
-constexpr std::int64_t kBlockColumns = 128;   // of C, in one block
-constexpr std::int64_t kMostBlockRows = 256;  // so that a block's rows of A stay in its cache
+constexpr std::int64_t kDepth = 1024;         // maximum k of a block's panels
+constexpr std::int64_t kBlockColumns = 128;   // of C, per block
+constexpr std::int64_t kMostBlockRows = 256;  // so that a block's rows of A fit in the L2 cache
 constexpr std::int64_t kPackedPanels = 8;     // packed together
-/// Of one packed operand at a time, so that it stays in the outer cache.
+/// Size of a packed operand, so that it stays in the outer cache.
 constexpr std::int64_t kPackedBytes = std::int64_t{6} << 20;
-/// C beyond it is written past the caches: gradients of weights, which nobody reads until the
-/// step's end, and logits, which are too large to find there again.
+/// A larger C bypasses the caches: gradients of weights, which nothing reads until the end of the
+/// step, and logits, which are too large to stay cached.
 constexpr std::int64_t kStreamedF32Bytes = std::int64_t{1} << 20;
 constexpr std::int64_t kStreamedBF16Bytes = std::int64_t{16} << 20;
 
 std::int64_t rounded_up(std::int64_t count, std::int64_t to) { return (count + to - 1) / to * to; }
 
-/// The largest multiple of 32 up to n whose `bytes_each` stay below kPackedBytes; at least 256.
+/// Returns the largest multiple of 32 up to n that fits in kPackedBytes; at least 256.
 std::int64_t fitting(std::int64_t n, std::int64_t bytes_each) {
   return std::min(n, std::max<std::int64_t>(256, kPackedBytes / bytes_each / 32 * 32));
 }
@@ -29,7 +29,7 @@ struct Block {
   std::int64_t first_row, end_row, first_column, end_column;
 };
 
-/// The part of the product whose operands are packed at one time.
+/// Part of the product whose operands are packed together.
 struct TilePart {
   std::int64_t first_row, end_row, first_column, end_column, first_k, end_k;
   std::int64_t rows() const { return end_row - first_row; }
@@ -72,7 +72,7 @@ class TileProduct {
   static Tensor bf16_workspace(std::int64_t elements, const Stream& stream) {
     return empty_workspace((elements + 1) / 2, DType::kF32, stream);
   }
-  /// Fewer where all threads would not have several blocks.
+  /// Returns the rows of a block, reduced if there would be fewer than several blocks per thread.
   static std::int64_t block_rows(const ProductKind& kind, std::int64_t rows, std::int64_t columns) {
     std::int64_t size = kMostBlockRows;
     const auto blocks = [&] {
@@ -87,7 +87,7 @@ class TileProduct {
     return kind.output == DType::kF32 ? 4 * elements > kStreamedF32Bytes
                                       : 2 * elements > kStreamedBF16Bytes;
   }
-  /// Of one worker: the sums of a block, then a panel of A's last rows.
+  /// Per worker: the sums of a block, then a panel of A's last rows.
   std::int64_t scratch_elements() const {
     return block_rows_ * kBlockColumns + kPanel * kDepth / 2;
   }
@@ -108,7 +108,7 @@ class TileProduct {
   bool streams_;
   Tensor packed_a_, packed_b_;
   Tensor scratch_;
-  Tensor sums_;  // of all of C, where k comes in parts
+  Tensor sums_;  // of all of C, if k is split
 };
 
 #pragma GCC push_options
@@ -136,8 +136,7 @@ void TileProduct::pack_panels_of_b(const TilePart& part, std::int64_t group) con
   }
 }
 
-/// 32 rows of A over `depth`; the last rows of an A whose rows do not fill a panel, with zeros
-/// below.
+/// Returns 32 rows of A over `depth`; if the last rows do not fill a panel, zeros follow.
 RowPanel TileProduct::row_panel(const TilePart& part, std::int64_t row, std::int64_t k,
                                 std::int64_t depth, BFloat16* edge) const {
   if (packs_a_) {
@@ -153,7 +152,7 @@ RowPanel TileProduct::row_panel(const TilePart& part, std::int64_t row, std::int
   return RowPanel::in_place(edge, depth);
 }
 
-/// Sums of 16 columns of a row with what is added to them.
+/// Returns sums of 16 columns of a row plus their addends.
 inline __m512 finished(__m512 sum, const ProductKind& kind, const ProductArrays& arrays,
                        std::int64_t at, std::int64_t column) {
   const auto added = [&](const void* array) {
@@ -187,7 +186,7 @@ inline void write(BFloat16* to, __m512 left, __m512 right, bool streams) {
   }
 }
 
-/// Writes a block of C from its sums, whose rows are `stride` apart.
+/// Writes a block of C from its sums, whose row stride is `stride`.
 void TileProduct::finish(const Block& block, const float* sums, std::int64_t stride) const {
   const auto rows = [&](auto* c) {
     for (std::int64_t row = block.first_row; row < block.end_row; ++row) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the compiler says of its own header's deliberately undefined registers.
+// Suppresses a warning about the deliberately undefined registers of the compiler's own header.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
@@ -8,13 +8,13 @@
 
 #include "hybrid_trainer/core/dtype.h"
 
-/// Matrix tiles of the processor (AMX): eight registers of 16 rows of 64 bytes, and c += a·b of
-/// bf16 pairs summed in f32. Only where multiplies_tiles(). Source: Intel Architecture Instruction
-/// Set Extensions Programming Reference, chapter 3.
+/// Matrix tiles of the CPU (AMX): eight registers of 16 rows of 64 bytes, and c += a·b of bf16
+/// pairs summed in f32. Requires multiplies_tiles(). Source: Intel Architecture Instruction Set
+/// Extensions Programming Reference, chapter 3.
 ///
 /// A tile of A is 16 rows of 32 elements along k. A tile of B is 16 rows, each a pair of k for 16
-/// columns: (b[2p][j], b[2p + 1][j]). A panel is two tiles side by side, 32 rows of A or 32 columns
-/// of B, over any number of k; packed, its tiles lie one after the other.
+/// columns: (b[2p][j], b[2p + 1][j]). A panel is two adjacent tiles, 32 rows of A or 32 columns of
+/// B, over any number of k; packed, its tiles are consecutive.
 
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
@@ -24,7 +24,7 @@ namespace hybrid_trainer::kernels::cpu {
 inline constexpr std::int64_t kTileRows = 16, kTileDepth = 32, kPanel = 32;
 inline constexpr std::int64_t kTileElements = kTileRows * kTileDepth;
 
-/// Holds the tile registers configured for the calling thread.
+/// Keeps the tile registers configured for the calling thread.
 class TileRegisters {
  public:
   TileRegisters() {
@@ -41,7 +41,7 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
 
-// The clobber keeps what was written before from being written after.
+// The clobber keeps earlier writes before the load.
 template <int kTile>
 inline void load_tile(const void* rows, std::int64_t row_bytes) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" ::"r"(rows), "r"(row_bytes), "i"(kTile) : "memory");
@@ -59,7 +59,7 @@ inline void multiply_tile() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
 }
 
-/// 32 rows of A, packed or as they lie.
+/// 32 rows of A, packed or in place.
 struct RowPanel {
   const BFloat16* upper;   // first tile of rows 0-15
   const BFloat16* lower;   // of rows 16-31
@@ -75,8 +75,8 @@ struct RowPanel {
 
 enum class Sum { kNew, kAdded };
 
-/// c (32 x 32, f32) = or += panel · column panel over `depth`, a multiple of 32. Meanwhile brings
-/// 4·depth/32 lines from `ahead` on into the cache.
+/// c (32 x 32, f32) = or += panel · column panel over `depth`, a multiple of 32. Also prefetches
+/// 4·depth/32 lines from `ahead` on.
 template <Sum kSum>
 inline void multiply_panels(float* c, std::int64_t c_stride, const RowPanel& a, const BFloat16* b,
                             std::int64_t depth, const void* ahead) {
@@ -154,7 +154,7 @@ inline Pairs pairs_of(const BFloat16* even, const BFloat16* odd) {
   return {_mm512_permutex2var_epi16(x, low, y), _mm512_permutex2var_epi16(x, high, y)};
 }
 
-/// Packs 32·panels columns of B (depth, …) as it lies; `to` has one panel after the other.
+/// Packs 32·panels columns of B (depth, …); `to` receives consecutive panels.
 inline void pack_columns(BFloat16* to, const BFloat16* b, std::int64_t stride, std::int64_t panels,
                          std::int64_t depth) {
   for (std::int64_t p = 0; p < depth; p += 2) {
@@ -169,7 +169,7 @@ inline void pack_columns(BFloat16* to, const BFloat16* b, std::int64_t stride, s
   }
 }
 
-/// Packs 32·panels columns of B that lie as rows (…, depth), as weights do.
+/// Packs 32·panels columns of B stored as rows (…, depth), as weights are.
 inline void pack_columns_of_transposed(BFloat16* to, const BFloat16* b, std::int64_t stride,
                                        std::int64_t panels, std::int64_t depth) {
   for (std::int64_t half = 0; half < 2 * panels; ++half) {
@@ -185,7 +185,7 @@ inline void pack_columns_of_transposed(BFloat16* to, const BFloat16* b, std::int
   }
 }
 
-/// Packs 32·panels rows of A that lie as columns (depth, …).
+/// Packs 32·panels rows of A stored as columns (depth, …).
 inline void pack_rows_of_transposed(BFloat16* to, const BFloat16* a, std::int64_t stride,
                                     std::int64_t panels, std::int64_t depth) {
   for (std::int64_t p = 0; p < depth; p += kTileDepth) {

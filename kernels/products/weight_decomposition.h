@@ -5,18 +5,18 @@
 
 namespace hybrid_trainer::kernels {
 
-// Magnitudes and directions of a matrix's rows apart, in the rows of blocks (see DiagonalBlocks).
-// Source: Liu et al. 2024, "DoRA: weight-decomposed low-rank adaptation", section 4.
+// Separates the rows of blocks (see DiagonalBlocks) into magnitudes and directions. Source: Liu et
+// al. 2024, "DoRA: weight-decomposed low-rank adaptation", section 4.
 
 /// norms[i] = ‖row i of x‖. x: (R, C) f32, norms: (R) f32.
 void row_norms(const Tensor& norms, const Tensor& x, const Stream& stream);
 
-/// factors[o] = magnitude of its row / norms[o], 1 in rows of no block. magnitudes:
+/// factors[o] = magnitude of the row / norms[o], 1 in rows outside all blocks. magnitudes:
 /// (blocks.stacked_rows()) f32; factors, norms: (O) f32.
 void magnitude_factors(const Tensor& factors, const Tensor& magnitudes, const Tensor& norms,
                        const DiagonalBlocks& blocks, const Stream& stream);
 
-/// stacked (+)= wide / norms in the rows of blocks; norms may be undefined: 1. Shapes as above.
+/// stacked (+)= wide / norms in the rows of blocks; undefined norms are 1. Shapes as above.
 void gather_rows(const Tensor& stacked, const Tensor& wide, const Tensor& norms,
                  const DiagonalBlocks& blocks, GradientMode mode, const Stream& stream);
 

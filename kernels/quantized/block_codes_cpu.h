@@ -6,10 +6,10 @@
 #include "hybrid_trainer/core/tensor.h"
 #include "kernels/quantized/weight_blocks.h"
 
-// What the products of weights in blocks have in common on all instruction sets. A chunk is 64 codes: of
-// two blocks, or a fourth of a superblock. Codes are multiplied without their sign, and what that adds is
-// taken off again: each of a chunk's 16 lanes is the sum of four products, an integer, and has a sum in
-// f32 of its own. So the bits depend on nothing but the numbers.
+// Definitions shared by the products of block-quantized weights on all instruction sets. A chunk is
+// 64 codes: of two blocks, or a quarter of a superblock. Codes are multiplied as unsigned numbers,
+// and the contribution of the offset is subtracted: each of a chunk's 16 lanes is an integer sum of
+// four products, and has its own sum in f32. So the bits depend only on the numbers.
 
 namespace hybrid_trainer::kernels::cpu {
 
@@ -17,19 +17,19 @@ constexpr std::int64_t kChunk = 64, kLanesOfChunk = 16;
 
 constexpr bool is_super(BlockFormat format) { return block_size(format).numbers == 256; }
 
-/// What is added to codes so that they have no sign.
+/// Returns the offset added to codes to make them unsigned.
 constexpr int offset_of(BlockFormat format) {
   constexpr int kOffsets[kBlockFormats] = {128, 8, 0, 16, 0, 0, 0, 32, 12};
   return kOffsets[static_cast<int>(format)];
 }
 
-/// Whether a block has a least number beside its scale.
+/// Whether a block has a minimum in addition to its scale.
 constexpr bool has_least(BlockFormat format) {
   return format == BlockFormat::kQ4_1 || format == BlockFormat::kQ5_1 ||
          format == BlockFormat::kQ4_K || format == BlockFormat::kQ5_K;
 }
 
-/// Of a code of five bits those above the lowest four of it; and the codes themselves.
+/// Offset of the upper bits of 5-bit codes, above their lowest four; and of the codes themselves.
 constexpr std::int64_t bits_at(BlockFormat format) {
   return format == BlockFormat::kQ5_0 ? 2 : format == BlockFormat::kQ5_1 ? 4 : -1;
 }
@@ -37,20 +37,20 @@ constexpr std::int64_t codes_at(BlockFormat format) {
   constexpr std::int64_t kPlaces[kBlockFormats] = {2, 2, 4, 6, 8, 16, 48, 0, 1};
   return kPlaces[static_cast<int>(format)];
 }
-/// Of codes of four bits, two blocks' first halves come before their second ones.
+/// Whether 4-bit codes store the first halves of two blocks before their second halves.
 constexpr bool has_halves(BlockFormat format) {
   return !is_super(format) && format != BlockFormat::kQ8_0;
 }
 
-/// What the codes of MXFP4 stand for, in halves, plus their offset.
+/// Values of MXFP4 codes, in halves, plus their offset.
 constexpr std::uint8_t kMicroCodes[16] = {12, 13, 14, 15, 16, 18, 20, 24,
                                           12, 11, 10, 9,  8,  6,  4,  0};
 
 /// A row of x in 8 bits.
 struct RoundedRow {
-  const std::int8_t* codes;     // 64 of each chunk
-  const std::int32_t* offsets;  // 16 of each: what takes the offset off
-  const float* scales;  // four of each pair of blocks: scale, sum, scale, sum; one of a superblock
+  const std::int8_t* codes;     // 64 per chunk
+  const std::int32_t* offsets;  // 16 per chunk: subtract the offset
+  const float* scales;       // four per pair of blocks: scale, sum, scale, sum; one per superblock
   const std::int16_t* sums;  // of the codes of each 32 of a superblock
 };
 
@@ -63,7 +63,7 @@ T load_bits(const void* from) {
 
 inline float half_at(const void* from) { return static_cast<float>(load_bits<_Float16>(from)); }
 
-/// Eight scales and eight least numbers of a superblock, one a byte.
+/// Eight scales and eight minimums of a superblock, one byte each.
 struct SuperScales {
   std::uint64_t scales, leasts;
 };
@@ -79,18 +79,18 @@ inline SuperScales super_scales(const std::uint8_t* block) {
 template <BlockFormat kFormat>
 constexpr std::int64_t kBytes = block_size(kFormat).bytes;
 
-/// A row's last block where it has no second one beside it: that becomes zeros.
+/// A row's last block if it has no second one: pairs it with zeros.
 template <BlockFormat kFormat>
 struct LastPair {
   std::uint8_t bytes[2 * kBytes<kFormat>] = {};
   explicit LastPair(const std::uint8_t* block) { std::memcpy(bytes, block, kBytes<kFormat>); }
 };
 
-/// Rows of x, rounded to 8 bits as weights of a format want them: in blocks of 32 with scale and sum in
-/// f16, or of 256 with an f32 scale. A block with a NaN or an infinity gets the scale NaN.
+/// Rows of x, rounded to 8 bits as weights of a format require: in blocks of 32 with scale and sum
+/// in f16, or of 256 with an f32 scale. A block with a NaN or an infinity gets the scale NaN.
 class RoundedInputs {
  public:
-  /// x: (N, inputs) f32 or bf16. Takes workspace, and on a simulated device does no more.
+  /// x: (N, inputs) f32 or bf16. Allocates workspace; on a simulated device does nothing else.
   RoundedInputs(BlockFormat format, const Tensor& x, const Stream& stream);
   BlockFormat format() const { return format_; }
   const std::vector<RoundedRow>& rows() const { return rows_; }

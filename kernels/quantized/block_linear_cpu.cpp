@@ -14,24 +14,24 @@ namespace {
 
 constexpr std::int64_t kBlock = 32, kSuperBlock = 256;
 constexpr float kMostCode = 127;
-constexpr float kLeastNumber = 1e-36f;  // a block without a larger one becomes zeros
+constexpr float kLeastNumber = 1e-36f;  // a block whose values are all smaller becomes zeros
 
-/// As f16 holds it; one that f16 does not reach stays.
+/// Rounds to f16; values out of its range are unchanged.
 float as_half(float value) {
   const float half = std::copysign(nearest_half(value), value);
   return std::isinf(half) ? value : half;
 }
 
-/// To the nearest, of two the even one; below 2^22.
+/// Rounds to the nearest integer, ties to even; below 2^22.
 float to_nearest(float value) {
   constexpr float kShift = 3 << 22;
   return (value + kShift) - kShift;
 }
 
-/// The largest magnitude; NaN where a number is NaN or infinite.
+/// Returns the largest magnitude; NaN if a number is NaN or infinite.
 float largest_of(const float* x, std::int64_t count) {
   constexpr std::int32_t kInfinity = 0x7F800000;
-  std::int32_t largest = 0;  // its bits: those of a NaN are above those of all numbers
+  std::int32_t largest = 0;  // its bits: a NaN's are above those of all numbers
 #pragma omp simd reduction(max : largest)
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
@@ -39,7 +39,7 @@ float largest_of(const float* x, std::int64_t count) {
                               : std::bit_cast<float>(largest);
 }
 
-/// Codes of numbers times `inverse`; returns their sum.
+/// Writes the codes of numbers times `inverse`; returns their sum.
 std::int32_t round_codes(std::int8_t* codes, const float* x, std::int64_t count, float inverse) {
   std::int32_t sum = 0;
 #pragma omp simd reduction(+ : sum)
@@ -51,7 +51,7 @@ std::int32_t round_codes(std::int8_t* codes, const float* x, std::int64_t count,
   return sum;
 }
 
-/// Where the parts of a rounded row lie, in bytes.
+/// Offsets of the parts of a rounded row, in bytes.
 struct RowLayout {
   explicit RowLayout(BlockFormat format, std::int64_t inputs)
       : chunks((inputs + kChunk - 1) / kChunk),
@@ -70,7 +70,7 @@ struct RowWriter {
   float* scales;
   std::int16_t* sums;
 
-  /// Of a pair of blocks' 64 numbers, zeros behind the last one.
+  /// Rounds the 64 numbers of a pair of blocks, padded with zeros.
   void round_pair(const float* x, std::int64_t pair) const {
     std::int8_t own[kChunk];
     for (int b = 0; b < 2; ++b) {
@@ -89,7 +89,7 @@ struct RowWriter {
       std::copy_n(own, kChunk, to);
       return;
     }
-    for (int quarter = 0; quarter < 4; ++quarter)  // the middle two change places
+    for (int quarter = 0; quarter < 4; ++quarter)  // the middle two are swapped
       std::copy_n(own + 16 * quarter, 16, to + 16 * (quarter % 2 * 2 + quarter / 2));
   }
   void round_super(const float* x, std::int64_t block) const {
@@ -109,7 +109,7 @@ struct RowWriter {
           round_codes(to + kBlock * part, x + kBlock * part, kBlock, inverse));
     scales[block] = 1 / inverse;
   }
-  /// What takes the codes' offset off.
+  /// Writes the terms that subtract the codes' offset.
   void write_offsets(std::int64_t lanes) const {
     const int offset = offset_of(format);
     for (std::int64_t lane = 0; lane < lanes; ++lane) {
@@ -167,7 +167,7 @@ RoundedInputs::RoundedInputs(BlockFormat format, const Tensor& x, const Stream& 
 
 namespace hybrid_trainer::kernels::cpu::plain {
 
-/// The codes of a pair of blocks.
+/// Reads the codes of a pair of blocks.
 template <BlockFormat kFormat>
 void read_pair(std::uint8_t (&codes)[kChunk], const std::uint8_t* const (&blocks)[2]) {
   for (int b = 0; b < 2; ++b) {
@@ -189,7 +189,7 @@ void read_pair(std::uint8_t (&codes)[kChunk], const std::uint8_t* const (&blocks
   }
 }
 
-/// The codes of a fourth of a superblock.
+/// Reads the codes of a quarter of a superblock.
 template <BlockFormat kFormat>
 void read_fourth(std::uint8_t (&codes)[kChunk], const std::uint8_t* block, int fourth) {
   const std::uint8_t* const from = block + codes_at(kFormat);
@@ -226,7 +226,7 @@ float scale_of_block(const std::uint8_t* block) {
   return half_at(block);
 }
 
-/// In the order in which registers are added up.
+/// Adds in the order in which registers are added.
 inline float sum_of_lanes(float* lanes, int count) {
   for (int half = count / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
@@ -314,12 +314,12 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-constexpr int kRowsAtOnce = 4;  // of x, for which a row of w is read once
+constexpr int kRowsAtOnce = 4;  // rows of x for each read of a row of w
 
 using MultiplyRow = void (*)(float* sums, const std::uint8_t* w, const RoundedRow* x,
                              std::int64_t inputs);
 
-/// Of one row of x, and of kRowsAtOnce.
+/// Functions for one row of x, and for kRowsAtOnce.
 struct RowProducts {
   MultiplyRow one, several;
 };
@@ -344,7 +344,7 @@ RowProducts products_of(BlockFormat format, std::index_sequence<kFormats...>) {
   return products;
 }
 
-/// Rows of w with what multiplies them.
+/// Rows of w and the functions that multiply them.
 struct PartProduct {
   std::int64_t first, end, bytes_of_row;  // among all outputs
   const std::uint8_t* w;
@@ -352,7 +352,7 @@ struct PartProduct {
   const RoundedRow* x;
 };
 
-/// write(row of x, output, sum) for outputs [begin, end) of a part.
+/// Calls write(row of x, output, sum) for outputs [begin, end) of a part.
 template <class Write>
 void multiply_part(const PartProduct& part, std::int64_t begin, std::int64_t end, std::int64_t rows,
                    std::int64_t inputs, const Write& write) {
@@ -377,7 +377,7 @@ void multiply_part(const PartProduct& part, std::int64_t begin, std::int64_t end
 void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w,
                   const Tensor& bias, const Tensor& residual, const Stream& stream) {
   const std::int64_t rows = x.size(0), inputs = x.size(1), outputs = y.size(1);
-  std::list<RoundedInputs> rounded;  // for each format
+  std::list<RoundedInputs> rounded;  // one per format
   std::vector<PartProduct> parts;
   std::int64_t first = 0;
   for (const BlockRows& part : w) {

@@ -4,7 +4,7 @@
 
 #include "kernels/quantized/block_codes_cpu.h"
 
-// The products of block_linear_cpu.cpp with AVX2, bit for bit.
+// Products of block_linear_cpu.cpp with AVX2, bit-identical.
 
 #define HT_AVX2 gnu::target("arch=x86-64-v3")
 
@@ -22,13 +22,13 @@ struct Sums {
   return _mm256_loadu_si256(static_cast<const __m256i*>(from));
 }
 
-/// Of bytes the lower four bits, and then the upper ones.
+/// Returns the lower four bits of the bytes, then the upper four.
 [[HT_AVX2]] inline Chunk nibbles(__m256i both) {
   const __m256i four = _mm256_set1_epi8(15);
   return {_mm256_and_si256(both, four), _mm256_and_si256(_mm256_srli_epi16(both, 4), four)};
 }
 
-/// 16 in each byte whose bit is set.
+/// Returns 16 in each byte whose bit is set.
 [[HT_AVX2]] inline __m256i sixteens(std::uint32_t bits) {
   const __m256i bytes = _mm256_shuffle_epi8(
       _mm256_set1_epi32(static_cast<int>(bits)),
@@ -38,7 +38,7 @@ struct Sums {
                           _mm256_set1_epi8(16));
 }
 
-/// Those of Q8_0 with their sign.
+/// Codes of Q8_0 are signed.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline Chunk pair_codes(const std::uint8_t* first, const std::uint8_t* second) {
   const std::uint8_t *const a = first + codes_at(kFormat), *const b = second + codes_at(kFormat);
@@ -63,7 +63,7 @@ template <BlockFormat kFormat>
   }
 }
 
-/// Scale and least number of the first block, and of the second.
+/// Returns scale and minimum of the first block, then of the second.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline __m128 pair_scales(const std::uint8_t* first, const std::uint8_t* second) {
   if constexpr (kFormat == BlockFormat::kMXFP4) {
@@ -81,12 +81,12 @@ template <BlockFormat kFormat>
   const __m128 two = _mm_add_ps(lanes, _mm_movehl_ps(lanes, lanes));
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
-/// Of scales and least numbers in turn.
+/// Sums over alternating scales and minimums.
 [[HT_AVX2]] inline float sum_of_leasts(__m128 lanes) {
   const __m128 of_blocks = _mm_movehdup_ps(lanes);
   return _mm_cvtss_f32(_mm_add_ss(of_blocks, _mm_movehl_ps(of_blocks, of_blocks)));
 }
-/// Adds `factor` times the least numbers of a superblock times its sums of codes.
+/// Adds `factor` times the minimums of a superblock times its sums of codes.
 [[HT_AVX2]] inline void add_leasts(__m128& to, float factor, std::uint64_t leasts,
                                    const std::int16_t* sums) {
   const __m128i total =
@@ -99,7 +99,7 @@ template <BlockFormat kFormat>
   return sum_of_four(_mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1)));
 }
 
-/// Sums of four products.
+/// Returns sums of four products.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline __m256i multiply_half(__m256i codes, const RoundedRow& x, std::int64_t at) {
   const __m256i of = load_32(x.codes + at), one = _mm256_set1_epi16(1);
@@ -181,7 +181,7 @@ template <BlockFormat kFormat>
   }
 }
 
-/// The scales of the lanes of a fourth, of one byte each.
+/// Returns the scales of the lanes of a quarter, one byte each.
 template <BlockFormat kFormat>
 [[HT_AVX2]] inline Chunk fourth_scales(const std::uint8_t* block, std::uint64_t packed,
                                        int fourth) {
@@ -254,7 +254,7 @@ template <BlockFormat kFormat, int kRows>
 
 #undef HT_AVX2
 
-// The products of block_linear_cpu.cpp with AVX-512 and its products of bytes, bit for bit.
+// Products of block_linear_cpu.cpp with AVX-512 VNNI, bit-identical.
 
 #define HT_VNNI gnu::target("arch=x86-64-v4,avx512vnni")
 
@@ -268,7 +268,7 @@ using avx2::add_leasts, avx2::pair_scales, avx2::sum_of_four, avx2::sum_of_least
       _mm_loadu_si128(reinterpret_cast<const __m128i*>(second)), 1);
 }
 
-/// Of bytes the lower four bits, and then the upper ones.
+/// Returns the lower four bits of the bytes, then the upper four.
 [[HT_VNNI]] inline __m512i nibbles(__m256i both) {
   const __m512i apart =
       _mm512_inserti64x4(_mm512_castsi256_si512(both), _mm256_srli_epi16(both, 4), 1);
@@ -376,7 +376,7 @@ template <BlockFormat kFormat>
   }
 }
 
-/// The scales of a superblock's lanes in each fourth.
+/// Returns the scales of a superblock's lanes in each quarter.
 template <BlockFormat kFormat>
 [[HT_VNNI]] inline __m512i fourth_scales(__m512i of_block, int fourth) {
   const __m512i lanes = kFormat == BlockFormat::kQ6_K

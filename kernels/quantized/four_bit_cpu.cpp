@@ -11,12 +11,12 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Rounded twice, also where the caller has fused multiply-add.
+/// Rounds twice, even if the caller uses fused multiply-add.
 [[gnu::noinline]] float magnitude(float level, float scale, float offset) {
   return level * scale + offset;
 }
 
-/// Of n numbers of a block whose scale is a normal number: how many middles are below each.
+/// Counts the midpoints below each of n numbers of a block whose scale is a normal number.
 inline void find_places(std::uint8_t* places, const float* x, int n, float scale) {
   float bounds[kFourBitMiddles.size()];
   for (std::size_t k = 0; k < kFourBitMiddles.size(); ++k) bounds[k] = kFourBitMiddles[k] * scale;
@@ -30,7 +30,7 @@ inline void find_places(std::uint8_t* places, const float* x, int n, float scale
 
 constexpr int kCodesOfWord = 8;  // of 32 bits
 
-/// Codes of a register of words, and so many numbers of x: one or two blocks, or half of one.
+/// Codes of a register of words, and elements of x: one or two blocks, or half of one.
 template <int kLanes>
 constexpr std::int64_t kAtOnce = kCodesOfWord* kLanes;
 
@@ -39,8 +39,8 @@ constexpr std::int64_t padded(std::int64_t inputs) {
   return (inputs + kAtOnce<kLanes> - 1) / kAtOnce<kLanes> * kAtOnce<kLanes>;
 }
 
-/// x in f32, each row with zeros behind it. Of each register of codes: the numbers of the words' lowest
-/// halves of bytes, then those of the next ones.
+/// x in f32, each row followed by zeros. For each register of codes: first the numbers for the
+/// words' lowest half bytes, then for the next ones.
 template <int kLanes, class T>
 void arrange_words(const T* x, std::int64_t rows, std::int64_t inputs, float* arranged) {
   for (std::int64_t n = 0; n < rows; ++n) {
@@ -56,7 +56,7 @@ void arrange_words(const T* x, std::int64_t rows, std::int64_t inputs, float* ar
   }
 }
 
-/// What the products of one call read.
+/// Operands of the products of one call.
 struct FourBitProduct {
   const std::uint8_t *codes, *levels;  // levels may be null
   const float *scales, *of_codes;
@@ -64,7 +64,7 @@ struct FourBitProduct {
   const float* x;  // arranged
   std::int64_t rows, inputs, stride;
 
-  /// What codes of a block are multiplied by.
+  /// Returns the factor of the codes of a block.
   float size_of_block(std::int64_t block) const {
     return levels == nullptr
                ? scales[block]
@@ -72,7 +72,7 @@ struct FourBitProduct {
   }
 };
 
-/// The values of the 16 codes in registers, and those of codes picked out of them.
+/// The values of the 16 codes in registers, and selection of values by codes.
 template <int kLanes>
 struct CodeTable {
   typedef float Floats __attribute__((vector_size(4 * kLanes)));
@@ -81,7 +81,7 @@ struct CodeTable {
   Floats parts[kParts];
 
   explicit CodeTable(const float* of_codes) { std::memcpy(parts, of_codes, sizeof parts); }
-  /// Of the lowest four bits of each word.
+  /// Selects by the lowest four bits of each word.
   void pick(Floats& picked, const Words& words) const {
     if constexpr (kParts == 1) {
       picked = __builtin_shuffle(parts[0], words);
@@ -98,7 +98,7 @@ struct CodeTable {
   }
 };
 
-/// The magnitudes of the blocks that a register's lanes belong to, from `block` on; 0 behind the row.
+/// Magnitudes of the blocks that a register's lanes belong to, from `block` on; 0 beyond the row.
 template <int kLanes, class Floats>
 inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t block,
                            std::int64_t blocks_left) {
@@ -113,8 +113,7 @@ inline void sizes_of_lanes(Floats& sizes, const FourBitProduct& of, std::int64_t
   }
 }
 
-/// sums = one row of w times kRows rows of x. The sums of lanes are added up in order, so the bits
-/// depend on kLanes alone.
+/// sums = one row of w times kRows rows of x. Lanes are added in order: bits depend on kLanes.
 template <int kLanes, int kRows>
 inline void multiply_row(float (&sums)[kRows], const float* const (&x)[kRows],
                          const FourBitProduct& of, const CodeTable<kLanes>& table,
@@ -156,7 +155,7 @@ inline void multiply_row(float (&sums)[kRows], const float* const (&x)[kRows],
   }
 }
 
-/// write(row of x, row of w, sum) for rows [begin, end) of w.
+/// Calls write(row of x, row of w, sum) for rows [begin, end) of w.
 template <int kLanes, int kRows, class Write>
 inline void multiply_rows(const FourBitProduct& of, std::int64_t begin, std::int64_t end,
                           const Write& write) {

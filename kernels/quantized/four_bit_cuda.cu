@@ -1,4 +1,4 @@
-// Blocks of 4-bit numbers (kernels/quantized/quantization.h) as kernels read them.
+// Kernels for blocks of 4-bit numbers (kernels/quantized/quantization.h).
 
 #include <algorithm>
 
@@ -16,12 +16,12 @@ __device__ const std::array<float, 16> kDeviceFloats = kFourBitFloats;
 __device__ const std::array<float, 256> kDeviceLevels = make_four_bit_levels();
 
 struct FourBitBlocks {
-  const std::uint8_t *codes, *levels;  // levels: null where the scales are the magnitudes
+  const std::uint8_t *codes, *levels;  // levels: null if the scales are the magnitudes
   const float* scales;
   float offset;
   FourBitType type;
 
-  /// What the codes stand for, to be multiplied by the block's magnitude.
+  /// Returns the values of the codes, to be multiplied by the block's magnitude.
   __device__ const float* values() const {
     return type == FourBitType::kNormal ? kDeviceNormals.data() : kDeviceFloats.data();
   }
@@ -40,7 +40,7 @@ FourBitBlocks blocks_of(const FourBitTensors& from) {
 
 __device__ const std::array<float, 15> kMiddles = kFourBitMiddles;
 
-constexpr int kCodes = 8;  // of a thread, which reads them at once
+constexpr int kCodes = 8;  // per thread, read together
 
 /// Element i is a value.
 template <class T>
@@ -66,9 +66,9 @@ struct QuantizeFourBit {
   float* scales;
   const float* x;
   std::int64_t count;
-  /// 0 where it is not a normal number, NaN where it is infinite or an element is NaN.
+  /// 0 if it is not a normal number, NaN if it is infinite or an element is NaN.
   __device__ float largest(std::int64_t first, std::int64_t last) const {
-    unsigned int largest = 0;  // its bits: those of a NaN are above those of all numbers
+    unsigned int largest = 0;  // its bits: a NaN's are above those of all numbers
     for (std::int64_t i = first; i < last; ++i) {
       const unsigned int bits = std::bit_cast<unsigned int>(x[i]) & 0x7FFFFFFFu;
       largest = bits > largest ? bits : largest;
@@ -113,23 +113,22 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kOutputs = 4;      // rows of w of a block, so that x is read once for as many
-constexpr int kCodesAtOnce = 8;  // of each, of a thread at a time: 4 bytes
+constexpr int kOutputs = 4;      // rows of w per block, so that x is read once for all of them
+constexpr int kCodesAtOnce = 8;  // per operand and thread, read together: 4 bytes
 constexpr int kMostRows = 8;     // of x
 
 template <class T>
 struct FourBitProduct {
-  T* y;  // of w's first row, as are bias and residual
+  T* y;  // for w's first row, like bias and residual
   const T* x;
   FourBitBlocks w;
-  const float* bias;  // or null, as may be the residual
+  const float* bias;  // may be null, like the residual
   const T* residual;
   std::int64_t rows, inputs, outputs;
   std::int64_t columns;  // of y
 };
 
-/// What the codes of kOutputs rows of w, from `first` on, stand for from input i on; rows beyond the
-/// last one are that one.
+/// Values of kOutputs rows of w, from `first` on, at input i; rows beyond the last repeat it.
 struct FourBitWeights {
   float values[kOutputs][kCodesAtOnce];
   float magnitudes[kOutputs];
@@ -153,7 +152,7 @@ struct FourBitWeights {
   }
 };
 
-/// sum[n][o] is of row n of x and output o, over a thread's inputs.
+/// sum[n][o] belongs to row n of x and output o, over a thread's inputs.
 template <int kRows, class T>
 __device__ void add_products(float (&sum)[kRows][kOutputs], const FourBitProduct<T>& of,
                              const FourBitWeights& weights, std::int64_t i) {
@@ -171,8 +170,8 @@ __device__ void add_products(float (&sum)[kRows][kOutputs], const FourBitProduct
   }
 }
 
-/// A block for kOutputs rows of w; its threads share the inputs. The table of 16 values is in shared
-/// memory, where 32 threads look up any of them without a bank conflict.
+/// One block for kOutputs rows of w; its threads share the inputs. The table of 16 values is in
+/// shared memory, so that 32 threads look up any of them without a bank conflict.
 template <int kRows, class T>
 __global__ void __launch_bounds__(kThreads) four_bit_linear_kernel(FourBitProduct<T> of) {
   __shared__ float table[16];

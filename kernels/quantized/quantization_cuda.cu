@@ -106,7 +106,7 @@ namespace {
 
 __device__ const std::array<float, 16> kDeviceValues = kMicroScalingValues;
 
-constexpr int kCodes = 8;  // of a thread, which reads them at once
+constexpr int kCodes = 8;  // per thread, read together
 
 /// Element i is a value.
 template <class T>

@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels {
 constexpr int kCodes = 256;
 constexpr int kDecades = 7;
 
-/// Bits of a map's tree, and the place of its 0 among all its values in ascending order.
+/// Bits of a map's tree, and the index of its 0 among all its values in ascending order.
 constexpr int tree_width(QuantizationMap map) { return map == QuantizationMap::kSigned ? 7 : 8; }
 constexpr int zero_place(QuantizationMap map) { return map == QuantizationMap::kSigned ? 127 : 0; }
 /// Trees have seven decades: the lowest bit pattern of a width is 1 << (width - 7).
@@ -20,10 +20,10 @@ constexpr int code_of(QuantizationMap map, int place) {
   return (place - zero_place(map)) & (kCodes - 1);
 }
 
-/// Dettmers' dynamic tree: `bits` of `width`, read as leading zeros, a one and a fraction of b
-/// bits, stands for 10^-zeros · (0.1 + 0.9 · (fraction + 1/2) / 2^b). This is where the interval of
-/// such bits begins: decades are cut into equal intervals, whose middles are their values; but the
-/// lowest decade's one value is chosen from half of it on.
+/// Start of the interval of `bits` in Dettmers' dynamic tree. `bits` of `width`, read as leading
+/// zeros, a one and a fraction of b bits, represent 10^-zeros · (0.1 + 0.9 · (fraction + 1/2) /
+/// 2^b). Decades are divided into equal intervals with their values at the centers; but the only
+/// value of the lowest decade applies from half of it on.
 constexpr double tree_bound(unsigned int bits, int width) {
   const int fraction_bits = std::bit_width(bits) - 1;
   const double intervals = 1u << fraction_bits;
@@ -32,14 +32,14 @@ constexpr double tree_bound(unsigned int bits, int width) {
   return bound;
 }
 
-/// A line for each decade, by the exponent, modulo 8, of what it is a function of.
+/// A line for each decade, indexed by its argument's exponent modulo 8.
 struct DecadeLines {
   alignas(32) float slopes[kDecades + 1] = {};
   alignas(32) float starts[kDecades + 1] = {};
 };
 
-/// The tree's values by f32 lines, of the steps from zero and this. The line left over leads from 0 to 1,
-/// at the last code; for the signed map to -1, since that code is the byte of -128.
+/// Expresses the tree's values as f32 lines of the steps from zero plus this shift. The remaining
+/// line leads from 0 to 1, at the last code; for the signed map to -1, the code of byte -128.
 constexpr float value_shift(QuantizationMap map) {
   return map == QuantizationMap::kSigned ? 0.5f : 1.0f;
 }
@@ -62,21 +62,21 @@ constexpr DecadeLines make_value_lines(QuantizationMap map) {
     set(0, 1.0 / 255, -1.0 / 255);
   return lines;
 }
-/// A product of floats and a sum in double are exact here: one rounding, as in fused arithmetic.
+/// A product of floats and a sum in double are exact here: it rounds once, like fused arithmetic.
 constexpr float value_of(const DecadeLines& lines, float along) {
   const std::uint32_t decade = (std::bit_cast<std::uint32_t>(along) >> 23) & kDecades;
   return static_cast<float>(static_cast<double>(lines.slopes[decade]) * along +
                             static_cast<double>(lines.starts[decade]));
 }
 
-/// The values of a map's codes, and the bounds between them.
+/// Values of a map's codes, and the bounds between them.
 struct QuantizationTable {
-  float values[kCodes] = {};      // of each code
-  float bounds[kCodes + 1] = {};  // place p holds what is in (bounds[p], bounds[p + 1]]
+  float values[kCodes] = {};      // by code
+  float bounds[kCodes + 1] = {};  // place p covers (bounds[p], bounds[p + 1]]
 };
 
 /// Signed: a sign and a tree of seven bits, with 1 for the unused pattern, -0. Unsigned: the sign
-/// bit becomes one more bit of fraction, and 1 follows the tree's last pattern.
+/// bit becomes one more fraction bit, and 1 follows the tree's last pattern.
 constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
   QuantizationTable table;
   const DecadeLines lines = make_value_lines(map);
@@ -87,7 +87,7 @@ constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
     table.values[code_of(map, place)] = steps < 0 ? -size : size;
   }
   table.values[code_of(map, kCodes - 1)] = 1;
-  for (int place = 1; place < kCodes - 1; ++place) {  // between the places before and at it
+  for (int place = 1; place < kCodes - 1; ++place) {  // between adjacent places
     const int steps = place - zero_place(map);
     const auto bits = static_cast<unsigned int>(tree_bits(map, steps > 0 ? steps : 1 - steps));
     const auto bound = static_cast<float>(tree_bound(bits, tree_width(map)));
@@ -100,8 +100,8 @@ constexpr QuantizationTable make_quantization_table(QuantizationMap map) {
   return table;
 }
 
-/// The tree's bits, as a real number, for a magnitude from 0 to 1. Each decade is a line, steeper
-/// than the one above it, so the result is the minimum over all lines.
+/// Returns the tree's bits, as a real number, for a magnitude from 0 to 1. Each decade is a line,
+/// steeper than the one above it, so the result is the minimum over all lines.
 template <int kWidth, int kZeros = kDecades - 1>
 constexpr float bits_near(float magnitude) {
   constexpr float kIntervals = 1 << (kWidth - 1 - kZeros);
@@ -119,8 +119,8 @@ constexpr float bits_near(float magnitude) {
   }
 }
 
-/// The place of x in a block whose largest magnitude is `reach`, a normal number. Rounding errors
-/// do not matter, since the table's bounds decide.
+/// Returns the place of x in a block whose largest magnitude is `reach`, a normal number. Rounding
+/// errors do not matter, since the table's bounds decide.
 template <QuantizationMap kMap>
 constexpr int place_of(float x, float reach, float inverse_reach, const float* bounds) {
   const float magnitude = (x < 0 ? -x : x) * inverse_reach;

@@ -1,5 +1,5 @@
-// Quantisation blocks, one per warp: a lane holds 8 of the 256 elements, in packs of N;
-// neighbouring lanes read neighbouring packs.
+// Quantization blocks, one per warp: a lane has 8 of the 256 elements, in packs of N; adjacent
+// lanes read adjacent packs.
 
 #pragma once
 
@@ -14,7 +14,7 @@ namespace hybrid_trainer::kernels::cuda {
 constexpr int kPerLane = kQuantizationBlock / kWarp;
 constexpr int kQuantizingThreads = 256;
 constexpr int kQuantizingWarps = kQuantizingThreads / kWarp;
-/// Enough for any device; with more, reading the tables would cost noticeable time.
+/// Enough for any device; with more, reading the tables would take noticeable time.
 constexpr std::int64_t kMostQuantizingBlocks = 4096;
 
 namespace {
@@ -49,13 +49,13 @@ struct SharedTables {
   SharedTable<QuantizationMap::kUnsigned> of_unsigned;
 };
 
-/// Where the lane's pack number `pack` begins in the quantization block.
+/// Returns the start of the lane's pack `pack` in the quantization block.
 template <int N>
 __device__ int pack_begin(int pack) {
   return (pack * kWarp + static_cast<int>(threadIdx.x) % kWarp) * N;
 }
 
-/// The lane's elements of a block of `count`, which is 256 for N > 1; 0 beyond.
+/// Loads the lane's elements of a block of `count`, which is 256 for N > 1; 0 beyond.
 template <int N, class T>
 __device__ void load_lane(float (&to)[kPerLane], const T* from, int count) {
   for (int pack = 0; pack < kPerLane / N; ++pack) {
@@ -87,8 +87,8 @@ __device__ void decode_lane(float (&to)[kPerLane], const std::uint8_t* codes, fl
   }
 }
 
-/// The largest magnitude of the warp's elements: 0 where it is not a normal number, NaN where it is
-/// infinite or an element is NaN.
+/// Returns the largest magnitude of the warp's elements: 0 if it is not a normal number, NaN if it
+/// is infinite or an element is NaN.
 __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   constexpr unsigned int kInfinity = 0x7F800000u;
   constexpr unsigned int kLeastNormal = 0x00800000u;
@@ -103,7 +103,7 @@ __device__ inline float scale_of_warp(const float (&x)[kPerLane]) {
   return largest < kLeastNormal ? 0.0f : std::bit_cast<float>(largest);
 }
 
-/// Writes the codes, all 0 where the scale is 0 or NaN, and the scale. All lanes must call it.
+/// Writes the codes, all 0 if the scale is 0 or NaN, and the scale. All lanes must call it.
 template <int N, QuantizationMap kMap>
 __device__ void encode_lane(std::uint8_t* codes, float* scale_to, const float (&x)[kPerLane],
                             int count, const SharedTable<kMap>& table) {
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kQuantizingThreads)
 }
 
 /// Enqueues body.at<N>(block, first element, elements of the block, tables), one warp per
-/// quantization block; with packs if all of `begins`, the arrays of the body, are aligned.
+/// quantization block; uses packs if all of `begins`, the arrays of the body, are aligned.
 template <class Body, class... Pointers>
 void for_quantized_blocks(const Stream& stream, const char* name, std::int64_t elements,
                           const Body& body, Pointers... begins) {

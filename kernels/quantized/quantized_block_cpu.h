@@ -5,16 +5,16 @@
 #include "kernels/backend/parallel.h"
 #include "kernels/quantized/quantization_table.h"
 
-// Codes by arithmetic in registers, where looks into a table of 256 would take most of the time.
-// Results are those of the table, bit for bit. Vectors of eight also with AVX-512: a register of
-// eight holds one number for each decade, and is permuted by what tells the decade.
+// Computes codes in registers, since lookups in a table of 256 would take most of the time. Results
+// are bit-identical to the table's. Uses vectors of eight even with AVX-512: a register of eight
+// has one number per decade, and is permuted by the decade.
 
 namespace hybrid_trainer::kernels::cpu {
 
 constexpr int kEight = 8;
 constexpr int kThirtyTwo = 32;
 
-/// The values of eight codes times the scale.
+/// Returns the values of eight codes times the scale.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline void decode_eight(float* x, const std::uint8_t* codes,
                                                            float scale) {
@@ -41,8 +41,8 @@ template <QuantizationMap kMap>
 constexpr int kFixedBits = 15;
 constexpr int kNear = 4;  // 2^-13; errors are below 2^-14
 
-/// By the decade that a magnitude is in, from the lowest on, and 7 for what is near 1: the line
-/// from magnitudes to places, times 2^15 and kNear above, and the last magnitude's bits.
+/// Indexed by the decade of a magnitude, from the lowest on, and 7 near 1: the line from magnitudes
+/// to places, times 2^15 and kNear above, and the bits of the last magnitude.
 struct PlaceLines {
   DecadeLines line;
   alignas(32) std::int32_t ends[kDecades + 1] = {};
@@ -59,10 +59,10 @@ constexpr PlaceLines make_place_lines(QuantizationMap map) {
   for (int i = kDecades - 1; i >= 0; --i, power /= 10) {
     const double intervals = 1 << (tree_width(map) - kDecades + i);
     const double slope = intervals / (0.9 * power), start = intervals * 8 / 9;
-    if (i == kDecades - 1) {  // 1 is from a quarter of an interval below on
+    if (i == kDecades - 1) {  // 1 begins a quarter of an interval lower
       set(i, slope, start, 1 - 0.45 / intervals);
       set(i + 1, slope, start + 0.25, std::numeric_limits<float>::max());
-    } else if (intervals == 1) {  // one value, 0.55, from half of it on
+    } else if (intervals == 1) {  // one value, 0.55, from the middle on
       set(i, 1 / (0.725 * power), 1 - 0.275 / 0.725, power);
     } else {
       set(i, slope, start, power);
@@ -71,12 +71,12 @@ constexpr PlaceLines make_place_lines(QuantizationMap map) {
   return lines;
 }
 
-/// The places above 0 of eight magnitudes over the block's reach, times 2^15 and kNear above.
+/// Returns the places above 0 of eight magnitudes over the reach, times 2^15 and kNear above.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline __m256i fixed_places(__m256 magnitude,
                                                               float inverse_reach) {
   static constexpr PlaceLines kLines = make_place_lines(kMap);
-  constexpr float kLeast = 2.2e-7f;  // below the first bound; its decade is guessed as the lowest
+  constexpr float kLeast = 2.2e-7f;  // below the first bound; treated as the lowest decade
   constexpr float kLog = 0.30103f / (1 << 23), kMagic = 3 << 22;
   const __m256 size = _mm256_max_ps(_mm256_mul_ps(magnitude, _mm256_set1_ps(inverse_reach)),
                                     _mm256_set1_ps(kLeast));
@@ -93,7 +93,7 @@ template <QuantizationMap kMap>
                       _mm256_permutevar8x32_ps(_mm256_load_ps(kLines.line.starts), decade)));
 }
 
-/// Writes 32 codes. True if one is so near a bound that rounding errors may have decided.
+/// Writes 32 codes. Returns true if one is so near a bound that rounding errors may have decided.
 template <QuantizationMap kMap>
 [[gnu::target("arch=x86-64-v3")]] inline bool encode_thirty_two(std::uint8_t* codes, const float* x,
                                                                 float inverse_reach) {
@@ -113,7 +113,7 @@ template <QuantizationMap kMap>
                                            _mm256_packs_epi32(numbers[2], numbers[3]));
   __m256i bytes = _mm256_packus_epi16(_mm256_packs_epi32(places[0], places[1]),
                                       _mm256_packs_epi32(places[2], places[3]));
-  if constexpr (kMap == QuantizationMap::kSigned) {  // 128 stands for 1, and nothing for -1
+  if constexpr (kMap == QuantizationMap::kSigned) {  // 128 represents 1; there is no -1
     const __m256i negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), signs);
     bytes = _mm256_min_epu8(bytes, _mm256_add_epi8(_mm256_set1_epi8(-128), negative));
     bytes = _mm256_sub_epi8(_mm256_xor_si256(bytes, negative), negative);
@@ -129,7 +129,7 @@ template <QuantizationMap kMap>
 template <QuantizationMap kMap>
 inline constexpr QuantizationTable kTable = make_quantization_table(kMap);
 
-/// body(block, first element, elements of the block) for all blocks of so many elements.
+/// Calls body(block, first element, elements of the block) for all blocks of `elements` elements.
 template <class Body>
 void for_quantized_blocks(std::int64_t elements, const Body& body) {
   parallel_rows(quantization_blocks(elements), kQuantizationBlock,
@@ -142,12 +142,12 @@ void for_quantized_blocks(std::int64_t elements, const Body& body) {
                 });
 }
 
-/// The largest magnitude of n elements: 0 where it is not a normal number, NaN where it is infinite
-/// or an element is NaN.
+/// Returns the largest magnitude of n elements: 0 if it is not a normal number, NaN if it is
+/// infinite or an element is NaN.
 inline float scale_of(const float* x, int n) {
   constexpr float kLeast = std::numeric_limits<float>::min();
   constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
-  std::int32_t largest = 0;  // its bits: those of a NaN are above those of all numbers
+  std::int32_t largest = 0;  // its bits: a NaN's are above those of all numbers
 #pragma omp simd reduction(max : largest)
   for (int i = 0; i < n; ++i) {
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
@@ -157,7 +157,7 @@ inline float scale_of(const float* x, int n) {
   return scale < kLeast ? 0.0f : scale;
 }
 
-/// The codes of n elements of a block whose scale is a normal number.
+/// Writes the codes of n elements of a block whose scale is a normal number.
 template <QuantizationMap kMap>
 void encode(std::uint8_t* codes, const float* x, int n, float scale, float inverse) {
   const float* const bounds = kTable<kMap>.bounds;
@@ -168,8 +168,8 @@ void encode(std::uint8_t* codes, const float* x, int n, float scale, float inver
   }
 }
 
-/// Writes the codes of one block of n <= 256 elements, all 0 where its scale is 0 or NaN; returns
-/// the scale. `set`: instruction_set().
+/// Writes the codes of one block of n <= 256 elements, all 0 if its scale is 0 or NaN; returns the
+/// scale. `set`: instruction_set().
 template <QuantizationMap kMap>
 float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet set) {
   const float scale = scale_of(x, n);
@@ -179,7 +179,7 @@ float encode_block(std::uint8_t* codes, const float* x, int n, InstructionSet se
   }
   const float inverse = 1 / scale;
   int i = 0;
-  // With others the inverse or the least bounds are not normal numbers.
+  // For other scales the inverse or the least bounds are not normal numbers.
   const bool has_normal_bounds = scale >= 1e-31f && scale <= 8e37f;
   if (set != InstructionSet::kBaseline && has_normal_bounds) {
     for (; i + kThirtyTwo <= n; i += kThirtyTwo) {

@@ -15,7 +15,7 @@ constexpr std::int64_t bytes_of_row(BlockFormat format, std::int64_t columns) {
   return columns / size.numbers * size.bytes;
 }
 
-/// Throws ShapeMismatch or Error if they are not `rows` rows of so many columns.
+/// Throws ShapeMismatch or Error if they are not `rows` rows of `columns` columns.
 void check_blocks(const KernelCall& call, const BlockTensors& tensors, std::int64_t rows,
                   std::int64_t columns) {
   const std::int64_t numbers = block_size(tensors.format).numbers;
@@ -41,7 +41,7 @@ using cpu::half_at, cpu::load_bits;
 unsigned low(std::byte both) { return std::to_integer<unsigned>(both) & 15; }
 unsigned high(std::byte both) { return std::to_integer<unsigned>(both) >> 4; }
 
-/// Codes of four bits, the first half of the block in the low ones; f(place, code) takes them.
+/// Calls f(place, code) for codes of four bits; the first half of the block is in the low bits.
 template <class F>
 void for_each_nibble(const std::byte* codes, const F& f) {
   for (std::size_t i = 0; i < kBlock / 2; ++i) {
@@ -94,7 +94,7 @@ struct ScaleAndLeast {
   float scale, least;
 };
 
-/// Of the part `j` of eight of a superblock: six bits each, in twelve bytes.
+/// Returns part `j` of eight of a superblock: six bits each, in twelve bytes.
 ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
   const auto packed = [&](std::size_t i) { return std::to_integer<unsigned>(from[4 + i]); };
   const unsigned scale = j < 4 ? packed(j) & 63 : (packed(j + 4) & 15) | (packed(j - 4) >> 6) << 4;
@@ -102,7 +102,7 @@ ScaleAndLeast part_of(const std::byte* from, std::size_t j) {
   return {half_at(from) * static_cast<float>(scale), half_at(from + 2) * static_cast<float>(least)};
 }
 
-/// With the fifth bits at `bits` where there are any.
+/// Decodes with the fifth bits at `bits`, if any.
 void decode_k(const std::byte* from, const std::byte* bits, const std::byte* codes, float* to) {
   for (std::size_t j = 0; j < kSuperBlock / kBlock; ++j) {
     const ScaleAndLeast part = part_of(from, j);

@@ -9,8 +9,8 @@
 
 namespace hybrid_trainer::kernels {
 
-// Weights as model files of llama.cpp hold them: rows of blocks, each with its scales beside its codes of
-// a few bits. Source: ggml, ggml-common.h and ggml-quants.c.
+// Weights in the block formats of llama.cpp's model files: rows of blocks, each with scales and
+// codes of a few bits. Source: ggml, ggml-common.h and ggml-quants.c.
 
 /// Blocks of 32 numbers, and superblocks (K) of 256.
 enum class BlockFormat { kQ8_0, kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ4_K, kQ5_K, kQ6_K, kMXFP4 };
@@ -26,44 +26,43 @@ constexpr BlockSize block_size(BlockFormat format) {
   return kSizes[static_cast<int>(format)];
 }
 
-/// Half of 2^(exponent − 127), the scale of a block of MXFP4, whose codes are halves too.
+/// Returns half of 2^(exponent − 127), the scale of a block of MXFP4, whose codes are halves.
 constexpr float micro_scale(std::uint8_t exponent) {
   return std::bit_cast<float>(exponent < 2 ? 0x00200000u << exponent : (exponent - 1u) << 23);
 }
 
-/// Consecutive rows of a matrix. Blocks of zero bytes stand for zeros.
+/// Consecutive rows of a matrix. Blocks of zero bytes represent zeros.
 struct BlockTensors {
-  Tensor bytes;  // u8, rows one after the other
+  Tensor bytes;  // u8, consecutive rows
   BlockFormat format = BlockFormat::kQ8_0;
-  /// For (rows, columns), without values; columns are whole blocks.
+  /// Makes uninitialized tensors for (rows, columns); columns must be whole blocks.
   static BlockTensors empty(std::int64_t rows, std::int64_t columns, BlockFormat format,
                             const Stream& stream);
 };
 
-/// What whole blocks on the host stand for, in ggml's order of operations.
+/// Decodes whole blocks on the host, in ggml's order of operations.
 void decode_blocks(BlockFormat format, const std::byte* from, std::span<float> values);
 
-/// values = what the blocks stand for. values: (rows, columns) f32 or bf16. Bit-identical on every
-/// device.
+/// values = the decoded blocks. values: (rows, columns) f32 or bf16. Bit-identical on every device.
 void dequantize_blocks(const Tensor& values, const BlockTensors& from, const Stream& stream);
 
-/// y[n] = the row of that number. y: (N, columns) f32 or bf16; indices: (N) i32. On a processor alone.
-/// Throws DataError for an index outside the rows.
+/// y[n] = row indices[n]. y: (N, columns) f32 or bf16; indices: (N) i32. CPU only. Throws DataError
+/// for an index outside the rows.
 void gather_block_rows(const Tensor& y, const Tensor& indices, const BlockTensors& from,
                        const Stream& stream);
 
-/// So many rows of a matrix (outputs, inputs) in blocks.
+/// `count` rows of a matrix (outputs, inputs) in blocks.
 struct BlockRows {
   std::int64_t count;
   BlockTensors tensors;
 };
 
-/// y = x·wᵀ + bias + residual, as llama.cpp multiplies: x is rounded to 8 bits in blocks of w's size,
-/// codes are multiplied as integers, and the sums of blocks are scaled and added up in f32. w: rows one
-/// under the other, all outputs. x: (N, inputs), whole blocks; y: (N, outputs), bias: (outputs) f32 or
-/// undefined, residual: (N, outputs) or undefined (may be y itself); x, residual, y of one dtype, f32 or
-/// bf16. A row of y has the same bits whatever rows are beside it, with any instruction set and number
-/// of threads; it is NaN where x has a NaN or an infinity. On a processor alone. Throws ShapeMismatch.
+/// y = x·wᵀ + bias + residual, computed as in llama.cpp: x is rounded to 8 bits in blocks of w's
+/// size, codes are multiplied as integers, and the sums of blocks are scaled and added in f32. w:
+/// consecutive rows, covering all outputs. x: (N, inputs), whole blocks; y: (N, outputs), bias:
+/// (outputs) f32 or undefined, residual: (N, outputs) or undefined (may be y); x, residual, y of
+/// one dtype, f32 or bf16. The bits of a row of y depend neither on other rows nor on instruction
+/// set or threads; it is NaN if x has a NaN or an infinity. CPU only. Throws ShapeMismatch.
 void block_linear(const Tensor& y, const Tensor& x, std::span<const BlockRows> w,
                   const Tensor& bias, const Tensor& residual, const Stream& stream);
 

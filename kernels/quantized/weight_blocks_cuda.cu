@@ -12,7 +12,7 @@ __device__ float half_at(const std::uint8_t* from) {
   return from_half_bits(static_cast<std::uint16_t>(from[0] | from[1] << 8));
 }
 
-/// Four bits of a block of 32: first halves of its numbers are in the lower half of bytes.
+/// Returns four bits of a block of 32; its first half is in the lower half of the bytes.
 __device__ int nibble(const std::uint8_t* codes, int i) {
   return i < 16 ? codes[i] & 15 : codes[i - 16] >> 4;
 }
@@ -39,7 +39,7 @@ __device__ float number_of_block(BlockFormat format, const std::uint8_t* block, 
   return static_cast<float>(code < 8 ? size : -size) * micro_scale(block[0]);
 }
 
-/// With fifth bits in Q5_K. Each product is exact, so that adding to it rounds once.
+/// Q5_K has fifth bits. Each product is exact, so that adding to it rounds once.
 __device__ float number_of_fives(bool has_fifth, const std::uint8_t* block, int i) {
   const int part = i / 32, place = i % 32, four = part % 4;
   const std::uint8_t *const packed = block + 4, *const codes = block + (has_fifth ? 48 : 16);

@@ -1,8 +1,10 @@
-// What the kernels of a gated delta rule's scan share. Within a chunk, with c_i the sum of g up to
-// token i, L_ij = e^{c_i − c_j}, S the state before and the rows of queries, keys and values:
-//   M = 1 + the lower part of β_i·⟨k_i, k_j⟩·L_ij,   δ = M⁻¹·(β_i·(v_i − e^{c_i}·Sᵀ·k_i)),
-//   y_i = e^{c_i}·Sᵀ·q_i + Σ_{j ≤ i} L_ij·⟨q_i, k_j⟩·δ_j,   S' = e^{c_last}·S + Σ_j e^{c_last − c_j}·k_j·δ_jᵀ.
-// Queries and keys are multiplied as they are, and each one's factor, 1 over its norm, enters later.
+// Declarations shared by the kernels of a gated delta rule's scan. Within a chunk, with c_i the sum
+// of g up to token i, L_ij = e^{c_i − c_j}, S the state before and the rows of queries, keys and
+// values:
+// M = 1 + the lower part of β_i·⟨k_i, k_j⟩·L_ij,   δ = M⁻¹·(β_i·(v_i − e^{c_i}·Sᵀ·k_i)),
+// y_i = e^{c_i}·Sᵀ·q_i + Σ_{j ≤ i} L_ij·⟨q_i, k_j⟩·δ_j,   S' = e^{c_last}·S + Σ_j e^{c_last −
+// c_j}·k_j·δ_jᵀ.
+// Queries and keys are multiplied unnormalized; their factors, 1 over the norm, come later.
 
 #pragma once
 
@@ -63,7 +65,7 @@ struct DeltaTensors {
   const float* factors;           // (B·T, 2·K): of queries, then of keys
 };
 
-/// Where a block is at work: item (sequence, head, chunk), of heads of keys or of values.
+/// Position of a block: item (sequence, head, chunk), with key heads or value heads.
 struct DeltaItem {
   __device__ DeltaItem(const DeltaSizes& sizes, int heads, std::int64_t item)
       : chunk(item % sizes.chunks),
@@ -77,7 +79,7 @@ struct DeltaItem {
   std::int64_t sequence;
 };
 
-/// Of items of heads of values, and of keys.
+/// Index of an item of value heads, and of key heads.
 __device__ inline std::int64_t value_item(const DeltaSizes& sizes, std::int64_t sequence, int head,
                                           std::int64_t chunk) {
   return (sequence * sizes.value_heads + head) * sizes.chunks + chunk;
@@ -87,7 +89,7 @@ __device__ inline std::int64_t key_item(const DeltaSizes& sizes, std::int64_t se
   return (sequence * sizes.key_heads + head) * sizes.chunks + chunk;
 }
 
-/// A token's gate of a head.
+/// Gate of a head for one token.
 struct DeltaGate {
   float beta = 0, exponent = 0, step = 0;
 };
@@ -100,7 +102,7 @@ __device__ DeltaGate delta_gate(const DeltaTensors<T>& at, const DeltaSizes& siz
   return {sigmoid(load(gates)), decay_exponent(at.log_rate[head], softplus(step)), step};
 }
 
-/// A head's gates within a chunk, in shared memory; beyond the last token β and the factors are 0.
+/// Gates of a head within a chunk, in shared memory; β and the factors are 0 beyond the last token.
 struct DeltaDecay : ChunkDecay {
   float beta[kChunkTokens], step[kChunkTokens], exponent[kChunkTokens];
   float query_factor[kChunkTokens], key_factor[kChunkTokens];
@@ -125,7 +127,7 @@ struct DeltaDecay : ChunkDecay {
   }
 };
 
-/// Rows of a chunk, of a head of keys or of values; `matrix` is of qkv, or (B·T, V·D_v).
+/// Rows of a chunk, of a key head or a value head; `matrix` is of qkv, or (B·T, V·D_v).
 template <class T>
 __device__ TokenRows<T> queries_of(const T* matrix, const DeltaSizes& sizes,
                                    const TokenChunk& chunk, int key_head) {
@@ -151,24 +153,24 @@ __device__ TokenRows<T> outputs_of(const T* matrix, const DeltaSizes& sizes,
           sizes.value_size};
 }
 
-/// What the passes over chunks start from, all f32: factors (B·T, 2·K); scores (2, B·K·chunks, 64,
-/// 64): ⟨q_i, k_j⟩ and ⟨k_i, k_j⟩ with their factors; inverses (B·V·chunks, 64, 64): M⁻¹.
+/// Inputs of the passes over chunks, all f32: factors (B·T, 2·K); scores (2, B·K·chunks, 64, 64):
+/// ⟨q_i, k_j⟩ and ⟨k_i, k_j⟩ with their factors; inverses (B·V·chunks, 64, 64): M⁻¹.
 struct DeltaChunks {
   DeltaChunks(const DeltaSizes& sizes, const Stream& stream);
   Tensor factors, scores, inverses;
 };
-/// The factors alone.
+/// Computes only the factors.
 void compute_delta_factors(const Tensor& factors, const DeltaRuleInput& input,
                            const DeltaSizes& sizes, const Stream& stream);
 void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
                           const DeltaSizes& sizes, const Stream& stream);
 
-constexpr std::size_t kDeltaStaticBytes = 8192;  // more than a pass declares itself
+constexpr std::size_t kDeltaStaticBytes = 8192;  // exceeds the static memory of a pass
 
-/// The blocks of a pass over the chunks: sequences by heads of values, tiles of their columns. A block
-/// keeps a tile of the state and as many columns of a chunk in shared memory. Where wide tiles do not
-/// fill the device, or do not fit, they are narrow, with the same bits. Throws Error where those do not
-/// fit either.
+/// Blocks of a pass over the chunks: sequences by value heads, tiles of their columns. A block
+/// keeps a tile of the state and the same columns of a chunk in shared memory. Uses narrow tiles,
+/// with the same bits, if wide ones do not fill the device or do not fit. Throws Error if narrow
+/// ones do not fit either.
 struct PassGrid {
   PassGrid(const DeltaSizes& sizes, std::size_t product_bytes, const Stream& stream) {
     const std::int64_t heads = sizes.batch * sizes.value_heads;
@@ -196,7 +198,7 @@ struct PassGrid {
   bool narrow;
 };
 
-/// What a pass forward writes. Undefined: not wanted.
+/// Outputs of a forward pass; undefined ones are not computed.
 struct DeltaPassed {
   Tensor y, last_state;
   Tensor states;  // (B·V·chunks, D_k, D_v) f32, before each chunk
@@ -205,13 +207,13 @@ struct DeltaPassed {
 void pass_delta_chunks(const DeltaPassed& to, const DeltaChunks& chunks,
                        const DeltaRuleInput& input, const DeltaSizes& sizes, const Stream& stream);
 
-/// What a pass backward leaves for the gradients, all f32 and sized as in DeltaPassed: states and
-/// deltas as passed forward; dstates: of the state behind each chunk; dright: of what M⁻¹ multiplies.
+/// Results of a backward pass for the gradients, all f32 and sized as in DeltaPassed: states and
+/// deltas of the forward pass; dstates: of the state after each chunk; dright: of M⁻¹'s right side.
 struct DeltaBackward {
   Tensor states, deltas, dstates, dright;
 };
 
-/// Columns of queries and keys of dqkv, given all of the above.
+/// Computes the columns of queries and keys of dqkv from the results above.
 void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, const Tensor& dy,
                            const DeltaChunks& chunks, const DeltaRuleInput& input,
                            const DeltaSizes& sizes, const Stream& stream);

@@ -5,7 +5,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch of one worker: a chunk's, and what the forward sweep keeps of each chunk and member.
+/// Scratch memory of a worker: for a chunk, and the forward sweep's results by chunk and member.
 struct DeltaRuleBackwardScratch {
   DeltaRuleBackwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {
@@ -36,7 +36,7 @@ struct DeltaRuleBackwardScratch {
   float *dkeys, *dkeys_of_state;  // (2, n, key_size): of keys, then of queries
 };
 
-/// Where gradients go, each null where it is not wanted.
+/// Outputs for gradients; null ones are not computed.
 template <class T>
 struct DeltaRuleTargets {
   T *qkv, *gates;
@@ -53,7 +53,7 @@ inline float dot_rows(const float* x, const float* y, std::int64_t count) {
   return sum;
 }
 
-/// The gradients of one item.
+/// Computes the gradients of one item.
 template <class T>
 class DeltaRuleBackward {
  public:
@@ -213,7 +213,7 @@ class DeltaRuleBackward {
     }
   }
 
-  /// What keys and queries had of the state before, and the state after of keys; then dS' becomes dS.
+  /// Adds the state's contributions to keys and queries; then replaces dS' by dS.
   void differentiate_state(std::int64_t at, std::int64_t member) {
     const std::int64_t rows = chunk_.rows(), keys = sizes_.key_size, values = sizes_.value_size;
     const float* const before = state(at, member);
@@ -271,7 +271,7 @@ class DeltaRuleBackward {
                         {rows, size, rows, true});
   }
 
-  /// Of x = factor·scale·normal: dx = factor·scale·(dn − n·⟨n, dn⟩).
+  /// Writes dx = factor·scale·(dn − n·⟨n, dn⟩) for x = factor·scale·normal.
   void write_keys() const {
     const std::int64_t rows = chunk_.rows(), size = sizes_.key_size;
     const float scale = query_scale(size);
@@ -297,7 +297,7 @@ class DeltaRuleBackward {
   const DeltaRuleBackwardScratch& scratch_;
   DeltaRuleChunk<T> chunk_;
   std::int64_t item_;
-  double dlogs_[kDeltaChunk] = {};  // of the sums of logarithms, c
+  double dlogs_[kDeltaChunk] = {};  // of c, the sums of logarithms
 };
 
 /// target[h] (+)= Σ over the sequences of column `column` of vectors (B, V, 2).

@@ -1,10 +1,10 @@
-// Gradients of a delta rule's queries and keys, each of which sums those of the heads of values that
-// share it, in their order. For each chunk and head of values of 128 four products of a state, in bf16
-// bound by reading both states, 0.13 MB, in f32 by 8 MFLOP, 0.2 µs of a whole H100.
-// Gradients of a delta rule's scan: a pass backward over the chunks, which is as long as that forward,
-// and then for each chunk of a head of values four products with the states and two of the tokens; for
-// D_k and D_v 128 in f32 11 MFLOP on 0.3 MB, bound by products, 0.3 µs of a whole H100, in bf16 by
-// memory, 0.1 µs.
+// Gradients of a delta rule's queries and keys, each the sum over the value heads that share it, in
+// their order. Each chunk and value head of 128 takes four products with a state: in bf16 bound by
+// reading both states, 0.13 MB, in f32 by 8 MFLOP, 0.2 µs of a whole H100.
+// Gradients of a delta rule's scan: a backward pass over the chunks, as long as the forward one,
+// then for each chunk of a value head four products with states and two of tokens. For D_k and D_v
+// 128 in f32 11 MFLOP on 0.3 MB, bound by products, 0.3 µs of a whole H100, in bf16 by memory, 0.1
+// µs.
 
 #include "kernels/backend/reduce.cuh"
 #include "kernels/scans/delta_rule_scan.cuh"
@@ -24,8 +24,8 @@ struct KeyGradientTensors {
   float* dkeys;    // (B·T, 2·K·D_k): of queries and keys with their factors
 };
 
-/// Gradients of the scores of queries and keys, and of keys and keys, as M holds these. Grid: items of
-/// heads of keys, then 2.
+/// Computes the gradients of the scores of queries and keys, and of keys and keys, as M contains
+/// them. Grid: items of key heads, then 2.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, 3)
     delta_score_gradients_kernel(KeyGradientTensors<T> to, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -98,7 +98,7 @@ class DeltaKeyGradients {
   }
 
  private:
-  /// Adds left (i, v) times a state's rows of the block's columns.
+  /// Adds left (i, v) times the rows of a state for the block's columns.
   template <class Left>
   __device__ void add_state(int head, const float* states, const Left& left) {
     const float* const state =
@@ -116,7 +116,7 @@ class DeltaKeyGradients {
     add_state(head, to_.states,
               [&](int i, int v) { return -decay_.beta[i] * decay_.carried[i] * dright(i, v); });
   }
-  /// Adds the scores' gradients, which belong to keys as the right side and, of keys, as the left one.
+  /// Adds the scores' gradients: keys are the right side of both, and the left side of keys' own.
   __device__ void add_scores_of_keys(const float* of_queries, const float* of_keys) {
     product_.add(across_depth([&](int j, int i) {
                    return of_queries[i * kChunkTokens + j] * decay_.query_factor[i];
@@ -143,7 +143,7 @@ class DeltaKeyGradients {
   BlockProduct<T> product_;
 };
 
-/// Grid: items of heads of keys, tiles of queries' columns, then of keys'.
+/// Grid: items of key heads, tiles of queries' columns, then of keys'.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, 3)
     delta_key_gradients_kernel(KeyGradientTensors<T> to, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kProductThreads, 3)
 
 constexpr int kRowThreadsOfKeys = 256;
 
-/// Through the norm: a warp for each query and key.
+/// Differentiates the norm: one warp per query and key.
 template <class T>
 __global__ void key_norm_backward_kernel(T* dqkv, const float* dkeys, DeltaTensors<T> at,
                                          DeltaSizes sizes) {
@@ -210,7 +210,7 @@ void compute_key_gradients(const Tensor& dqkv, const DeltaBackward& passed, cons
 
 namespace {
 
-/// Arrays of DeltaChunks and DeltaBackward, and where gradients go; null: not wanted.
+/// Arrays of DeltaChunks and DeltaBackward, and outputs for gradients; null ones are not computed.
 template <class T>
 struct DeltaGradientTensors {
   const T* dy;
@@ -218,7 +218,7 @@ struct DeltaGradientTensors {
   float* dfirst_state;
   T* dqkv;
   T* dgates;
-  float* lines;  // (2, B·chunks, V): each chunk's share of the gradients of rate and bias
+  float* lines;  // (2, B·chunks, V): each chunk's part of the gradients of rate and bias
   const float* scores;
   const float* inverses;
   const float* states;
@@ -227,7 +227,7 @@ struct DeltaGradientTensors {
   float* dright;
 };
 
-/// Backward over the chunks: a tile of columns of the gradient of a head's state.
+/// Backward pass over the chunks for a tile of columns of the gradient of a head's state.
 template <class T, int kWidth>
 class DeltaReturn {
  public:
@@ -277,7 +277,7 @@ class DeltaReturn {
       }
     }
   }
-  /// The gradients of δ and of what M⁻¹ multiplies, into shared memory; the latter also out.
+  /// Computes the gradients of δ and of M⁻¹'s right side in shared memory; also writes the latter.
   __device__ void compute_right(const TokenChunk& tokens, std::int64_t chunk, std::int64_t item) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> dy = outputs_of(to_.dy, sizes_, tokens, head_);
@@ -306,7 +306,7 @@ class DeltaReturn {
       if (i < tokens.tokens && inside(v)) dright[tokens.row(i) * sizes_.values() + v] = sum;
     });
   }
-  /// The gradient of the state before the chunk.
+  /// Computes the gradient of the state before the chunk.
   __device__ void go_back(const TokenChunk& tokens) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> queries = queries_of(at_.qkv, sizes_, tokens, key_head_);
@@ -340,7 +340,7 @@ class DeltaReturn {
   BlockProduct<T, kWidth> product_;
 };
 
-/// Grid: sequences by heads of values, tiles of their columns.
+/// Grid: sequences by value heads, tiles of their columns.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, 2)
     delta_return_kernel(DeltaGradientTensors<T> to, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -348,12 +348,12 @@ __global__ void __launch_bounds__(kProductThreads, 2)
   DeltaReturn<T, kWidth>(to, at, sizes, decay).run();
 }
 
-/// What the gradients of a head's gates are summed from.
+/// Terms of the gradients of a head's gates.
 struct GateParts : ExponentParts {
   float dbeta[kChunkTokens];
 };
 
-/// The gradients of a chunk's values and gates of a head.
+/// Gradients of a chunk's values and gates of a head.
 template <class T>
 class DeltaGateGradients {
  public:
@@ -400,7 +400,7 @@ class DeltaGateGradients {
                  }),
                  sizes_.key_size);
   }
-  /// What token i sees of the state before, and leaves in the one behind.
+  /// Adds the terms of token i with the states before and after the chunk.
   __device__ void add_states(int first) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens_, key_head_);
     const TokenRows<T> dy = rows_of(to_.dy),
@@ -436,7 +436,7 @@ class DeltaGateGradients {
       }
     }
   }
-  /// What token i sees of token j in its output, and in its δ.
+  /// Computes the terms of tokens i and j through the output and δ of i.
   __device__ void compute_between() {
     const TokenRows<float> deltas = rows_of(to_.deltas);
     const float *const of_queries = scores(false), *const of_keys = scores(true);
@@ -463,7 +463,7 @@ class DeltaGateGradients {
     if (exists) {
       const float beta = decay_.beta[t];
       of_rate = decay_.exponent[t] * da;
-      // In this order a large rate times a slope of 0 is 0.
+      // In this order, a large rate times a slope of 0 is 0.
       of_bias = decay_rate(at_.log_rate[item_.head]) * sigmoid(decay_.step[t]) * da;
       if (to_.dgates != nullptr) {
         T* const gates = to_.dgates + (tokens_.row(t) + 1) * sizes_.gate_columns -

@@ -6,7 +6,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Scratch of one worker.
+/// Scratch memory of a worker.
 struct DeltaRuleForwardScratch {
   DeltaRuleForwardScratch(float* base, const DeltaRuleSizes& sizes)
       : cutter(base), chunk(cutter, sizes) {
@@ -18,7 +18,7 @@ struct DeltaRuleForwardScratch {
   DeltaRuleScratch chunk;
   float* inverse;
   float* deltas;
-  float* states;  // of the members
+  float* states;  // by member
 };
 
 template <class T>
@@ -27,7 +27,7 @@ struct DeltaRuleOutput {
   float* last_state;  // or null
 };
 
-/// y of a chunk from what queries read of the state and from δ.
+/// Computes y of a chunk from the queries' reads of the state and from δ.
 template <class T>
 inline void write_delta_rule_rows(T* y, std::int64_t stride, const DeltaRuleChunk<T>& chunk,
                                   const DeltaRuleForwardScratch& scratch, std::int64_t size) {
@@ -74,7 +74,7 @@ inline void scan_delta_rule_item(const DeltaRuleOutput<T>& output, const DeltaRu
     std::copy_n(scratch.states, states, output.last_state + item * states);
 }
 
-/// One token of a head of keys, and of the heads of values that share it.
+/// One token of a key head, and of the value heads that share it.
 template <class T>
 struct DeltaRuleStep {
   T* y;
@@ -84,7 +84,7 @@ struct DeltaRuleStep {
   std::int64_t gate_stride;
   DeltaRuleSpec spec;
 
-  /// S of a head of values (key_size, value_size), its y; v is the value on entry and then δ.
+  /// Advances S (key_size, value_size) of a value head and computes y; v becomes δ.
   inline void advance(float* s, T* out, float* v, float* sums, const float* key, const float* query,
                       float beta, float decay) const {
     const std::int64_t size = spec.value_size;

@@ -12,31 +12,29 @@ namespace hybrid_trainer::kernels::cpu {
 
 /// Tokens of a scan that are computed together.
 inline constexpr std::int64_t kDeltaChunk = 64;
-/// A decay e^x below this exponent is 0: f32 ends there.
+/// Below this exponent, a decay e^x is 0: the end of f32's range.
 inline constexpr float kLeastExponent = -87.3f;
 
-/// e^log for log <= 0, 0 where f32 has no room for it.
+/// Returns e^log for log <= 0; 0 if it underflows f32.
 inline float decay_of_log(double log) {
   return log < static_cast<double>(kLeastExponent) ? 0.0f : exponential(static_cast<float>(log));
 }
 
-/// What is left of a state from one token of a chunk to another. Sums of logarithms are in double,
-/// and no decay is a quotient of two, so that none overflows and strong ones take no digits from
-/// their neighbours.
+/// Remaining share of a state between tokens of a chunk. Sums of logarithms are in double, and no
+/// decay is a quotient of two, so that none overflows and strong ones keep adjacent ones precise.
 struct ChunkDecay {
   std::int64_t rows = 0;
-  double sums[kDeltaChunk];  // c_i = Σ_{j ≤ i} of the logarithms
-  std::int32_t
-      begins[kDeltaChunk];        // the row at which what row i knows begins; -1: before the chunk
-  float from_start[kDeltaChunk];  // e^{c_i}: what row i has of the state before the chunk
-  float to_end[kDeltaChunk];      // e^{c_last − c_j}: what the state after the chunk has of row j
+  double sums[kDeltaChunk];          // c_i = Σ_{j ≤ i} of the logarithms
+  std::int32_t begins[kDeltaChunk];  // the first row that row i depends on; -1: before the chunk
+  float from_start[kDeltaChunk];     // e^{c_i}: share of the state before the chunk in row i
+  float to_end[kDeltaChunk];  // e^{c_last − c_j}: share of row j in the state after the chunk
   float whole() const { return from_start[rows - 1]; }
-  /// Whether the row begins with no state: a document begins, or the decay leaves nothing.
+  /// Whether the row begins with a zero state: at a document's start, or after a full decay.
   bool resets(std::int64_t row) const { return begins[row] == row; }
-  /// The first row that row i knows.
+  /// Returns the first row of the chunk that row i depends on.
   std::int64_t first(std::int64_t row) const { return std::max(begins[row], 0); }
 
-  /// logs: of the decay before each of `count` rows joins. positions: those of the rows, or null.
+  /// logs: the decay before each of `count` rows is added. positions: of the rows, or null.
   void read(const float* logs, const std::int32_t* positions, std::int64_t count) {
     rows = count;
     double sum = 0;
@@ -54,7 +52,7 @@ struct ChunkDecay {
     }
   }
 
-  /// weights (rows, rows): e^{c_i − c_j} for the rows j up to i that row i knows, else 0.
+  /// weights (rows, rows): e^{c_i − c_j} for the rows j up to i that row i depends on, else 0.
   void write_between(float* weights) const {
     for (std::int64_t i = 0; i < rows; ++i) {
       float* const row = weights + i * rows;
@@ -72,7 +70,7 @@ struct ChunkProduct {
   bool accumulate = false;
 };
 
-/// C (+)= op(A)·op(B). A (m, k), B (k, n), or the other way round where they are transposed.
+/// C (+)= op(A)·op(B). A (m, k), B (k, n), or with swapped dimensions if transposed.
 inline void multiply(float* c, const float* a, const float* b, const ChunkProduct& product,
                      Transpose transpose_a = Transpose::kNo,
                      Transpose transpose_b = Transpose::kNo) {
@@ -103,8 +101,8 @@ inline void multiply_by_transposed(float* c, const float* a, const float* b,
   multiply(c, a, b, product, Transpose::kNo, Transpose::kYes);
 }
 
-/// Sizes of a scan and where a head's numbers are. An item is a head of keys of a sequence; its
-/// members are the heads of values that share it.
+/// Sizes of a scan and offsets of a head's numbers. An item is a key head of a sequence; its
+/// members are the value heads that share it.
 struct DeltaRuleSizes {
   DeltaRuleSizes(const DeltaRuleInput& input, const DeltaRuleSpec& spec)
       : batch(input.qkv.size(0)),
@@ -134,7 +132,7 @@ struct DeltaRuleSizes {
   std::int64_t values_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
     return row(item, t) * stride + 2 * key_heads * key_size + value_head(item, member) * value_size;
   }
-  /// Of b_t; a_t is value_heads further.
+  /// Offset of b_t; a_t is value_heads further.
   std::int64_t gates_at(std::int64_t item, std::int64_t member, std::int64_t t) const {
     return row(item, t) * gate_stride + gate_stride - 2 * value_heads + value_head(item, member);
   }
@@ -161,7 +159,7 @@ struct DeltaRuleArrays {
   const std::int32_t* positions;
 };
 
-/// β and g of a token, what is left of them, and dg/da.
+/// β and g of a token, 1 − β, and dg/da.
 struct DeltaRuleGate {
   float beta, not_beta, log_decay, slope;
 };
@@ -188,8 +186,8 @@ inline float query_scale(std::int64_t key_size) {
   return 1.0f / std::sqrt(static_cast<float>(key_size));
 }
 
-/// Scratch of one chunk. Where n tokens are fewer than kDeltaChunk, n stands in its place: arrays are
-/// contiguous.
+/// Scratch memory of a chunk. Shapes have n in place of kDeltaChunk if it has n < kDeltaChunk
+/// tokens.
 struct DeltaRuleScratch {
   DeltaRuleScratch(ScratchCutter& cutter, const DeltaRuleSizes& sizes) {
     keys = cutter.take<float>(2 * kDeltaChunk * sizes.key_size);
@@ -200,18 +198,18 @@ struct DeltaRuleScratch {
     reads = cutter.take<float>(2 * kDeltaChunk * sizes.value_size);
     scaled = cutter.take<float>(kDeltaChunk * sizes.value_size);
   }
-  float* keys;     // (2, kDeltaChunk, key_size): keys, then queries, normalised
-  float* norms;    // (2, kDeltaChunk): the factors that normalise them
+  float* keys;     // (2, kDeltaChunk, key_size): keys, then queries, normalized
+  float* norms;    // (2, kDeltaChunk): their normalization factors
   float* scores;   // (2, kDeltaChunk, kDeltaChunk): of keys and queries with keys
   float* weights;  // (kDeltaChunk, kDeltaChunk): L, the decay from one token to another
   float* matrix;   // (kDeltaChunk, kDeltaChunk): M below its diagonal
-  float* reads;    // (2, kDeltaChunk, value_size): what keys and queries read from the state
+  float* reads;    // (2, kDeltaChunk, value_size): the state times keys and queries
   float* scaled;   // (kDeltaChunk, value_size)
 };
 
-/// A chunk of an item and one of its members at a time. With S the state before, N = K·S and
+/// A chunk of an item, and one of its members at a time. With S the state before, N = K·S and
 /// R = β∘(V − e^c∘N), δ solves M·δ = R, M = I + strictly lower part of (β∘K·Kᵀ∘L); then
-///   y = e^c∘(Q·S) + (Q·Kᵀ∘L)·δ,  S' = e^{c_last}·S + Kᵀ·(e^{c_last − c}∘δ).
+/// y = e^c∘(Q·S) + (Q·Kᵀ∘L)·δ,  S' = e^{c_last}·S + Kᵀ·(e^{c_last − c}∘δ).
 template <class T>
 class DeltaRuleChunk {
  public:
@@ -227,7 +225,7 @@ class DeltaRuleChunk {
   const float* queries() const { return scratch_.keys + rows_ * sizes_.key_size; }
   const float* query_scores() const { return scratch_.scores + rows_ * rows_; }
 
-  /// Keys, normalised, and their scores; queries too where they are wanted.
+  /// Reads and normalizes keys, and computes their scores; also for queries if requested.
   void read_keys(std::int64_t chunk, bool with_queries) {
     first_ = chunk * kDeltaChunk;
     rows_ = std::min(kDeltaChunk, sizes_.length - first_);
@@ -239,7 +237,7 @@ class DeltaRuleChunk {
                            {with_queries ? 2 * rows_ : rows_, rows_, size});
   }
 
-  /// The gates of a member, and L.
+  /// Reads the gates of a member and computes L.
   void read_gates(std::int64_t member) {
     member_ = member;
     const std::int64_t head = sizes_.value_head(item_, member);
@@ -256,8 +254,7 @@ class DeltaRuleChunk {
     decay_.write_between(scratch_.weights);
   }
 
-  /// inverse (n, n) = M⁻¹ by substitution, a block of columns after the other, so that sums stay in
-  /// registers.
+  /// inverse (n, n) = M⁻¹ by substitution in blocks of columns, so that sums stay in registers.
   void invert(float* inverse) const {
     for (std::int64_t i = 0; i < rows_; ++i) {
       const float *const scores = scratch_.scores + i * rows_, *const weights =
@@ -271,7 +268,7 @@ class DeltaRuleChunk {
     for (std::int64_t begin = 0; begin < rows_; begin += kLanes) invert_columns(inverse, begin);
   }
 
-  /// deltas (n, value_size) = δ for the state before; what queries read only where it is wanted.
+  /// deltas (n, value_size) = δ for the state before; also the queries' reads if requested.
   void solve(float* deltas, const float* inverse, const float* state, bool for_queries) const {
     const std::int64_t size = sizes_.value_size;
     multiply(scratch_.reads, scratch_.keys, state,
@@ -320,7 +317,7 @@ class DeltaRuleChunk {
   }
 
  private:
-  /// scratch.keys from row `to` on.
+  /// Writes scratch.keys from row `to` on.
   void read_rows(std::int64_t to, const T* from, float scale) const {
     const std::int64_t size = sizes_.key_size;
     for (std::int64_t i = 0; i < rows_; ++i) {

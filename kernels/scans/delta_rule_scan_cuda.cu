@@ -1,11 +1,12 @@
-// What the chunks of a delta rule's scan start from: norms, scores and inverses. A chunk of a head of
-// keys of 128 reads 32 kB in bf16 and writes 33 kB of scores, a head of values 16 kB of its inverse,
-// at 2 MFLOP and 0.13 MFLOP: bound by memory, about 20 ns of a whole H100 a chunk and head.
-// A delta rule's scan, and its step. The state's columns go through the chunks each by itself: a block
-// keeps 64 or 32 of them of a head in shared memory and multiplies, for each chunk and D_k 128, 4.5 MFLOP
-// on 80 kB, most of it from the second cache. So one block is bound by its multiprocessor, in bf16
-// about 4 µs a chunk, in f32 20 µs, and as many heads as multiprocessors take as long as one. A step
-// reads and writes the state, 8·D_k·D_v bytes a head: 32 heads of 128 take 4.2 MB, 1.4 µs at 3 TB/s.
+// Inputs of the chunks of a delta rule's scan: norms, scores and inverses. A chunk of a key head of
+// 128 reads 32 kB in bf16 and writes 33 kB of scores, a value head 16 kB of its inverse, at 2 MFLOP
+// and 0.13 MFLOP: memory-bound, about 20 ns of a whole H100 per chunk and head.
+// A delta rule's scan, and its step. The state's columns pass through the chunks independently: a
+// block keeps 64 or 32 of them of a head in shared memory and multiplies, for each chunk and D_k
+// 128, 4.5 MFLOP on 80 kB, most of it from the L2 cache. So one block is bound by its
+// multiprocessor, in bf16 about 4 µs per chunk, in f32 20 µs; the time stays the same up to one
+// head per multiprocessor. A step reads and writes the state, 8·D_k·D_v bytes per head: 32 heads of
+// 128 take 4.2 MB, 1.4 µs at 3 TB/s.
 
 #include "kernels/scans/delta_rule_scan.cuh"
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kFactorThreads = 256;
 
-/// A warp for each query and key.
+/// One warp per query and key.
 template <class T>
 __global__ void delta_factors_kernel(float* factors, DeltaTensors<T> at, DeltaSizes sizes) {
   const int heads = 2 * sizes.key_heads, lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -35,7 +36,7 @@ __global__ void delta_factors_kernel(float* factors, DeltaTensors<T> at, DeltaSi
   if (lane == 0) factors[item] = scale / sqrtf(squares + kNormEpsilon);
 }
 
-/// A block for a chunk of a head of keys; grid: items, then 2: with queries, with keys.
+/// One block per chunk of a key head; grid: items, then 2: with queries, with keys.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     delta_scores_kernel(float* scores, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -61,11 +62,11 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   });
 }
 
-constexpr int kSolveSide = 16;  // of the blocks on the diagonal, which are solved at once
+constexpr int kSolveSide = 16;  // side of the diagonal blocks, which are solved in parallel
 using SolveTile = float[kChunkTokens][kChunkTokens + 1];
 
-/// The inverse of each block on the diagonal of `lower`, the part below its diagonal of ones: a thread
-/// for each column, by substitution.
+/// Inverts each diagonal block of `lower`, the part below its diagonal of ones: one thread per
+/// column, by substitution.
 __device__ inline void invert_diagonal(SolveTile& inverse, const SolveTile& lower) {
   const int column = static_cast<int>(threadIdx.x);
   if (column >= kChunkTokens) return;
@@ -77,8 +78,8 @@ __device__ inline void invert_diagonal(SolveTile& inverse, const SolveTile& lowe
   }
 }
 
-/// Rows [first, first + 16) of the inverse left of the diagonal, from the rows above. All threads of
-/// the block call it.
+/// Computes rows [first, first + 16) of the inverse left of the diagonal, from the rows above. All
+/// threads of the block must call it.
 __device__ inline void invert_rows(SolveTile& inverse, const SolveTile& lower, int first,
                                    float (&sums)[kSolveSide][kChunkTokens + 1]) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -98,13 +99,13 @@ __device__ inline void invert_rows(SolveTile& inverse, const SolveTile& lower, i
   __syncthreads();
 }
 
-/// What invert_chunk_kernel has in its dynamic shared memory.
+/// Dynamic shared memory of invert_chunk_kernel.
 struct SolveSpace {
   SolveTile lower, inverse;
   float sums[kSolveSide][kChunkTokens + 1];
 };
 
-/// M⁻¹ of a chunk of a head of values, a block each.
+/// Computes M⁻¹ of a chunk of a value head, one block each.
 template <class T>
 __global__ void invert_chunk_kernel(float* inverses, const float* scores, DeltaTensors<T> at,
                                     DeltaSizes sizes) {
@@ -172,7 +173,7 @@ void prepare_delta_chunks(const DeltaChunks& to, const DeltaRuleInput& input,
 
 namespace {
 
-/// Where a pass goes to; null: not wanted.
+/// Outputs of a pass; null ones are not computed.
 template <class T>
 struct DeltaOutputs {
   T* y;
@@ -187,7 +188,7 @@ struct DeltaStarts {
   const float* inverses;
 };
 
-/// A tile of columns of a head's state, and of a chunk's δ.
+/// Tile of columns of a head's state, and of a chunk's δ.
 template <class T, int kWidth>
 class DeltaPass {
  public:
@@ -246,7 +247,7 @@ class DeltaPass {
       }
     }
   }
-  /// A chunk's δ into shared memory.
+  /// Computes a chunk's δ in shared memory.
   __device__ void compute_deltas(const TokenChunk& tokens, std::int64_t item) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     const TokenRows<T> values = values_of(at_.qkv, sizes_, tokens, head_);
@@ -290,7 +291,7 @@ class DeltaPass {
       if (i < tokens.tokens && inside(v)) store(y + tokens.row(i) * sizes_.values() + v, sum);
     });
   }
-  /// The state behind the chunk.
+  /// Computes the state after the chunk.
   __device__ void advance(const TokenChunk& tokens) {
     const TokenRows<T> keys = keys_of(at_.qkv, sizes_, tokens, key_head_);
     for (int first = 0; first < sizes_.key_size; first += kProductSide) {
@@ -318,7 +319,7 @@ class DeltaPass {
   BlockProduct<T, kWidth> product_;
 };
 
-/// Grid: sequences by heads of values, tiles of their columns.
+/// Grid: sequences by value heads, tiles of their columns.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, 2)
     delta_pass_kernel(DeltaOutputs<T> to, DeltaStarts from, DeltaTensors<T> at, DeltaSizes sizes) {
@@ -326,8 +327,8 @@ __global__ void __launch_bounds__(kProductThreads, 2)
   DeltaPass<T, kWidth>(to, from, at, sizes, decay).run();
 }
 
-constexpr int kStepColumns = 32;  // of a block, a lane each
-constexpr int kStepWarps = 8;     // which share the rows of the state
+constexpr int kStepColumns = 32;  // per block, one lane each
+constexpr int kStepWarps = 8;     // share the rows of the state
 
 template <class T>
 struct DeltaStep {
@@ -336,7 +337,7 @@ struct DeltaStep {
   const std::int32_t* texts;
 };
 
-/// The sum over the warps of a block, in each of them, for each lane. All threads call it.
+/// Returns the sum over the block's warps, for each lane, in each warp. All threads must call it.
 __device__ inline float sum_over_warps(float value, float (&of_warp)[kStepWarps][kStepColumns]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -348,7 +349,7 @@ __device__ inline float sum_over_warps(float value, float (&of_warp)[kStepWarps]
   return sum;
 }
 
-/// One token of each text; grid: rows by heads of values, tiles of 32 columns.
+/// One token of each text; grid: rows by value heads, tiles of 32 columns.
 template <class T>
 __global__ void delta_step_kernel(DeltaStep<T> step, DeltaTensors<T> at, DeltaSizes sizes) {
   __shared__ float of_warp[kStepWarps][kStepColumns];

@@ -1,8 +1,8 @@
-// What the kernels of a state-space scan share. A chunk's tokens are counted in the order of the
-// scan. With c_i the sum of a up to token i of the chunk and u = Δ·x:
-//   y_i = Σ_{j ≤ i} e^{c_i − c_j}·(C_i·B_j)·u_j + e^{c_i}·S·C_i + D·x_i,
-//   S'  = e^{c_last}·S + Σ_j e^{c_last − c_j}·u_j·B_jᵀ.
-// A document that begins within the chunk cuts each of these sums.
+// Declarations shared by the kernels of a state-space scan. A chunk's tokens are counted in the
+// order of the scan. With c_i the sum of a up to token i of the chunk and u = Δ·x:
+// y_i = Σ_{j ≤ i} e^{c_i − c_j}·(C_i·B_j)·u_j + e^{c_i}·S·C_i + D·x_i,
+// S'  = e^{c_last}·S + Σ_j e^{c_last − c_j}·u_j·B_jᵀ.
+// A document that begins within the chunk truncates each of these sums.
 
 #pragma once
 
@@ -59,14 +59,14 @@ struct ScanTensors {
   const std::int32_t* positions;  // or null
 };
 
-/// Where a block of a head's chunk is at work: item (sequence, head, chunk).
+/// Position of a block in a head's chunks: item (sequence, head, chunk).
 struct ScanItem {
   __device__ ScanItem(const ScanSizes& sizes, std::int64_t item)
       : index(item),
         chunk(item % sizes.chunks),
         head(static_cast<int>(item / sizes.chunks % sizes.heads)),
         sequence(item / sizes.chunks / sizes.heads) {}
-  /// Of the scores of its group.
+  /// Index of the scores of its group.
   __device__ std::int64_t group_index(const ScanSizes& sizes) const {
     return (sequence * sizes.groups + head / sizes.heads_of_group()) * sizes.chunks + chunk;
   }
@@ -75,8 +75,8 @@ struct ScanItem {
   std::int64_t sequence;
 };
 
-/// A head's Δ of one token and the exponent a of what it keeps of the state; `step`: what softplus is
-/// taken of.
+/// Step of a head at one token: Δ, and the exponent a of the share of the state that remains;
+/// `step`: the argument of softplus.
 struct StepSize {
   float delta = 1, exponent = 0, step = 0;
 };
@@ -89,12 +89,12 @@ __device__ StepSize step_size(const ScanTensors<T>& at, const ScanSizes& sizes, 
   StepSize size;
   size.step = load(step) + at.step_bias[head];
   size.delta = fminf(fmaxf(softplus(size.step), sizes.least), sizes.most);
-  if (size.step != size.step) size.delta = size.step;  // which fmaxf drops where it is NaN
+  if (size.step != size.step) size.delta = size.step;  // fmaxf drops NaN
   size.exponent = decay_exponent(at.log_rate[head], size.delta);
   return size;
 }
 
-/// A head's decay within a chunk, in shared memory; Δ is 0 beyond the last token.
+/// Decay of a head within a chunk, in shared memory; Δ is 0 beyond the last token.
 struct ScanDecay : ChunkDecay {
   float delta[kChunkTokens], exponent[kChunkTokens], step[kChunkTokens];  // see StepSize
 
@@ -117,7 +117,7 @@ __device__ TokenRows<T> x_of(const T* values, const ScanSizes& sizes, const Toke
   return {values, chunk, sizes.columns, static_cast<std::int64_t>(head) * sizes.head_size,
           sizes.head_size};
 }
-/// Of y or dy.
+/// Rows of y or dy.
 template <class T>
 __device__ TokenRows<T> y_of(const T* y, const ScanSizes& sizes, const TokenChunk& chunk,
                              int head) {
@@ -138,19 +138,20 @@ __device__ TokenRows<T> queries_of(const T* values, const ScanSizes& sizes, cons
           sizes.state_size};
 }
 
-/// What forward leaves for backward: scores (B·G·chunks, 64, 64) of C and B; states (B·H·chunks, P,
-/// N) before each chunk; totals (B·H·chunks): what each leaves of the state before. f32.
+/// Results of forward for backward, f32: scores (B·G·chunks, 64, 64) of C and B; states
+/// (B·H·chunks, P, N) before each chunk; totals (B·H·chunks): remaining share of that state after
+/// each.
 struct ScanStates {
   ScanStates(const ScanSizes& sizes, const Stream& stream);
   Tensor scores, states, totals;
 };
 
-/// Computes them, and the state behind the last token if that is defined.
+/// Computes them, and the state after the last token if that is defined.
 void compute_scan_states(const ScanStates& to, const Tensor& last_state,
                          const StateSpaceInput& input, const StateSpaceDecay& decay,
                          const ScanSizes& sizes, const Stream& stream);
-/// Gradients of the states behind each chunk from dy and dlast_state; first: of the first state, if
-/// defined. states: as above.
+/// Computes the gradients of the states after each chunk from dy and dlast_state; first: of the
+/// first state, if defined. states: as above.
 void compute_state_gradients(const Tensor& states, const Tensor& first, const Tensor& dy,
                              const Tensor& dlast_state, const Tensor& totals,
                              const StateSpaceInput& input, const StateSpaceDecay& decay,

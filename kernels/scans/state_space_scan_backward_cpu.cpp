@@ -7,7 +7,7 @@ struct ScanHeadSums {
   double skip = 0, log_rate = 0, step_bias = 0;
 };
 
-/// Arrays of one worker. A head's panels stand one after the other.
+/// Arrays of one worker. A head's panels are consecutive.
 struct BackwardScanScratch {
   static std::int64_t elements(const ScanSizes& sizes) {
     return (sizes.chunks + 1) * sizes.heads_of_block * sizes.state_elements() +
@@ -29,7 +29,7 @@ struct BackwardScanScratch {
         products(decay + kPairs),
         weights(products + kPairs),
         flows(weights + kPairs) {}
-  float *states, *dstates;              // before each chunk; behind the chunk
+  float *states, *dstates;              // before each chunk; after the chunk
   float *keys, *queries;                // of a chunk: (kChunk, depth)
   float *keys_across, *queries_across;  // (depth, kChunk)
   float *values, *dy;                   // of a head: panels (kChunk, kPanelColumns)
@@ -39,7 +39,7 @@ struct BackwardScanScratch {
   float *weights, *flows;               // L ∘ C·Bᵀ; its gradient times itself
 };
 
-/// What one task adds up over its heads for the keys and queries of a group, chunk by chunk.
+/// Sums of one task over its heads for the keys and queries of a group, chunk by chunk.
 struct KeyGradients {
   static std::int64_t elements(const ScanSizes& sizes) {
     return sizes.chunks * (2 * sizes.key_elements() + kPairs);
@@ -48,21 +48,20 @@ struct KeyGradients {
       : keys(base + chunk * (2 * sizes.key_elements() + kPairs)),
         queries(keys + sizes.key_elements()),
         scores(queries + sizes.key_elements()) {}
-  float *keys, *queries;  // (depth, kChunk), without what passes through the scores
+  float *keys, *queries;  // (depth, kChunk), without the terms through the scores
   float* scores;          // of C·Bᵀ
 };
 
-/// What the tokens of a chunk give and take of one head.
+/// Terms of the gradients of a chunk's tokens for one head.
 struct TokenFlows {
-  float within[kChunk] = {};  // Σ over later tokens of dy·(what x_j gives) / Δ_j
-  float in[kChunk] = {};      // ⟨dy_i, what the state before the chunk gives⟩
-  float out[kChunk] = {};     // ⟨dstate, what x_j gives⟩ / Δ_j
+  float within[kChunk] = {};  // Σ over later tokens of dy·(contribution of x_j) / Δ_j
+  float in[kChunk] = {};      // ⟨dy_i, contribution of the state before the chunk⟩
+  float out[kChunk] = {};     // ⟨dstate, contribution of x_j⟩ / Δ_j
   float across[kChunk] = {};  // Σ of flows from before a token to it or later ones
   float whole = 0;            // e^c·⟨dstate, state⟩
 };
 
-/// products = dy·valuesᵀ of a head, where both are of one chunk: entries beyond the diagonal's tile
-/// stay undefined.
+/// products = dy·valuesᵀ of a head and chunk; entries beyond the diagonal's tile stay undefined.
 template <int kLanes>
 inline void multiply_pairs(float* products, const BackwardScanScratch& scratch,
                            std::int64_t panels) {
@@ -79,7 +78,7 @@ inline void multiply_pairs(float* products, const BackwardScanScratch& scratch,
   }
 }
 
-/// From L and dy·valuesᵀ: weights, flows, dscores += …, and the flows within.
+/// Computes weights and flows from L and dy·valuesᵀ, adds to dscores, and sets the flows within.
 inline void weigh_products(const BackwardScanScratch& scratch, const float* scores, float* dscores,
                            const HeadDecay& decay, TokenFlows& flows) {
   for (std::int64_t i = 0; i < kChunk; ++i) {
@@ -110,12 +109,12 @@ inline void sum_across(TokenFlows& flows, const float* pairs) {
   }
 }
 
-/// How the state passes to or from a chunk's tokens.
+/// Passage of the state to or from a chunk's tokens.
 struct StatePassage {
   const float* state;                       // (depth, kPanelColumns)
   const float* panel_across;                // (kPanelColumns, kChunk)
   const float* keys_across;                 // (depth, kChunk)
-  const float *key_factors, *flow_factors;  // of each token
+  const float *key_factors, *flow_factors;  // by token
 };
 
 /// dkeys (depth, kChunk) += key_factors ∘ state·panel_across, and flows += flow_factors ∘ the sums
@@ -165,7 +164,7 @@ inline void fill_dvalues(const BackwardScanScratch& scratch, const float* dy, co
   for (std::int64_t i = 0; i < kTokenPanel; ++i) scratch.dvalues[i] += skip * dy[i];
 }
 
-/// dstate = e^c of the whole chunk·dstate + Cᵀ·(e^c ∘ dy), for which dy is overwritten.
+/// dstate = e^c of the whole chunk·dstate + Cᵀ·(e^c ∘ dy). Overwrites dy.
 template <int kLanes>
 inline void retreat_state(float* dstate, float* dy, const float* queries, const HeadDecay& decay,
                           std::int64_t depth) {
@@ -178,7 +177,7 @@ inline void retreat_state(float* dstate, float* dy, const float* queries, const 
                       {queries, 1, depth}, {dy, kPanelColumns}, kChunk);
 }
 
-/// ⟨x, y⟩ of whole panels' rows, in parts so that no long sum in f32 loses digits.
+/// Returns ⟨x, y⟩ over whole panels' rows, in parts so that no long f32 sum loses precision.
 inline double dot_of_panels(const float* x, const float* y, std::int64_t count) {
   constexpr std::int64_t kPart = 8 * kPanelColumns;
   double all = 0;
@@ -191,7 +190,7 @@ inline double dot_of_panels(const float* x, const float* y, std::int64_t count) 
   return all;
 }
 
-/// Gradients of the steps, and what of them all tokens share.
+/// Computes the gradients of the steps, and those shared by all tokens.
 inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader& reader,
                          const HeadBlock& block, std::int64_t head, std::int64_t chunk,
                          const HeadDecay& decay, const TokenFlows& flows, ScanHeadSums& sums) {
@@ -218,7 +217,7 @@ inline void finish_steps(const StateSpaceGradients& gradients, const ChunkReader
   if (gradients.steps) reader.write_steps(gradients.steps, dstep, block, head, chunk);
 }
 
-/// A chunk's values and dy of a head, as they lie and across.
+/// Reads a chunk's values and dy of a head, as stored and transposed.
 inline void read_head_panels(const BackwardScanScratch& scratch, const Tensor& dy,
                              const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
                              std::int64_t chunk) {
@@ -231,7 +230,7 @@ inline void read_head_panels(const BackwardScanScratch& scratch, const Tensor& d
   }
 }
 
-/// One chunk of one head, from its states before and the gradient of that behind.
+/// Differentiates a chunk of a head, from the states before and the state gradient after it.
 template <int kLanes>
 inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& dy,
                            const ChunkReader& reader, const HeadBlock& block, std::int64_t head,
@@ -277,7 +276,7 @@ inline void backward_chunk(const StateSpaceGradients& gradients, const Tensor& d
 
 namespace {
 
-/// The states before each chunk of a block of heads.
+/// Computes the states before each chunk of a block of heads.
 template <int kLanes>
 inline void compute_states(const StateSpaceInput& input, const ChunkReader& reader,
                            const HeadBlock& block, const BackwardScanScratch& scratch) {
@@ -302,7 +301,7 @@ inline void compute_states(const StateSpaceInput& input, const ChunkReader& read
   }
 }
 
-/// What backward reads and writes, beside the gradients of the keys.
+/// Inputs and outputs of backward, except the gradients of the keys.
 struct BackwardScan {
   const StateSpaceGradients& gradients;
   const Tensor &dy, &dlast_state;
@@ -312,7 +311,7 @@ struct BackwardScan {
   ScanHeadSums* sums;  // (batch, heads)
 };
 
-/// One block of heads of a sequence; adds to the gradients of the group's keys at `of_keys`.
+/// Differentiates a block of heads of a sequence; adds the group's key gradients at `of_keys`.
 template <int kLanes>
 inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
                                 const HeadBlock& block, float* of_keys,
@@ -342,7 +341,7 @@ inline void backward_scan_block(const BackwardScan& scan, std::int64_t group,
   }
 }
 
-/// dB and dC of a chunk of a group from what `shares` tasks added up.
+/// Computes dB and dC of a chunk of a group from the sums of `shares` tasks.
 template <int kLanes>
 inline void finish_keys(const StateSpaceGradients& gradients, const ChunkReader& reader,
                         std::int64_t group, std::int64_t chunk, float* tasks, std::int64_t shares,
@@ -370,7 +369,7 @@ inline void finish_keys(const StateSpaceGradients& gradients, const ChunkReader&
   reader.write_queries(gradients.values, result, block, chunk);
 }
 
-/// Adds up the heads' sums over the sequences.
+/// Adds the heads' sums over the sequences.
 void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums,
                   const ScanSizes& sizes) {
   const auto finish = [&](const Tensor& target, double ScanHeadSums::*sum) {
@@ -388,13 +387,13 @@ void finish_heads(const StateSpaceGradients& gradients, const ScanHeadSums* sums
   finish(gradients.step_bias, &ScanHeadSums::step_bias);
 }
 
-/// Tasks of one group of a sequence, each with sums of its own: as many as keep all threads busy.
+/// Returns the tasks per group of a sequence, with separate sums: enough for all threads.
 std::int64_t shares_of_group(const ScanSizes& sizes) {
   const std::int64_t wanted = (2 * threads() + sizes.groups() - 1) / sizes.groups();
   return std::clamp<std::int64_t>(wanted, 1, sizes.blocks_of_group);
 }
 
-/// Runs the tasks. `keys`: of each task; of each worker where a group is one task.
+/// Runs the tasks. `keys`: per task; per worker if a group is one task.
 void run_backward_scan(const BackwardScan& scan, std::int64_t shares, const Tensor& scratch,
                        std::int64_t of_worker, const Tensor& keys) {
   const ScanSizes& sizes = scan.reader.sizes;

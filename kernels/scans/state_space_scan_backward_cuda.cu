@@ -1,7 +1,8 @@
-// Gradients of a state-space scan. For each head and chunk six products with the state (its chunk's
-// own, the gradient's own, du, in, dB and dC) and four of 64 tokens: for P 64 and N 128 9 MFLOP on
-// 0.3 MB, mostly of states in f32 that several blocks read from the second cache. In bf16 memory and
-// tensor cores are both busy for about 100 ns of a whole H100; in f32 the products bind, 0.2 µs.
+// Gradients of a state-space scan. Each head and chunk takes six products with the state (its
+// chunk's, the gradient's, du, in, dB and dC) and four of 64 tokens: for P 64 and N 128 9 MFLOP on
+// 0.3 MB, mostly of f32 states that several blocks read from the L2 cache. In bf16 memory and
+// tensor cores are both busy for about 100 ns of a whole H100; in f32 products are the bound, 0.2
+// µs.
 
 #include "kernels/backend/reduce.cuh"
 #include "kernels/scans/state_space_scan.cuh"
@@ -14,17 +15,16 @@ template <class T>
 struct ScanBackward {
   T* dvalues;    // or null
   T* dsteps;     // or null
-  float* lines;  // (3, B·chunks, H): each chunk's share of the gradients of skip, rate, bias
+  float* lines;  // (3, B·chunks, H): each chunk's part of the gradients of skip, rate, bias
   const T* dy;
   const float* scores;
   float* dscores;
   const float* states;
-  const float* dstates;  // behind each chunk
+  const float* dstates;  // after each chunk
   const float* totals;
 };
 
-/// dscores[sequence, group, chunk] = Σ over the group's heads of e^{c_i − c_j}·⟨dy_i, u_j⟩: a block
-/// each.
+/// dscores[sequence, group, chunk] = Σ over heads of e^{c_i − c_j}·⟨dy_i, u_j⟩; a block each.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, 3)
     score_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kProductThreads, 3)
   product.each([&](int s, int i, int j, float) { of_item[i * kChunkTokens + j] = sums[s]; });
 }
 
-/// dC where `queries`, else dB, of a chunk of a group; grid: items, tiles of N for dB, then for dC.
+/// Computes dC if `queries`, else dB; grid: items of a chunk and group, tiles of N for dB, for dC.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_key_gradients_kernel(ScanBackward<T> to, ScanTensors<T> at, ScanSizes sizes) {
@@ -98,13 +98,13 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   });
 }
 
-/// What the gradients of a head's steps are summed from.
+/// Terms of the gradients of a head's steps.
 struct HeadParts : ExponentParts {
   float x_du[kChunkTokens];  // ⟨x_t, du_t⟩
   float x_dy[kChunkTokens];  // ⟨x_t, dy_t⟩
 };
 
-/// A block for a chunk of a head: dx, and the gradients of its steps.
+/// One block per chunk of a head: dx, and the gradients of its steps.
 template <class T, int kWidth>
 class ScanHeadGradients {
  public:
@@ -137,7 +137,7 @@ class ScanHeadGradients {
   __device__ const float* scores() const {
     return to_.scores + item_.group_index(sizes_) * kChunkScores;
   }
-  /// du of P columns from `first` on, and what follows from it.
+  /// Computes du for the P columns from `first` on, and the quantities that follow from it.
   __device__ void compute_dx(int first) {
     const TokenRows<T> x = x_of(at_.values, sizes_, chunk_, item_.head);
     const TokenRows<T> dy = y_of(to_.dy, sizes_, chunk_, item_.head);
@@ -170,7 +170,7 @@ class ScanHeadGradients {
       store(dx + chunk_.row(j) * sizes_.columns + p, sum);
     });
   }
-  /// The tokens' shares of the gradient of skip.
+  /// Computes the tokens' parts of the gradient of skip.
   __device__ void compute_x_dy() {
     const TokenRows<T> x = x_of(at_.values, sizes_, chunk_, item_.head);
     const TokenRows<T> dy = y_of(to_.dy, sizes_, chunk_, item_.head);
@@ -208,7 +208,7 @@ class ScanHeadGradients {
                              of_group[i * kChunkTokens + j];
     });
   }
-  /// What the state before the chunk leaves in the one behind it.
+  /// Returns the contribution of the state before the chunk to the one after it.
   __device__ float whole() const {
     const std::int64_t elements = sizes_.state_elements(), first = item_.index * elements;
     return decay_.total * dot_states(to_.states + first, to_.dstates + first, elements);
@@ -223,7 +223,7 @@ class ScanHeadGradients {
         const float step = decay_.step[t], plain = softplus(step), slope = sigmoid(step);
         const bool within = plain >= sizes_.least && plain <= sizes_.most;
         of_rate = decay_.exponent[t] * da;
-        // In this order a large rate times a slope of 0 is 0.
+        // In this order, a large rate times a slope of 0 is 0.
         const float of_step = decay_rate(at_.log_rate[item_.head]) * slope * da;
         of_bias = within || step != step ? of_step + parts_.x_du[t] * slope : 0.0f;
         const std::int64_t last = (chunk_.row(t) + 1) * sizes_.step_columns;
@@ -279,7 +279,7 @@ void launch_gradients(const ScanBackward<T>& to, const ScanTensors<T>& at, const
   launch(stream, "scan_key_gradients", scan_key_gradients_kernel<T>, grid, to, at, sizes);
 }
 
-/// The gradients of skip, rate and bias from their lines.
+/// Computes the gradients of skip, rate and bias from their lines.
 void sum_head_lines(const StateSpaceGradients& to, const float* lines, const ScanSizes& sizes,
                     const Stream& stream) {
   const std::int64_t rows = sizes.batch * sizes.chunks;

@@ -53,7 +53,7 @@ inline void scan_panel(const ForwardScanScratch& scratch, const float* state,
   for (std::int64_t i = 0; i < kTokenPanel; ++i) scratch.outputs[i] += skip * scratch.values[i];
 }
 
-/// One chunk of one head; its states go on.
+/// Computes one chunk of one head and advances its states.
 template <int kLanes>
 inline void forward_chunk(const Tensor& y, const ChunkReader& reader, const HeadBlock& block,
                           std::int64_t head, std::int64_t chunk, const float* scores,
@@ -71,7 +71,7 @@ inline void forward_chunk(const Tensor& y, const ChunkReader& reader, const Head
   }
 }
 
-/// One block of heads of one sequence.
+/// Computes one block of heads of one sequence.
 template <int kLanes>
 inline void forward_scan_block(const Tensor& y, const Tensor& last_state, const Tensor& first_state,
                                const ChunkReader& reader, const ChunkScores& scores,
@@ -99,7 +99,7 @@ struct StepHead {
   std::int64_t head_size, state_size;
 };
 
-/// row = decay·row + joins·key; returns ⟨row, query⟩, where kShifted without what joins.
+/// row = decay·row + joins·key; returns ⟨row, query⟩, if kShifted without the added term.
 template <bool kShifted, class T>
 inline float step_row(float* row, float decay, float joins, const T* key, const T* query,
                       std::int64_t size) {

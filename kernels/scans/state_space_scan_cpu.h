@@ -9,16 +9,16 @@
 
 namespace hybrid_trainer::kernels::cpu {
 
-// Products of small f32 matrices that stand in the nearest caches: no operand is packed. Every size
-// is a multiple of a tile's, where arrays are padded with zeros.
+// Products of small f32 matrices that fit in the L1 and L2 caches, without packing of operands.
+// Every size is a multiple of a tile's; arrays are padded with zeros.
 
-/// A product's left factor: element (row, k) is at row·row_stride + k·depth_stride, one of which is 1.
+/// Left factor: element (row, k) is at row·row_stride + k·depth_stride, one of which is 1.
 struct LeftFactor {
   const float* data;
   std::int64_t row_stride, depth_stride;
 };
 
-/// Its right factor: row k at k·stride.
+/// Right factor: row k is at k·stride.
 struct RightFactor {
   const float* data;
   std::int64_t stride;
@@ -31,7 +31,7 @@ struct SumTile {
   static constexpr int kRows = kLanes == 16 ? 8 : 4;
   static constexpr int kColumns = 2 * kLanes;
 
-  /// += rows [row, row + kRows) of `a` times columns [column, column + kColumns) of `b`.
+  /// Adds rows [row, row + kRows) of `a` times columns [column, column + kColumns) of `b`.
   void add(const LeftFactor& a, std::int64_t row, const RightFactor& b, std::int64_t column,
            std::int64_t begin, std::int64_t end) {
     const float* const from = a.data + row * a.row_stride;
@@ -47,7 +47,7 @@ struct SumTile {
     }
   }
 
-  /// Each row times its factor.
+  /// Multiplies each row by its factor.
   void scale(const float* factors) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -56,7 +56,7 @@ struct SumTile {
     }
   }
 
-  /// to = scale·to + the sums; rows `stride` apart.
+  /// to = scale·to + the sums; row stride `stride`.
   void add_to(float* to, std::int64_t stride, float scale) const {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -70,7 +70,7 @@ struct SumTile {
     for (int r = 0; r < kRows; ++r) store(to + r * stride, sums[r][0], sums[r][1]);
   }
 
-  // One vector at a time: the compiler copies longer arrays by way of memory.
+  // One vector at a time: the compiler copies longer arrays through memory.
   static void load(Floats& left, Floats& right, const float* from) {
     std::memcpy(&left, from, sizeof left);
     std::memcpy(&right, from + kLanes, sizeof right);
@@ -103,7 +103,7 @@ struct SumTile {
   }
 };
 
-/// finish(row, column, tile) for each tile of a·b over the depth [0, depth).
+/// Calls finish(row, column, tile) for each tile of a·b over the depth [0, depth).
 template <int kLanes, class Finish>
 inline void for_tiles(std::int64_t rows, std::int64_t columns, const LeftFactor& a,
                       const RightFactor& b, std::int64_t depth, const Finish& finish) {
@@ -132,7 +132,7 @@ struct Lanes {
   static constexpr int kCount = kLanes;
 };
 
-/// body(lanes of a vector, worker, item) for each item; see parallel_items.
+/// Calls body(lanes of a vector, worker, item) for each item; see parallel_items.
 template <class Body>
 void parallel_items_by_lanes(std::int64_t count, const Body& body) {
   switch (instruction_set()) {
@@ -155,18 +155,18 @@ void parallel_items_by_lanes(std::int64_t count, const Body& body) {
 }
 
 inline constexpr std::int64_t kChunk = 64;         // tokens
-inline constexpr std::int64_t kPanelColumns = 32;  // of a head that stand together
+inline constexpr std::int64_t kPanelColumns = 32;  // of a head that are adjacent
 inline constexpr std::int64_t kTokenPanel = kChunk * kPanelColumns;
-inline constexpr std::int64_t kPairs = kChunk * kChunk;  // of tokens of a chunk
+inline constexpr std::int64_t kPairs = kChunk * kChunk;  // pairs of tokens of a chunk
 
 inline std::int64_t rounded_to(std::int64_t count, std::int64_t unit) {
   return (count + unit - 1) / unit * unit;
 }
 
-/// e^log for log <= 0; 0 where that is below the normal numbers.
+/// Returns e^log for log <= 0; 0 if it is below the normal numbers.
 inline float decay_of(float log) { return log < -87.0f ? 0.0f : exponential(log); }
 
-/// log(1 + e^x) to a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)), z = e^−|x|.
+/// log(1 + e^x) with a relative error of 3e-7: max(x, 0) + 2·artanh(z/(2 + z)), z = e^−|x|.
 inline float softplus(float x) {
   const float z = exponential(-std::fabs(x)), s = z / (2.0f + z), square = s * s;
   float series = 1.0f / 15;
@@ -175,7 +175,7 @@ inline float softplus(float x) {
   return (x > 0 ? x : 0.0f) + 2.0f * s * series;
 }
 
-/// Δ of one token, and its derivative by what softplus takes.
+/// Δ of one token, and its derivative with respect to the argument of softplus.
 struct Step {
   float size, slope;
 };
@@ -186,10 +186,10 @@ inline Step step_of(float raw, const StateSpaceSpec& spec) {
                          : whole,
           whole < least || whole > most ? 0.0f : sigmoid(raw)};
 }
-/// 0 where the step is, also where the rate is infinite.
+/// 0 if the step is 0, even if the rate is infinite.
 inline float log_decay_of(float rate, float step) { return step == 0 ? 0.0f : rate * step; }
 
-/// Consecutive heads of a group that are computed together.
+/// Consecutive heads of a group, computed together.
 struct HeadBlock {
   std::int64_t sequence, group, first_head, heads;
 };
@@ -207,7 +207,7 @@ struct ScanSizes {
             std::clamp<std::int64_t>(kBlockColumns / (panels * kPanelColumns), 1, heads_of_group)),
         blocks_of_group((heads_of_group + heads_of_block - 1) / heads_of_block) {}
   std::int64_t groups() const { return batch * spec.groups; }
-  /// Of one head, padded: its panels one after the other, each (depth, kPanelColumns).
+  /// Sizes of a head, padded: consecutive panels, each (depth, kPanelColumns).
   std::int64_t state_elements() const { return panels * depth * kPanelColumns; }
   std::int64_t key_elements() const { return kChunk * depth; }
   HeadBlock block(std::int64_t group, std::int64_t index) const {
@@ -215,31 +215,31 @@ struct ScanSizes {
     return {group / spec.groups, of_sequence, of_sequence * heads_of_group + first,
             std::min(heads_of_block, heads_of_group - first)};
   }
-  /// A head's state in an array of the API; null where that is undefined.
+  /// Returns a head's state in an array of the API; null if that is undefined.
   float* state_of(const Tensor& states, std::int64_t sequence, std::int64_t head) const {
     const std::int64_t size = spec.head_size * spec.state_size;
     return states ? states.data<float>() + (sequence * spec.heads + head) * size : nullptr;
   }
-  static constexpr std::int64_t kBlockColumns = 256;  // whose states stay in the second cache
+  static constexpr std::int64_t kBlockColumns = 256;  // columns whose states fit in the L2 cache
   StateSpaceSpec spec;
   std::int64_t batch, time, chunks, heads_of_group, panels;
   std::int64_t depth;  // of states: state_size, padded
   std::int64_t heads_of_block, blocks_of_group;
 };
 
-/// What the steps of a chunk's tokens make of one head.
+/// Decay of one head over the steps of a chunk's tokens.
 struct HeadDecay {
-  float step[kChunk];        // Δ; 0 behind the last token
+  float step[kChunk];        // Δ; 0 after the last token
   float slope[kChunk];       // its derivative
-  float log_decay[kChunk];   // a; −∞ where a document begins
+  float log_decay[kChunk];   // a; −∞ if a document begins
   float from_start[kChunk];  // e^(a_0 + … + a_i)
   float to_end[kChunk];      // e^(a_(j+1) + … + a_63)
   float whole() const { return from_start[kChunk - 1]; }
 };
 
-/// l[i, j] = e^(a_(j+1) + … + a_i) for j <= i, with zeros up to the next multiple of 16: by sums over
-/// each pair's own tokens, so that no large sum takes digits from a small one. The diagonal is 0
-/// where `shifted`.
+/// l[i, j] = e^(a_(j+1) + … + a_i) for j <= i, with zeros up to the next multiple of 16. Sums each
+/// pair's tokens separately, so that large sums do not cost precision. The diagonal is 0 if
+/// `shifted`.
 inline void fill_decay_matrix(float* l, const HeadDecay& decay, bool shifted) {
   float sums[kChunk];
   std::fill_n(sums, kChunk, -std::numeric_limits<float>::infinity());
@@ -275,7 +275,7 @@ inline void transpose(float* to, const float* from, std::int64_t rows, std::int6
   }
 }
 
-/// Reads chunks of a scan, in the order in which it runs.
+/// Reads chunks of a scan, in the order of the scan.
 class ChunkReader {
  public:
   ChunkReader(const StateSpaceInput& input, const StateSpaceDecay& decay, const ScanSizes& of)
@@ -284,13 +284,13 @@ class ChunkReader {
   std::int64_t tokens(std::int64_t chunk) const {
     return std::min(kChunk, sizes.time - chunk * kChunk);
   }
-  /// The row of a (B, T, …) array that holds token `i` of a chunk.
+  /// Returns the row of token `i` of a chunk in a (B, T, …) array.
   std::int64_t row(std::int64_t sequence, std::int64_t chunk, std::int64_t i) const {
     const std::int64_t t = chunk * kChunk + i;
     return sequence * sizes.time + (sizes.spec.reversed ? sizes.time - 1 - t : t);
   }
 
-  /// Columns [first, first + count) of a chunk's rows in f32, rows `stride` apart; zeros elsewhere.
+  /// Reads columns [first, first + count) of a chunk as f32 rows `stride` apart; zeros elsewhere.
   void read(float* to, std::int64_t stride, const Tensor& rows, std::int64_t sequence,
             std::int64_t chunk, std::int64_t first, std::int64_t count) const {
     visit_real(rows.dtype(), [&](auto real) {
@@ -306,13 +306,13 @@ class ChunkReader {
       std::fill_n(to + valid * stride, (kChunk - valid) * stride, 0.0f);
     });
   }
-  /// Columns of a panel of a head, of rows of all heads (values, or y).
+  /// Reads the columns of a panel of a head, from rows of all heads (values, or y).
   void read_panel(float* to, const Tensor& rows, const HeadBlock& block, std::int64_t head,
                   std::int64_t panel, std::int64_t chunk) const {
     read(to, kPanelColumns, rows, block.sequence, chunk, first_column(block, head, panel),
          panel_width(panel));
   }
-  /// B and C of a block's group.
+  /// Reads B and C of a block's group.
   void read_keys(float* to, const HeadBlock& block, std::int64_t chunk) const {
     read(to, sizes.depth, input_.values, block.sequence, chunk, first_key(block.group),
          sizes.spec.state_size);
@@ -334,7 +334,7 @@ class ChunkReader {
     return std::min(kPanelColumns, sizes.spec.head_size - panel * kPanelColumns);
   }
 
-  /// Writes `count` of the columns of a chunk as read() reads them.
+  /// Writes `count` columns of a chunk; see read().
   void write(const Tensor& rows, const float* from, std::int64_t stride, std::int64_t sequence,
              std::int64_t chunk, std::int64_t first, std::int64_t count) const {
     visit_real(rows.dtype(), [&](auto real) {
@@ -443,8 +443,8 @@ class ChunkReader {
   const StateSpaceDecay& decay_;
 };
 
-/// state (depth, kPanelColumns) = e^c of the whole chunk·state + Bᵀ·(Δ ∘ e^(c_63 − c) ∘ values), for
-/// which `values` are overwritten.
+/// state (depth, kPanelColumns) = e^c of the whole chunk · state + Bᵀ·(Δ ∘ e^(c_63 − c) ∘ values).
+/// Overwrites `values`.
 template <int kLanes>
 inline void advance_state(float* state, float* values, const float* keys, const HeadDecay& decay,
                           std::int64_t depth) {
@@ -457,7 +457,7 @@ inline void advance_state(float* state, float* values, const float* keys, const 
                       {values, kPanelColumns}, kChunk);
 }
 
-/// A state (P, N) of the API as panels (depth, kPanelColumns) of its transpose; zeros where null.
+/// Reads a state (P, N) of the API, transposed, as panels (depth, kPanelColumns); null: zeros.
 inline void read_state(float* to, const float* from, const ScanSizes& sizes) {
   std::fill_n(to, sizes.state_elements(), 0.0f);
   if (from == nullptr) return;
@@ -476,7 +476,7 @@ inline void write_state(float* to, const float* from, const ScanSizes& sizes) {
   }
 }
 
-/// C·Bᵀ of every chunk of every group, (groups, chunks, kChunk, kChunk): once for all heads.
+/// C·Bᵀ of every group and chunk, (groups, chunks, kChunk, kChunk), computed for all heads.
 class ChunkScores {
  public:
   ChunkScores(const ScanSizes& sizes, const Stream& stream)

@@ -1,12 +1,12 @@
 // States between the chunks of a state-space scan, forward and backward. A chunk of a head reads 64
-// rows of x and B and writes P·N floats, which the pass over chunks reads and writes once more: for P
-// 64 and N 128 in bf16, 25 kB and 98 kB at 1 MFLOP. So the pass is bound by memory, an estimated half
-// of a microsecond for each chunk of 24 heads at 3 TB/s, and the products by their operands' reads.
-// Output of a state-space scan, and its step. A chunk of a head reads 64 rows of x, its group's
-// scores, C and the state before it, and writes 64 rows of y: for P 64 and N 128 in bf16 some 80 kB,
-// most of it from the second cache, at 1.6 MFLOP: both take 30 to 40 ns of an H100 whole. A step
-// reads and writes the state, 8·P·N bytes a head, and is bound by that: 24 heads of P 64 and N 128
-// take 1.6 MB, half a microsecond.
+// rows of x and B and writes P·N floats, which the pass over chunks reads and writes once more: for
+// P 64 and N 128 in bf16, 25 kB and 98 kB at 1 MFLOP. So the pass is memory-bound, an estimated
+// half of a microsecond for each chunk of 24 heads at 3 TB/s, and the products are bound by the
+// reads of their operands. Output of a state-space scan, and its step. A chunk of a head reads 64
+// rows of x, its group's scores, C and the state before it, and writes 64 rows of y: for P 64 and N
+// 128 in bf16 about 80 kB, mostly from the L2 cache, at 1.6 MFLOP: both take 30 to 40 ns of a whole
+// H100. A step reads and writes the state, 8·P·N bytes per head, which is its bound: 24 heads of P
+// 64 and N 128 take 1.6 MB, half a microsecond.
 
 #include "kernels/scans/state_space_scan.cuh"
 
@@ -14,7 +14,7 @@ namespace hybrid_trainer::kernels::cuda {
 
 namespace {
 
-/// scores[sequence, group, chunk] = C·Bᵀ of a chunk: a block each.
+/// scores[sequence, group, chunk] = C·Bᵀ of a chunk; one block each.
 template <class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_scores_kernel(float* scores, ScanTensors<T> at, ScanSizes sizes) {
@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   product.each([&](int, int i, int j, float sum) { to[i * kChunkTokens + j] = sum; });
 }
 
-/// What a chunk adds to the state behind it: states[item] = Σ_j rest_j·u_j·B_jᵀ. Of gradients, to
-/// that before it: Σ_i carried_i·dy_i·C_iᵀ. Grid: items, tiles of the state.
+/// Computes the contribution of a chunk to the state after it: states[item] = Σ_j rest_j·u_j·B_jᵀ.
+/// For gradients, to the one before it: Σ_i carried_i·dy_i·C_iᵀ. Grid: items, tiles of the state.
 template <bool kGradients, class T>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     chunk_states_kernel(float* states, float* totals, const T* dy, ScanTensors<T> at,
@@ -67,8 +67,8 @@ __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
   });
 }
 
-/// From what each chunk adds to the states between them: a thread for N elements of a head's state.
-/// Forward from the first chunk, else from the last one.
+/// Replaces the contributions of the chunks by the states between them: one thread for N elements
+/// of a head's state. Forward from the first chunk, else from the last one.
 template <int N>
 __global__ void pass_states_kernel(float* states, const float* totals, const float* begin,
                                    float* end, ScanSizes sizes, bool forward) {
@@ -150,7 +150,7 @@ void compute_state_gradients(const Tensor& states, const Tensor& first, const Te
 
 namespace {
 
-/// y of a chunk of a head; grid: items, tiles of the head.
+/// Computes y of a chunk of a head; grid: items, tiles of the head.
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kProductThreads, kProductBlocks)
     scan_output_kernel(T* y, ScanTensors<T> at, const float* scores, const float* states,
@@ -197,7 +197,7 @@ struct ScanStep {
   std::int64_t rows;
 };
 
-/// One token of each text: a warp for each channel of each head of each row.
+/// One token of each text: one warp for each channel of each head of each row.
 template <class T>
 __global__ void scan_step_kernel(ScanStep<T> step, ScanTensors<T> at, ScanSizes sizes) {
   const std::int64_t channel =

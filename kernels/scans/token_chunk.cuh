@@ -1,6 +1,6 @@
-// Chunks of 64 tokens of a sequence, and how a state decays within one. Tokens are counted in the
-// order of the scan. With c_i the sum of the exponents a up to token i of the chunk, e^{c_i − c_j} of
-// token j is left at token i; a document that begins in between leaves nothing.
+// Chunks of 64 tokens of a sequence, and the decay of a state within one. Tokens are counted in the
+// order of the scan. With c_i the sum of the exponents a up to token i of the chunk, the share
+// e^{c_i − c_j} of token j remains at token i; 0 if a document begins in between.
 
 #pragma once
 
@@ -25,9 +25,9 @@ struct TokenChunk {
     place = reversed ? length - 1 - first : first;
     first_row = sequence * length + place;
   }
-  /// The row of all sequences' tokens that token i is.
+  /// Returns the row of token i in all sequences' tokens.
   __device__ std::int64_t row(int i) const { return first_row + direction * i; }
-  /// Whether token i is the first of its document, as the scan goes.
+  /// Whether token i is the first of its document in scan order.
   __device__ bool begins(const std::int32_t* positions, int i) const {
     if (positions == nullptr) return false;
     if (direction > 0) return positions[row(i)] == 0;
@@ -37,7 +37,7 @@ struct TokenChunk {
   std::int64_t length, place, first_row;
 };
 
-/// Columns [first, first + size) of a chunk's rows of a matrix; 0 outside of them.
+/// Columns [first, first + size) of a chunk's rows of a matrix; 0 outside.
 template <class T>
 struct TokenRows {
   __device__ TokenRows(const T* matrix, const TokenChunk& chunk, std::int64_t columns,
@@ -51,7 +51,7 @@ struct TokenRows {
   __device__ float operator()(int i, int column) const {
     return i < tokens && column < size ? load(from + i * stride + column) : 0.0f;
   }
-  /// Columns column, which is even, and column + 1 in bf16.
+  /// Returns columns column, which is even, and column + 1 in bf16.
   __device__ std::uint32_t pair(int i, int column) const {
     if (!even) return pack_pair((*this)(i, column), (*this)(i, column + 1));
     if (i >= tokens || column >= size) return 0;
@@ -59,7 +59,7 @@ struct TokenRows {
     load_pack(values, from + i * stride + column);
     return pack_pair(values[0], values[1]);
   }
-  /// The columns from a multiple of 64 on.
+  /// Returns the columns from `first`, a multiple of 64, on.
   __device__ TokenRows from_column(int first) const {
     TokenRows rows = *this;
     rows.from += first;
@@ -94,7 +94,7 @@ __device__ ProductOperand<false, RowsAcross<T>> across_rows(const TokenRows<T>& 
   return {{rows}};
 }
 
-/// Combines the values of threads up to each one of the first 64. All threads of the block call it.
+/// Combines the values of threads up to each of the first 64. All threads must call it.
 template <class V, class Combine>
 __device__ V scan_tokens(V value, const Combine& combine) {
   __shared__ V of_first_warp;
@@ -111,29 +111,29 @@ __device__ V scan_tokens(V value, const Combine& combine) {
 
 constexpr float kFastestDecay = -3e38f;
 
-/// −e^log_rate, finite, so that times 0 it is 0; NaN stays.
+/// Returns −e^log_rate, kept finite so that its product with 0 is 0; NaN stays NaN.
 __device__ inline float decay_rate(float log_rate) {
   const float rate = -expf(log_rate);
   return rate < kFastestDecay ? kFastestDecay : rate;
 }
-/// The exponent of what is left after `time`, finite unless it is NaN.
+/// Returns the exponent of the decay over `time`, finite unless it is NaN.
 __device__ inline float decay_exponent(float log_rate, float time) {
   const float exponent = decay_rate(log_rate) * time;
   return exponent < kFastestDecay ? kFastestDecay : exponent;
 }
 
-/// A head's decay within a chunk, in shared memory. The sums are kept as two floats each, so that
-/// differences of large ones are exact enough; what leaves nothing in f32 begins anew.
+/// Decay of a head within a chunk, in shared memory. The sums are stored as two floats each, so
+/// that differences of large ones are accurate enough; a decay to 0 in f32 restarts the sum.
 struct ChunkDecay {
   static constexpr float kNothing = -104;            // e^−104 is 0 in f32
   float sum[kChunkTokens], remainder[kChunkTokens];  // c_i
-  float carried[kChunkTokens];                       // of the state before, that token i sees
-  float rest[kChunkTokens];  // of token j, in the state behind; 0 beyond the last token
-  int begin[kChunkTokens];   // the first token whose document is i's
-  float total;               // of the state before, in the state behind
+  float carried[kChunkTokens];                       // share of the state before in token i
+  float rest[kChunkTokens];  // share of token j in the state after; 0 beyond the last token
+  int begin[kChunkTokens];   // first token of the document of token i
+  float total;               // share of the state before in the state after
 
-  /// All threads of the block call it; thread i with token i's exponent. What decays into the first
-  /// token of a document is not seen by any.
+  /// All threads of the block must call it, thread i with token i's exponent. The decay before the
+  /// first token of a document has no effect.
   __device__ void fill(const TokenChunk& chunk, const std::int32_t* positions, float exponent) {
     const int i = static_cast<int>(threadIdx.x), last = kChunkTokens - 1;
     const bool exists = i < chunk.tokens;
@@ -152,7 +152,7 @@ struct ChunkDecay {
     if (i <= last) rest[i] = exists && i >= begin[last] ? left(last, i) : 0.0f;
     __syncthreads();
   }
-  /// What is left of token j at token i >= j, or with `shifted` i > j.
+  /// Returns the share of token j at token i >= j, or with `shifted` i > j.
   __device__ float between(int i, int j, bool shifted) const {
     return j >= begin[i] && (shifted ? j < i : j <= i) ? left(i, j) : 0.0f;
   }
@@ -163,15 +163,15 @@ struct ChunkDecay {
   }
 };
 
-/// What the gradient of a token's exponent is summed from, in shared memory.
+/// Terms of the gradient of a token's exponent, in shared memory.
 struct ExponentParts {
-  float in[kChunkTokens];                         // what token i sees of the state before
-  float out[kChunkTokens];                        // what token j leaves in the state behind
-  float between[kChunkTokens][kChunkTokens + 1];  // what token i sees of token j
+  float in[kChunkTokens];                         // contribution of the state before to token i
+  float out[kChunkTokens];                        // contribution of token j to the state after
+  float between[kChunkTokens][kChunkTokens + 1];  // contribution of token j to token i
 
-  /// The gradient of the exponent of the thread's token t: of all that goes from before t to t or
-  /// behind it, to which belongs the `whole` from the state before to the one behind. All threads of
-  /// the block call it, once.
+  /// Returns the gradient of the exponent of the thread's token t: the sum of all contributions
+  /// from before t to t or later, including `whole`, from the state before to the one after. All
+  /// threads of the block must call it, once.
   __device__ float sum(float whole) {
     const int t = static_cast<int>(threadIdx.x);
     __syncthreads();
@@ -184,16 +184,16 @@ struct ExponentParts {
   }
 };
 
-/// The sum of the products of two states, in each thread. All threads of the block call it.
+/// Returns the sum of the products of two states, in each thread. All threads must call it.
 __device__ inline float dot_states(const float* x, const float* y, std::int64_t elements) {
   float sum = 0;
   for (std::int64_t i = threadIdx.x; i < elements; i += blockDim.x) sum += x[i] * y[i];
   return reduce_block(sum, Sum{}, 0.0f);
 }
 
-constexpr int kNarrow = 32;  // columns of a product where heads are small
+constexpr int kNarrow = 32;  // columns of a product for small heads
 
-/// Blocks of 64 that cover so many rows or columns.
+/// Returns the blocks of 64 that cover `size` rows or columns.
 inline unsigned int product_tiles(int size) {
   return static_cast<unsigned int>((size + kProductSide - 1) / kProductSide);
 }

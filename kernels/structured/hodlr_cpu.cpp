@@ -21,7 +21,7 @@ inline HodlrMap values_of(const DiagonalBlock& leaf) {
   return {leaf.values.data(), leaf.size, leaf.size};
 }
 
-/// A block of a matrix as a growing sum of crosses: rows and columns of what the sum leaves out.
+/// A block of a matrix as a growing sum of crosses: rows and columns of the residual.
 class CrossApproximation {
  public:
   CrossApproximation(const LowRankBlock& place, const MatrixEntry& entry)
@@ -62,7 +62,7 @@ class CrossApproximation {
     return left;
   }
 
-  /// Adds the cross through a row. Returns the next row, or -1 where the sum is near enough.
+  /// Adds the cross through a row. Returns the next row, or -1 if the sum is accurate enough.
   std::int64_t add_cross(std::int64_t row, double tolerance) {
     HodlrVector v = row_left(row);
     used_[static_cast<std::size_t>(row)] = true;
@@ -84,8 +84,7 @@ class CrossApproximation {
     vs_.push_back(std::move(v));
     return size > tolerance * std::sqrt(norm_squared_) ? next : row_that_differs(tolerance);
   }
-  /// A row that the sum does not yet give, from a few rows and columns drawn at random; -1 where it
-  /// gives all of them.
+  /// Returns a row with an error, found from a few random rows and columns; -1 if all agree.
   std::int64_t row_that_differs(double tolerance) {
     constexpr std::uint64_t kDrawn = 4;
     const double most = tolerance * std::sqrt(norm_squared_);
@@ -122,7 +121,7 @@ std::vector<double> numbers_of(const HodlrMatrix& matrix) {
   return {matrix.data(), matrix.data() + matrix.size()};
 }
 
-/// u·vᵀ in as few columns as leave out at most `tolerance` of its norm.
+/// Truncates u·vᵀ to the fewest columns that lose at most `tolerance` of its norm.
 void compress(LowRankBlock& block, const HodlrMatrix& u, const HodlrMatrix& v, double tolerance) {
   const std::int64_t rank = u.cols();
   if (rank == 0) return;
@@ -134,7 +133,7 @@ void compress(LowRankBlock& block, const HodlrMatrix& u, const HodlrMatrix& v, d
   block.v = numbers_of(svd.v.leftCols(block.rank));
 }
 
-/// Borders of 2^level nodes of nearly equal size.
+/// Returns the boundaries of 2^level nodes of nearly equal size.
 std::vector<std::int64_t> borders_of(std::int64_t size, std::size_t level) {
   const std::int64_t nodes = std::int64_t{1} << level;
   std::vector<std::int64_t> borders;
@@ -270,8 +269,8 @@ Hodlr Hodlr::gradients(std::span<const double> dy, std::span<const double> x) co
   return result;
 }
 
-/// Of a node of halves 1 and 2: [A₁₁ u₁·v₁ᵀ; u₂·v₂ᵀ A₂₂]⁻¹ by the halves' inverses y₁ = A₁₁⁻¹·u₁,
-/// y₂ = A₂₂⁻¹·u₂ and the small matrix [1 v₁ᵀ·y₂; v₂ᵀ·y₁ 1].
+/// Factors of a node with halves 1 and 2: [A₁₁ u₁·v₁ᵀ; u₂·v₂ᵀ A₂₂]⁻¹ from the halves' inverses y₁ =
+/// A₁₁⁻¹·u₁, y₂ = A₂₂⁻¹·u₂ and the small matrix [1 v₁ᵀ·y₂; v₂ᵀ·y₁ 1].
 struct HodlrSolver::Factors {
   struct Node {
     HodlrMatrix y1, y2, v1, v2;

@@ -9,7 +9,7 @@ Shape off_diagonal_of(const Tensor& g) {
   return {std::max<std::int64_t>(g.size(1) - 1, 0), g.size(2) / 2};
 }
 
-/// Checks both or neither of two tensors.
+/// Checks both of two tensors, or that neither is defined.
 void check_off_diagonals(const KernelCall& call, const NamedTensor& above, const NamedTensor& below,
                          const Tensor& g, DType real) {
   if (above.tensor.defined() != below.tensor.defined())

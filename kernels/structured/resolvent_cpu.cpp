@@ -8,7 +8,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Matrices that one task goes through side by side.
+/// Matrices that one task processes side by side.
 constexpr std::int64_t lanes_for(std::int64_t matrices) {
   return matrices > 8 ? 16 : matrices > 1 ? 8 : 1;
 }
@@ -33,7 +33,7 @@ void put_real(T* to, Real value) {
   }
 }
 
-/// A number a matrix: real and imaginary parts apart, so that loops over lanes are vectors.
+/// A complex number per matrix, split in two arrays so that loops over lanes are vectorized.
 template <class Real, std::int64_t kLanes>
 struct ComplexLanes {
   Real re[kLanes] = {}, im[kLanes] = {};
@@ -44,17 +44,17 @@ template <class Real, class T, std::int64_t kLanes>
 struct ResolventTask {
   using Lanes = ComplexLanes<Real, kLanes>;
   std::int64_t tokens, matrices, first, lanes, columns;
-  const T* values;  // of the sequence and the first lane; rows of `columns`
-  const T* dg;      // of the sequence, or null
-  T* to;            // g of the sequence or dvalues as values, or null
+  const T* values;  // at the sequence and the first lane; rows of `columns`
+  const T* dg;      // at the sequence, or null
+  T* to;            // g of the sequence or dvalues laid out as values, or null
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
   Real* scratch;        // tokens·4·kLanes
-  Real* off_diagonals;  // (tokens − 1, M), or null: what both gradients share
+  Real* off_diagonals;  // (tokens − 1, M), or null: shared by both gradients
   double* dz;           // 2, or null
 
-  /// b·c between token − 1 and token.
+  /// Computes b·c between token − 1 and token.
   void joints(std::int64_t token, Real (&k)[kLanes]) const {
     if (above == nullptr) return;
     const std::int64_t edge = (token - 1) * matrices + first;
@@ -73,7 +73,7 @@ struct ResolventTask {
       s.im[m] = -z_im;
     }
   }
-  /// The conjugate of the gradient of G.
+  /// Computes the conjugate of the gradient of G.
   void seed(std::int64_t token, Lanes& q) const {
     const T* const from = dg + token * 2 * matrices + first;
     for (std::int64_t m = 0; m < lanes; ++m) {
@@ -83,7 +83,7 @@ struct ResolventTask {
   }
   Real* kept(std::int64_t token) const { return scratch + token * 4 * kLanes; }
 
-  /// pivot = s − k/pivot; where `sum` is there also sum = (sum + q)·k/pivot², of the pivot before.
+  /// pivot = s − k/pivot; if `sum` is not null, sum = (sum + q)·k/pivot² of the previous pivot.
   void advance(Lanes& pivot, const Lanes& s, std::int64_t joint, Lanes* sum, const Lanes& q) const {
     if (begins(joint)) {
       pivot = s;
@@ -113,7 +113,7 @@ struct ResolventTask {
     }
   }
 
-  /// Pivots from the last token on, and where there is a gradient the sums of later tokens.
+  /// Computes pivots from the last token on and, if there is a gradient, the sums of later tokens.
   void from_the_end() const {
     Lanes rho, s, q, later;
     for (std::int64_t i = tokens - 1; i >= 0; --i) {
@@ -172,7 +172,7 @@ struct ResolventTask {
       put_real(out + m, value > limit || value < -limit ? Real{0} : -slopes[m]);
     }
   }
-  /// Re[G_{j−1}·G_j·((A + q)_{j−1}/δ_{j−1} + (B + q)_j/ρ_j)], of which b's gradient is c times.
+  /// Re[G_{j−1}·G_j·((A + q)_{j−1}/δ_{j−1} + (B + q)_j/ρ_j)]; the gradient of b is c times it.
   void write_off_diagonal(std::int64_t token, const Lanes& before, const Lanes& g,
                           const Lanes& lower, const Lanes& q) const {
     const Real* const rho = kept(token);
@@ -207,7 +207,7 @@ struct ResolventTask {
     double sums[2][kLanes] = {};
     for (std::int64_t i = 0; i < tokens; ++i) {
       diagonal(i, s);
-      advance(delta, s, i, &earlier, q);  // with q of the token before
+      advance(delta, s, i, &earlier, q);  // with q of the previous token
       seed(i, q);
       invert(g, delta, s, kept(i));
       if (off_diagonals != nullptr) {
@@ -225,7 +225,7 @@ struct ResolventTask {
   }
 };
 
-/// What tasks write that is then summed.
+/// Outputs of the tasks that are summed afterwards.
 struct ResolventSums {
   Tensor off_diagonals;  // (B, N − 1, M)
   Tensor dz;             // (tasks, 2) f64

@@ -50,16 +50,16 @@ __device__ void put_real(T* to, Real value) {
 /// A batch of chains; element (b, i, m) is number (b·tokens + i)·matrices + m.
 template <class Real, class T>
 struct Chains {
-  std::int64_t batch, tokens, matrices, columns, first;  // those of a row of values, and v's first
-  const T *values, *dg;                                  // dg: of a backward pass
+  std::int64_t batch, tokens, matrices, columns, first;  // of a row; v's first column
+  const T *values, *dg;                                  // dg: in a backward pass
   const Real *above, *below;
   const std::int32_t* positions;
   Real z_re, z_im, shift, limit;
-  Complex<Real>* pivots;  // those from the left of all elements, then those from the right
-  Complex<Real>* sums;    // likewise: Σ over earlier, and over later tokens
+  Complex<Real>* pivots;  // from the left for all elements, then from the right
+  Complex<Real>* sums;    // Σ over earlier tokens, then over later ones
 
   __device__ std::int64_t elements() const { return batch * tokens * matrices; }
-  /// Where it lies among the values.
+  /// Index of the element in values.
   __device__ std::int64_t place(std::int64_t element) const {
     return element / matrices * columns + first + element % matrices;
   }
@@ -70,14 +70,14 @@ struct Chains {
     const Real v = value(element);
     return {(v > limit ? limit : v < -limit ? -limit : v) + shift - z_re, -z_im};
   }
-  /// b·c between token − 1 and token of a sequence; 0 where a document begins, or the sequence ends.
+  /// Returns b·c between token − 1 and token; 0 if a document begins or the sequence ends.
   __device__ Real joined(std::int64_t sequence, std::int64_t token, std::int64_t m) const {
     if (token == 0 || token == tokens) return 0;
     if (positions != nullptr && positions[sequence * tokens + token] == 0) return 0;
     const std::int64_t edge = (token - 1) * matrices + m;
     return above == nullptr ? Real{1} : above[edge] * below[edge];
   }
-  /// The conjugate of G's gradient.
+  /// Returns the conjugate of G's gradient.
   __device__ Complex<Real> seed(std::int64_t element) const {
     const std::int64_t row = element / matrices, m = element % matrices;
     const T* const from = dg + row * 2 * matrices + m;
@@ -88,14 +88,14 @@ struct Chains {
                         right = pivots[elements() + element];
     return inverse(Complex<Real>{left.re + right.re - s.re, left.im + right.im - s.im});
   }
-  /// G²·(Σ of all tokens): minus the gradient of the diagonal.
+  /// Returns G²·(Σ over all tokens), the negative gradient of the diagonal.
   __device__ Complex<Real> slope(std::int64_t element) const {
     const Complex<Real> g = resolvent(element);
     return g * g * (sums[element] + seed(element) + sums[elements() + element]);
   }
 };
 
-/// One chain from one end: place 0 is the first token that is met.
+/// One chain from one end: place 0 is the first token in this direction.
 template <class Real, class T>
 struct Way {
   Chains<Real, T> chains;
@@ -107,7 +107,7 @@ struct Way {
   __device__ std::int64_t element(std::int64_t place) const {
     return (sequence * chains.tokens + token(place)) * chains.matrices + m;
   }
-  /// Between a place and the one before.
+  /// Returns b·c between a place and the one before.
   __device__ Real joined(std::int64_t place) const {
     return chains.joined(sequence, reversed ? token(place) + 1 : token(place), m);
   }
@@ -140,7 +140,7 @@ __device__ Moebius<Real> normed(const Moebius<Real>& x) {
   const Real scale = 1 / most;
   return {scale * x.x00, scale * x.x01, scale * x.x10, scale * x.x11};
 }
-/// `later` after `earlier`.
+/// Composes `later` after `earlier`.
 template <class Real>
 __device__ Moebius<Real> after(const Moebius<Real>& later, const Moebius<Real>& earlier) {
   return normed(Moebius<Real>{later.x00 * earlier.x00 + later.x01 * earlier.x10,
@@ -159,7 +159,7 @@ __device__ Affine<Real> after(const Affine<Real>& later, const Affine<Real>& ear
   return {later.factor * earlier.factor, later.factor * earlier.term + later.term};
 }
 
-/// Each thread's map after those of all threads before it.
+/// Composes each thread's map with those of all threads before it.
 template <class Map>
 __device__ Map scan_block(Map map, Map* shared) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -183,8 +183,8 @@ __device__ inline Places places_of_thread(std::int64_t tokens) {
   return {begin < tokens ? begin : tokens, begin + each < tokens ? begin + each : tokens};
 }
 
-/// Pivots of a chain from both ends: a thread multiplies the maps of its places, the block scans
-/// them, and each thread goes through its places from the pivot before them.
+/// Computes pivots of a chain from both ends: a thread multiplies the maps of its places, the block
+/// scans them, and each thread iterates over its places from the pivot before them.
 template <class Real, class T>
 __global__ void pivots_kernel(Chains<Real, T> chains) {
   __shared__ Moebius<Real> shared[kScanThreads];
@@ -211,7 +211,7 @@ __global__ void pivots_kernel(Chains<Real, T> chains) {
   }
 }
 
-/// sum = (sum + q)·k/pivot², of the place before, by the same scan.
+/// sum = (sum + q)·k/pivot², of the previous place, by the same scan.
 template <class Real, class T>
 __global__ void sums_kernel(Chains<Real, T> chains) {
   __shared__ Affine<Real> shared[kScanThreads];
@@ -262,7 +262,7 @@ struct WriteSlopes {
   }
 };
 
-/// Number i of (N − 1, M): what both gradients share, summed over the sequences in their order.
+/// Computes number i of (N − 1, M), shared by both gradients, summed over the sequences in order.
 template <class Real, class T>
 struct WriteOffDiagonals {
   Chains<Real, T> chains;
@@ -306,7 +306,7 @@ __global__ void point_kernel(Chains<Real, T> chains, Real* dz, bool accumulates)
   dz[1] = (accumulates ? dz[1] : Real{0}) + static_cast<Real>(im);
 }
 
-/// Calls run(chains) for the types of the input, with the pivots on their way.
+/// Calls run(chains) for the types of the input, after enqueueing the pivots.
 template <class Run>
 void with_chains(std::int64_t matrices, const Tensor& dg, const ResolventInput& input,
                  const ResolventSpec& spec, const Stream& stream, const Run& run) {

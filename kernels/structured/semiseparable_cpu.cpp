@@ -20,20 +20,20 @@ inline void load_vector(ColumnVector& vector, const float* from) {
   std::memcpy(&vector, from, sizeof vector);
 }
 
-/// H or Hᵀ in vectors of 16 columns, zeros behind the last: for each of them the vectors of V's
-/// columns in `in`; those of c[n − 1], a[n], b[n] and of U's columns in `out`. So a tile of rows reads
-/// each as one stream.
+/// H or Hᵀ in vectors of 16 columns, followed by zeros. For each vector, `in` has the vectors of
+/// V's columns; `out` has c[n − 1], a[n], b[n] and U's columns. A tile of rows reads each as one
+/// stream.
 struct PackedSemiseparable {
   std::int64_t size, rank;
   float *in, *out;
   std::int64_t vectors() const { return (size + kColumnLanes - 1) / kColumnLanes; }
-  std::int64_t padded() const { return (vectors() + 2) * kColumnLanes; }  // of a row in scratch
+  std::int64_t padded() const { return (vectors() + 2) * kColumnLanes; }  // per row in scratch
   std::int64_t in_step() const { return rank * kColumnLanes; }
   std::int64_t out_step() const { return (rank + 3) * kColumnLanes; }
   std::int64_t floats() const { return vectors() * (in_step() + out_step()); }
 };
 
-/// Row k of a factor in f32 becomes vector k of each step.
+/// Converts row k of a factor to f32, as vector k of each step.
 template <class T>
 void pack_row(float* packed, std::int64_t step, std::int64_t k, const T* row, std::int64_t size,
               float scale) {
@@ -61,7 +61,7 @@ void pack_factor(float* packed, std::int64_t step, const Tensor& factor, const T
   visit_real(factor.dtype(), [&](auto real) { pack(factor.data<decltype(real)>()); });
 }
 
-/// kRows rows of x in f32 with zeros before and behind.
+/// Copies kRows rows of x in f32 with zeros before and after.
 template <int kRows, class T>
 void pad_rows(float* padded, const T* x, const PackedSemiseparable& h) {
   for (int row = 0; row < kRows; ++row) {
@@ -123,7 +123,7 @@ inline void put_some(BFloat16* to, const ColumnVector& vector, std::int64_t coun
   for (std::int64_t i = 0; i < kColumnLanes; ++i) store(to + i, lanes[i]);
 }
 
-/// Of kVectors vectors of each row of y from vector `first` on, `count` columns.
+/// Computes kVectors vectors of each row of y from vector `first` on, `count` columns.
 template <int kRows, int kVectors, class T>
 inline void expand_some(T* y, const float* sums, const float* padded, std::int64_t first,
                         std::int64_t count, const PackedSemiseparable& h) {
@@ -176,7 +176,7 @@ inline void expand_tile(T* y, const float* sums, const float* padded,
     expand_some<kRows, 1>(y, sums, padded, i, std::min(kColumnLanes, h.size - i * kColumnLanes), h);
 }
 
-/// `sums`, (rows, r), and from them y, which may be null.
+/// Computes `sums`, (rows, r), and from them y, which may be null.
 template <class T>
 void multiply_rows(T* y, float* sums, const T* x, std::int64_t rows, float* scratch,
                    const PackedSemiseparable& h) {
@@ -193,7 +193,7 @@ void multiply_rows(T* y, float* sums, const T* x, std::int64_t rows, float* scra
   for (; rows > 0; --rows) tile(std::integral_constant<int, 1>{});
 }
 
-/// Packs H, or Hᵀ: then b and c change places, as U and V do.
+/// Packs H, or Hᵀ, for which b and c, and U and V, are swapped.
 void pack(const PackedSemiseparable& packed, const Semiseparable& h, bool transposed) {
   std::fill_n(packed.in, packed.floats(), 0.0f);
   const Tensor& left = transposed ? h.above : h.below;
@@ -211,7 +211,7 @@ void pack(const PackedSemiseparable& packed, const Semiseparable& h, bool transp
   }
 }
 
-/// y = H·x or Hᵀ·x, and sums = Vᵀ·x or Uᵀ·x; y undefined: sums alone.
+/// y = H·x or Hᵀ·x, and sums = Vᵀ·x or Uᵀ·x; y undefined: sums only.
 void multiply_semiseparable(const Tensor& y, const Tensor& sums, const Tensor& x,
                             const Semiseparable& h, Transpose transpose, const Stream& stream) {
   PackedSemiseparable packed{h.size(), h.rank(), nullptr, nullptr};
@@ -247,7 +247,7 @@ Tensor plain_rows(const Tensor& x, const Stream& stream) {
 }
 
 /// da[n] (+)= Σ g[n]·x[n], db[n] (+)= Σ g[n]·x[n + 1], dc[n] (+)= Σ g[n + 1]·x[n] over the rows, in
-/// their order. Undefined: not wanted.
+/// order. Skips undefined gradients.
 void add_tridiagonal(const SemiseparableGradients& to, const Tensor& g, const Tensor& x) {
   const std::int64_t size = g.size(1), batch = g.size(0);
   const auto data = [](const Tensor& part) { return part ? part.data<float>() : nullptr; };

@@ -24,7 +24,7 @@ struct PlainFactor {
   }
 };
 
-/// Element i of y = T·x, of T or, with b and c changed, of Tᵀ.
+/// Element i of y = T·x, for T or, with b and c swapped, for Tᵀ.
 struct MultiplyTridiagonal {
   float* y;
   const float *x, *diagonal, *above, *below;
@@ -70,7 +70,7 @@ Tensor plain_factor(const Tensor& factor, const Tensor& scales, const Stream& st
   return plain;
 }
 
-/// The elements in f32: themselves, or in a workspace.
+/// Returns the elements in f32; converts others into a workspace.
 Tensor plain_rows(const Tensor& x, const Stream& stream) {
   if (x.dtype() == DType::kF32) return x;
   const Tensor plain = empty_workspace(x.elements(), DType::kF32, stream).view(x.shape());

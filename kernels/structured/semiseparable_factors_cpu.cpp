@@ -20,7 +20,7 @@ Eigen::MatrixXd upper_of(const Qr& qr) {
   return qr.matrixQR().topRows(columns).triangularView<Eigen::Upper>();
 }
 
-/// Q, of as many columns as `right`, times it.
+/// Returns Q, with the columns that `right` needs, times `right`.
 Eigen::MatrixXd basis_times(const Qr& qr, const Eigen::MatrixXd& right) {
   Eigen::MatrixXd tall = Eigen::MatrixXd::Zero(qr.rows(), right.cols());
   tall.topRows(right.rows()) = right;
@@ -78,7 +78,7 @@ Tensor to_rows(const FactorMatrix& columns, const Stream& stream) {
   return rows;
 }
 
-/// The three diagonals, which `rest` no longer has.
+/// Removes the three diagonals from `rest` and returns them.
 Semiseparable take_tridiagonal(FactorMatrix& rest, const Stream& stream) {
   const std::int64_t size = rest.rows();
   Semiseparable h{.diagonal = host_floats({size}, stream),
@@ -96,7 +96,7 @@ Semiseparable take_tridiagonal(FactorMatrix& rest, const Stream& stream) {
   return h;
 }
 
-/// An orthonormal basis of nearly all that the matrix's largest singular vectors span.
+/// Returns an orthonormal basis of approximately the span of the matrix's largest singular vectors.
 FactorMatrix range_of(const FactorMatrix& matrix, std::int64_t columns,
                       const FactorizationSpec& spec) {
   FactorMatrix sketch(matrix.cols(), columns);
@@ -159,7 +159,7 @@ Tensor rounded_factor(const Tensor& factor, const Tensor& scales, FactorType typ
   return rounded;
 }
 
-/// T − z by pivots from both ends; solves with it and its transpose.
+/// T − z, factored by pivots from both ends; solves with it and its transpose.
 struct ShiftedChain {
   ComplexVector delta, rho, s;
   Eigen::VectorXd above, below;
@@ -179,7 +179,7 @@ struct ShiftedChain {
       rho[i] = i == n - 1 ? s[i] : s[i] - above[i] * below[i] / rho[i + 1];
   }
   std::complex<double> diagonal(std::int64_t i) const { return 1.0 / (delta[i] + rho[i] - s[i]); }
-  /// Each column x of the right-hand sides becomes (T − z)⁻¹·x, or that of the transposed.
+  /// Replaces each column x of the right-hand sides by (T − z)⁻¹·x, or (Tᵀ − z)⁻¹·x.
   void solve(ComplexMatrix& x, Transpose transpose) const {
     const bool transposed = transpose == Transpose::kYes;
     const Eigen::VectorXd &upper = transposed ? below : above, &lower = transposed ? above : below;
@@ -191,7 +191,7 @@ struct ShiftedChain {
   }
 };
 
-/// Of f32 or rounded factors, as columns.
+/// Returns f32 or rounded factors as columns.
 ComplexMatrix factor_columns(const Tensor& factor, const Tensor& scales) {
   ComplexMatrix columns(factor.size(1), factor.size(0));
   for (std::int64_t k = 0; k < columns.cols(); ++k) {

@@ -18,19 +18,19 @@ TapColumns<T> tap_columns(const Columns& columns) {
   return {columns.rows.data<T>() + columns.first, columns.rows.size(1)};
 }
 
-/// How rows hang together, and 1/n of each.
+/// Document boundaries of rows, and 1/n of each row.
 struct TapRows {
   std::int64_t batch, time;
   const std::int32_t* positions;
   bool ahead;
   float* shares;
 
-  /// Whether row `at` and the one before it are of one document.
+  /// Whether row `at` and the one before belong to the same document.
   bool joined(std::int64_t at) const {
     return at > 0 && at < batch * time && at % time != 0 &&
            (positions == nullptr || positions[at] != 0);
   }
-  /// Whether it is the first of its sequence, and goes on with a document.
+  /// Whether the row is the first of its sequence and continues a document.
   bool goes_on(std::int64_t at) const {
     return at % time == 0 && (positions == nullptr || positions[at] != 0);
   }
@@ -75,7 +75,7 @@ struct TapSums {
   TapRows rows;
   TapColumns<T> x, taps;
   T* y;
-  const T *low, *more, *before;  // the last two or null
+  const T *low, *more, *before;  // the last two may be null
 
   void write(std::int64_t at) const {
     const T* left = rows.joined(at) ? x.row(at - 1) : nullptr;
@@ -100,7 +100,7 @@ struct TapSums {
   }
 };
 
-/// to = from·share of its row.
+/// to = from·the share of its row.
 template <class T>
 void divide_rows(T* to, const T* from, std::int64_t width, const TapRows& rows) {
   parallel_rows(rows.batch * rows.time, width, [=](std::int64_t begin, std::int64_t end) {
@@ -123,7 +123,7 @@ struct TapGradients {
   void write(std::int64_t at) const {
     for (std::int64_t h = 0; h < heads; ++h) write(at, h);
   }
-  /// Of a row's head: what it reads gives the taps' gradients, what reads it that of x.
+  /// Writes a row's gradients for a head: taps from the rows it reads, x from the rows reading it.
   void write(std::int64_t at, std::int64_t head) const {
     const std::int64_t channels = width / heads, first = head * channels;
     const T* const own = dy + at * width + first;

@@ -23,7 +23,7 @@ struct Taps {
   TapColumns<T> x, taps;
   const std::int32_t* positions;
 
-  /// Whether row `at` and the one before it are of one document.
+  /// Whether row `at` and the one before belong to the same document.
   __device__ bool joined(std::int64_t at) const {
     return at > 0 && at < rows && at % time != 0 && (positions == nullptr || positions[at] != 0);
   }
@@ -57,7 +57,7 @@ template <class T>
 struct TapsForward {
   Taps<T> of;
   T* y;
-  const T *low, *more, *before;  // the last two or null
+  const T *low, *more, *before;  // the last two may be null
   template <int N>
   __device__ void at(std::int64_t i) const {
     const std::int64_t row = i / of.width, column = i % of.width, head = column / of.channels;

@@ -13,29 +13,29 @@ struct AdamWSettings {
   float beta2 = 0.999f;
   float epsilon = 1e-8f;
   float weight_decay = 0;
-  float gradient_scale = 1;  // multiplies the gradient first: clipping, mean over micro-batches
-  std::int64_t step = 1;     // from 1, for the bias corrections
-  /// Random key of this tensor and step, by which bf16 moments are rounded up or down.
+  float gradient_scale = 1;  // applied to the gradient first: clipping, mean over micro-batches
+  std::int64_t step = 1;     // counted from 1, for the bias corrections
+  /// Random key of this tensor and step for stochastic rounding of bf16 moments.
   std::uint32_t rounding_key = 0;
-  std::int64_t first_element = 0;  // of these in the tensor, for the same
+  std::int64_t first_element = 0;  // of these in the tensor, also for rounding
 };
 
 /// One fused AdamW step: m = β1·m + (1−β1)·g, v = β2·v + (1−β2)·g², w = w·(1 − lr·decay) −
-/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32; m and v may both be bf16, then they are read as f32
-/// and rounded stochastically when they are kept, the same on every device. `compute_copy` is a bf16 copy of w to refresh, or
-/// undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
+/// lr·m̂/(√v̂ + ε). w, m, v, g: same shape, f32; m and v may both be bf16: they are read as f32 and
+/// rounded stochastically when stored, the same on every device. `compute_copy` is a bf16 copy of w
+/// to refresh, or undefined. Source: Loshchilov & Hutter 2019, algorithm 2.
 void adamw_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                   const Tensor& compute_copy, const AdamWSettings& settings, const Stream& stream);
 
-/// The arguments of one adamw_update.
+/// Arguments of one adamw_update.
 struct AdamWUpdate {
   Tensor w, m, v, g, compute_copy;
   AdamWSettings settings;
 };
-/// adamw_update for each, with the same bits. CUDA updates dozens of tensors in one launch.
+/// Calls adamw_update for each, with the same bits. CUDA updates dozens of tensors in one launch.
 void adamw_updates(const std::vector<AdamWUpdate>& updates, const Stream& stream);
 
-/// direction = −lr·m̂/(√v̂ + ε): the step that AdamW would take with no new gradient and no decay.
+/// direction = −lr·m̂/(√v̂ + ε): the AdamW step without a new gradient and without decay.
 void adamw_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                      const AdamWSettings& settings, const Stream& stream);
 
@@ -47,15 +47,15 @@ struct QuantizedMoments {
   Tensor v_codes, v_scales;
 };
 
-/// adamw_update and adamw_direction on quantized moments: these are dequantised, updated in f32,
-/// used for the weights before rounding, and quantized again, in one pass over the memory.
+/// adamw_update and adamw_direction on quantized moments: dequantizes them, updates them in f32,
+/// updates the weights before rounding, and quantizes them again, in one pass over the memory.
 void adamw_update_8bit(const Tensor& w, const QuantizedMoments& moments, const Tensor& g,
                        const Tensor& compute_copy, const AdamWSettings& settings,
                        const Stream& stream);
 void adamw_direction_8bit(const Tensor& direction, const QuantizedMoments& moments,
                           const AdamWSettings& settings, const Stream& stream);
 
-/// m = momentum·m + g·gradient_scale; w = w·(1 − lr·decay) − lr·m. m undefined where momentum is 0.
+/// m = momentum·m + g·gradient_scale; w = w·(1 − lr·decay) − lr·m. m is undefined if momentum is 0.
 void sgd_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                 float learning_rate, float momentum, float weight_decay, float gradient_scale,
                 const Stream& stream);
@@ -65,7 +65,7 @@ struct LionSettings {
   float beta1 = 0.9f;
   float beta2 = 0.99f;
   float weight_decay = 0;
-  float gradient_scale = 1;        // multiplies the gradient first
+  float gradient_scale = 1;        // applied to the gradient first
   std::uint32_t rounding_key = 0;  // see AdamWSettings
   std::int64_t first_element = 0;
 };
@@ -74,35 +74,34 @@ struct LionSettings {
 /// sign(0) = 0. Tensors as for adamw_update, m in f32 or bf16. Source: Chen et al. 2023, algorithm 2.
 void lion_update(const Tensor& w, const Tensor& m, const Tensor& g, const Tensor& compute_copy,
                  const LionSettings& settings, const Stream& stream);
-/// The update of lion_update with m quantized by the signed map, as in adamw_update_8bit.
+/// lion_update with m quantized by the signed map; see adamw_update_8bit.
 void lion_update_8bit(const Tensor& w, const Tensor& m_codes, const Tensor& m_scales,
                       const Tensor& g, const Tensor& compute_copy, const LionSettings& settings,
                       const Stream& stream);
-/// direction = −lr·sign(m): the step that Lion would take with no new gradient and no decay. m: f32,
-/// bf16, or the codes of a quantized one.
+/// direction = −lr·sign(m): the Lion step without a new gradient and without decay. m: f32, bf16,
+/// or the codes of a quantized one.
 void lion_direction(const Tensor& direction, const Tensor& m, float learning_rate,
                     const Stream& stream);
 
 /// The first half of a Muon step: m = momentum·m + g·gradient_scale, u = g·gradient_scale +
-/// momentum·m (Nesterov), or 0 if `squares`, the (1) f64 sum of squares of g, is 0: orthogonalizing what
-/// is left of old gradients would move an idle matrix by whole steps.
+/// momentum·m (Nesterov). If `squares`, the (1) f64 sum of squares of g, is 0, u is 0:
+/// orthogonalizing the remains of old gradients would move an idle matrix by whole steps.
 void muon_momentum(const Tensor& u, const Tensor& m, const Tensor& g, const Tensor& squares,
                    float momentum, float gradient_scale, const Stream& stream);
-/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes `compute_copy` if
-/// defined.
+/// w = w·decay_factor − step_size·u, decay_factor = 1 − lr·decay; refreshes any `compute_copy`.
 void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, float step_size,
                   float decay_factor, const Stream& stream);
 
-// Updates whose second moments many weights share.
+// Updates whose second moments are shared by many weights.
 
-/// One fused Adam-mini step: AdamW's, where v has one element for each block of w, and the mean of
-/// g² over the block takes the place of g². w, m, g: same shape, f32; v: (blocks) f32, blocks of
-/// w.elements() / blocks consecutive elements. `compute_copy` as in adamw_update. Source: Zhang et
-/// al. 2024, "Adam-mini: use fewer learning rates to gain more", algorithm 1.
+/// One fused Adam-mini step: AdamW's, but v has one element for each block of w, and the mean of g²
+/// over the block replaces g². w, m, g: same shape, f32; v: (blocks) f32, blocks of w.elements() /
+/// blocks consecutive elements. `compute_copy` as in adamw_update. Source: Zhang et al. 2024,
+/// "Adam-mini: use fewer learning rates to gain more", algorithm 1.
 void adam_mini_update(const Tensor& w, const Tensor& m, const Tensor& v, const Tensor& g,
                       const Tensor& compute_copy, const AdamWSettings& settings,
                       const Stream& stream);
-/// direction = −lr·m̂/(√v̂ + ε), as adamw_direction.
+/// direction = −lr·m̂/(√v̂ + ε); see adamw_direction.
 void adam_mini_direction(const Tensor& direction, const Tensor& m, const Tensor& v,
                          const AdamWSettings& settings, const Stream& stream);
 
@@ -110,16 +109,16 @@ struct AdafactorSettings {
   float learning_rate = 0;
   float decay = 0;  // of the second moments in this step, β̂2
   float weight_decay = 0;
-  float gradient_scale = 1;  // multiplies the gradient first
+  float gradient_scale = 1;  // applied to the gradient first
 };
 
 /// One Adafactor step on w as a matrix (R, C) of rows of its last dimension, with G the scaled g:
-///   rows (R) = decay·rows + (1 − decay)·means of G² + 1e-30 over a row, columns (C) likewise
-///   u_ij = G_ij / √(rows_i·columns_j / mean of rows), clipped to a root mean square of 1
-///   w = w·(1 − lr·weight_decay) − lr·u
-/// For a vector, (1, C), that is Adam's full second moment. Bits depend on the sizes and, on a
-/// processor, the number of threads. Source: Shazeer & Stern 2018, algorithms 4 and 5 with the rate
-/// lr, without its relative step.
+/// rows (R) = decay·rows + (1 − decay)·means of G² + 1e-30 over a row, columns (C) likewise
+/// u_ij = G_ij / √(rows_i·columns_j / mean of rows), clipped to a root mean square of 1
+/// w = w·(1 − lr·weight_decay) − lr·u
+/// For a vector, (1, C), this is Adam's full second moment. Bits depend on the sizes and, on a CPU,
+/// the number of threads. Source: Shazeer & Stern 2018, algorithms 4 and 5 with the rate lr,
+/// without its relative step.
 void adafactor_update(const Tensor& w, const Tensor& rows, const Tensor& columns, const Tensor& g,
                       const Tensor& compute_copy, const AdafactorSettings& settings,
                       const Stream& stream);

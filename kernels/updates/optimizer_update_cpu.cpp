@@ -9,7 +9,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// Sets w[i] to next(i), and its bf16 copy if there is one.
+/// Sets w[i] to next(i), and its bf16 copy if defined.
 template <class Next>
 void update_weights(const Tensor& w, const Tensor& compute_copy, const Next& next) {
   float* const weight = w.data<float>();
@@ -31,27 +31,27 @@ void update_weights(const Tensor& w, const Tensor& compute_copy, const Next& nex
   });
 }
 
-/// +1, 0 or −1 as a code of the signed map stands for.
+/// Returns the sign, +1, 0 or −1, of a code of the signed map.
 float sign_of(const std::uint8_t* code) {
   return static_cast<float>(*code > 0) - 2.0f * static_cast<float>(*code > 128);
 }
 float sign_of(const float* m) { return LionStep::sign(*m); }
 float sign_of(const BFloat16* m) { return LionStep::sign(load(m)); }
 
-/// The moments of one block, in f32.
+/// Moments of one block, in f32.
 struct MomentBlock {
   alignas(64) float m[kQuantizationBlock];
   alignas(64) float v[kQuantizationBlock];
 };
 
-/// The memory of QuantizedMoments.
+/// Pointers of QuantizedMoments.
 struct Moments {
   explicit Moments(const QuantizedMoments& moments)
       : m_codes(moments.m_codes.data<std::uint8_t>()),
         v_codes(moments.v_codes.data<std::uint8_t>()),
         m_scales(moments.m_scales.data<float>()),
         v_scales(moments.v_scales.data<float>()) {}
-  /// The n elements of the block that begins at `at`.
+  /// Decodes the n elements of the block that begins at `at`.
   void decode(MomentBlock& to, std::int64_t block, std::int64_t at, int n) const {
     decode_block<QuantizationMap::kSigned>(to.m, m_codes + at, n, m_scales[block], set);
     decode_block<QuantizationMap::kUnsigned>(to.v, v_codes + at, n, v_scales[block], set);

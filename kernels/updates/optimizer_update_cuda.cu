@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kPack = kPackSize<float>;
 
-/// Sets weights to what `next` returns, and their bf16 copy if there is one.
+/// Sets weights to the results of `next`, and their bf16 copy if defined.
 template <class Next>
 struct UpdateWeights {
   float* w;
@@ -61,7 +61,7 @@ struct AdamW {
   }
 };
 
-/// One tensor of those that a launch updates.
+/// One of the tensors that a launch updates.
 struct AdamWRow {
   float* w;
   BFloat16* compute_copy;  // or null
@@ -91,7 +91,7 @@ struct AdamWRow {
 constexpr unsigned int kAdamWThreads = 256;
 constexpr std::int64_t kAdamWBlock = 4 * kAdamWThreads * kPack;  // elements
 
-/// The tensors of one launch. Every device takes 4 KiB of arguments.
+/// Tensors of one launch. Every device accepts 4 KiB of arguments.
 struct AdamWTable {
   static constexpr int kMost = 40;
   AdamWRow rows[kMost];
@@ -99,7 +99,7 @@ struct AdamWTable {
 };
 static_assert(sizeof(AdamWTable) <= 4096);
 
-/// Each block updates a part of one tensor, which it finds by its index.
+/// Each block updates a part of one tensor, found by the block's index.
 template <class T>
 __global__ void adamw_updates_kernel(const AdamWTable table) {
   int at = 0;
@@ -127,7 +127,7 @@ __global__ void adamw_updates_kernel(const AdamWTable table) {
   }
 }
 
-/// Collects tensors whose moments are of type T and updates them, as many as fit into a launch.
+/// Collects tensors with moments of type T and updates them, as many per launch as fit.
 template <class T>
 class AdamWLaunches {
  public:
@@ -217,7 +217,7 @@ struct Lion {
 
 __device__ inline float sign_of(float m) { return LionStep::sign(m); }
 __device__ inline float sign_of(BFloat16 m) { return LionStep::sign(load(&m)); }
-/// Of a code of the signed map.
+/// Returns the sign of a code of the signed map.
 __device__ inline float sign_of(std::uint8_t code) {
   return static_cast<float>(code > 0) - 2.0f * static_cast<float>(code > 128);
 }
@@ -358,7 +358,7 @@ void decayed_step(const Tensor& w, const Tensor& u, const Tensor& compute_copy, 
 
 namespace {
 
-/// The memory of QuantizedMoments.
+/// Pointers of QuantizedMoments.
 struct Moments {
   explicit Moments(const QuantizedMoments& moments)
       : m_codes(moments.m_codes.data<std::uint8_t>()),

@@ -7,10 +7,10 @@
 
 namespace hybrid_trainer::kernels {
 
-// Predictions of updates on every backend: what is passed by value to kernels, and constexpr
+// Predictions of updates on every backend: kernel arguments passed by value, and constexpr
 // functions, which also compile as device code.
 
-/// The gradients in flight; null where there is none.
+/// Gradients in flight; null if there are none.
 struct InFlight {
   explicit InFlight(std::span<const GradientInFlight> gradients) {
     for (const GradientInFlight& one : gradients) {
@@ -27,7 +27,7 @@ struct InFlight {
   int count = 0;
 };
 
-/// Where the momentum begins; null where it is not kept so.
+/// Start of the momentum; null if it is not stored in this form.
 struct MomentumStart {
   explicit MomentumStart(const StartingMomentum& m)
       : scales(static_cast<const float*>(m.scales.raw())) {
@@ -43,7 +43,7 @@ struct MomentumStart {
   const float* scales;
 };
 
-/// The steps that gradients in flight will make, each an AdamWStep or a LionStep.
+/// Steps that gradients in flight will make, each an AdamWStep or a LionStep.
 template <class Step, class Settings>
 struct PredictedSteps : InFlight {
   PredictedSteps(std::span<const GradientInFlight> gradients, Settings settings, bool decays_base)
@@ -62,7 +62,7 @@ struct PredictedSteps : InFlight {
 using PredictedAdamW = PredictedSteps<AdamWStep, AdamWSettings>;
 using PredictedLion = PredictedSteps<LionStep, LionSettings>;
 
-/// An AdamWStep that takes the given square in place of the gradient's own.
+/// Takes an AdamWStep with a given square instead of the gradient's.
 constexpr float step_with_square(const AdamWStep& step, float weight, float gradient, float square,
                                  float& m, float& v) {
   m = step.beta1 * m + (1.0f - step.beta1) * (gradient * step.gradient_scale);
@@ -70,14 +70,14 @@ constexpr float step_with_square(const AdamWStep& step, float weight, float grad
   return weight * step.kept + step.factors.change(m, v);
 }
 
-/// What rows_r·columns_c is multiplied by; `sum`: of n rows.
+/// Returns the factor of rows_r·columns_c; `sum`: of n rows.
 constexpr float inverse_mean(double sum, std::int64_t n) {
   return 1.0f / (static_cast<float>(sum / static_cast<double>(n)) + 1e-30f);
 }
 
 /// Nesterov's momentum of one element over the gradients in flight.
 struct InFlightMomentum {
-  /// G_i from d_(i−1), which becomes d_i.
+  /// Returns G_i and advances d from d_(i−1) to d_i.
   constexpr float operator()(float& d, float scaled) const {
     d = momentum * d + scaled;
     return scaled + momentum * d;
@@ -85,7 +85,7 @@ struct InFlightMomentum {
   float momentum;
 };
 
-/// predicted_muon as a sum of the gradients themselves.
+/// predicted_muon as a sum of the gradients.
 struct PredictedMuon : InFlight {
   PredictedMuon(const Tensor& base, std::span<const GradientInFlight> gradients, float momentum,
                 float update_scale, float weight_decay)
@@ -98,7 +98,7 @@ struct PredictedMuon : InFlight {
       aged[i] = std::pow(static_cast<double>(momentum), 2.0 * static_cast<double>(i + 2));
     }
   }
-  /// factors: of each gradient, c_j + β·Σ_{i>=j} β^(i−j)·c_i times its scale, c_i being G_i's.
+  /// Computes each gradient's factor, scale·(c_j + β·Σ_{i>=j} β^(i−j)·c_i), c_i being G_i's.
   constexpr void find_factors(float* factors, double momentum_squares,
                               const double* squares) const {
     double later_kept = 1, through_momentum = 0;
@@ -115,7 +115,7 @@ struct PredictedMuon : InFlight {
   double least_side;
   double rate[kMostInFlight] = {};
   double kept[kMostInFlight] = {};
-  double aged[kMostInFlight] = {};  // share of the momentum's square that is left
+  double aged[kMostInFlight] = {};  // remaining share of the momentum's square
 };
 
 }  // namespace hybrid_trainer::kernels

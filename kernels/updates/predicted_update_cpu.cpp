@@ -16,13 +16,13 @@ struct PieceValues {
 };
 constexpr PieceValues kZeros{};
 
-/// Neighbouring elements of one row and one quantization block.
+/// Adjacent elements of one row and one quantization block.
 struct Piece {
   std::int64_t block, first, row, column;
   int count;
 };
 
-/// body(piece) for all elements of a matrix of so many columns.
+/// Calls body(piece) for all elements of a matrix of `columns` columns.
 template <class Body>
 void for_pieces(std::int64_t elements, std::int64_t columns, const Body& body) {
   for_quantized_blocks(elements, [=](std::int64_t block, std::int64_t at, int n) {
@@ -35,15 +35,15 @@ void for_pieces(std::int64_t elements, std::int64_t columns, const Body& body) {
   });
 }
 
-/// body(std::make_index_sequence<count>()), so that what steps hand on stays in registers.
+/// Calls body(std::make_index_sequence<count>()), which keeps values between steps in registers.
 template <std::size_t N = 0, class Body>
 void with_indices(int count, const Body& body) {
   if (count == static_cast<int>(N)) return body(std::make_index_sequence<N>());
   if constexpr (N < kMostInFlight) with_indices<N + 1>(count, body);
 }
 
-/// w = base·base_kept + change, where `predict` has a function of the gradients' indices and a
-/// piece that returns a function of an element of the piece: its change.
+/// w = base·base_kept + change. `predict` takes the gradients' indices and a piece, and returns a
+/// function that returns the change of an element of the piece.
 template <class Predict>
 void write_prediction(const Tensor& w, const Tensor& base, float base_kept,
                       const Predict& predict) {
@@ -64,7 +64,7 @@ void write_prediction(const Tensor& w, const Tensor& base, float base_kept,
   });
 }
 
-/// The momentum of a piece where it begins, in `space` if it is not in memory as f32.
+/// Returns the starting momentum of a piece, in `space` if it is not in memory as f32.
 const float* momentum_of(const MomentumStart& start, const Piece& piece, float* space) {
   if (start.values != nullptr) return start.values + piece.first;
   if (start.codes == nullptr) return kZeros.at;
@@ -76,7 +76,7 @@ const float* momentum_of(const MomentumStart& start, const Piece& piece, float* 
   return space;
 }
 
-/// A second moment in factors, zero where there are none.
+/// A second moment in factors; zero without them.
 struct FactoredMoment {
   FactoredMoment() = default;
   FactoredMoment(const float* row_means, const float* column_means, std::int64_t height)
@@ -92,7 +92,7 @@ struct FactoredMoment {
   float inverse = 0;
 };
 
-/// Its elements in a piece.
+/// Elements of the moment in a piece.
 struct MomentOfPiece {
   MomentOfPiece(const FactoredMoment& moment, const Piece& piece)
       : factor(moment.rows == nullptr ? 0 : moment.rows[piece.row] * moment.inverse),
@@ -102,7 +102,7 @@ struct MomentOfPiece {
   const float* column;
 };
 
-/// A gradient's AdamW step in a piece.
+/// AdamW step of a gradient in a piece.
 struct AdamWOfPiece {
   float operator()(int i, float change, float& m, float& v) const {
     const float scaled = gradient[i] * step.gradient_scale;
@@ -112,10 +112,10 @@ struct AdamWOfPiece {
   AdamWStep step;
   const float* gradient;
   MomentOfPiece square;
-  float own_share;  // 0 where the square is factored
+  float own_share;  // 0 if the square is factored
 };
 
-/// Where each rule leads, for write_prediction.
+/// Predictions of each rule, for write_prediction.
 struct AdamWPrediction {
   template <std::size_t... k>
   auto operator()(std::index_sequence<k...>, const Piece& piece, float* space) const {
@@ -165,7 +165,7 @@ struct MuonPrediction {
   float factors[kMostInFlight];
 };
 
-/// The squares of Nesterov's momentum of n elements, and d one gradient further.
+/// Returns the squares of the Nesterov momentum of n elements, and advances d by one gradient.
 double add_squares(float* d, const float* gradient, float scale, int n, InFlightMomentum next) {
   double sum = 0;
 #pragma omp simd reduction(+ : sum)

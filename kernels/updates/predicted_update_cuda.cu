@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPack = kPackSize<float>;
 
-/// An element's share of a mean: of (scale·x)², or of x itself.
+/// Term of an element in a mean: of (scale·x)², or of x.
 struct MeanTerm {
   float scale;
   bool squares;
@@ -31,7 +31,7 @@ struct RowMeans {
   }
 };
 
-/// The inverse means of several second moments' rows, 0 where there are none.
+/// Inverse means of several second moments' rows; 0 for missing ones.
 struct InverseMeans {
   float* inverse;
   std::int64_t height;
@@ -44,7 +44,7 @@ struct InverseMeans {
   }
 };
 
-/// Elements from `begin` on of a second moment in factors.
+/// Loads elements from `begin` on of a second moment in factors.
 template <int N>
 __device__ void load_factored(float (&to)[N], const float* rows, const float* columns,
                               float inverse, std::int64_t begin, std::int64_t width) {
@@ -122,7 +122,7 @@ struct MuonChange {
   }
 };
 
-/// w = base·base_kept + what `add` adds to zeros.
+/// w = base·base_kept + the sum that `add` computes from zeros.
 template <class T, class Add>
 struct WritePrediction {
   T* w;
@@ -152,7 +152,7 @@ void write_prediction(const Stream& stream, const char* name, const Tensor& w, c
   });
 }
 
-constexpr std::int64_t kSquaresChunk = 16384;  // elements that one block of threads adds up
+constexpr std::int64_t kSquaresChunk = 16384;  // elements per block of threads
 
 /// sums: (gradients, chunks).
 __global__ void in_flight_squares_kernel(InFlight flight, InFlightMomentum next,

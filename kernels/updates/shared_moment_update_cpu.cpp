@@ -7,7 +7,7 @@ namespace hybrid_trainer::kernels::cpu {
 
 namespace {
 
-/// weights[i] = next(weights[i], i) for n elements, and their copies if there are any.
+/// weights[i] = next(weights[i], i) for n elements, and their copies, if any.
 template <class Next>
 void write_weights(float* weights, BFloat16* copies, std::int64_t n, const Next& next) {
 #pragma omp simd
@@ -28,7 +28,7 @@ double sum_of_squares_of(const float* x, std::int64_t n) {
   return sum;
 }
 
-/// A matrix's second moments by rows and columns.
+/// Second moments of a matrix by rows and columns.
 struct FactoredRows {
   const float* gradients;
   float* rows;
@@ -43,7 +43,7 @@ struct FactoredRows {
           rows[row] = decay * rows[row] + (1.0f - decay) * (sum / static_cast<float>(columns));
         });
   }
-  /// Sum of u² before clipping. `roots`: 1/√columns.
+  /// Returns the sum of u² before clipping. `roots`: 1/√columns.
   double update_squares(const float* roots, std::int64_t begin, std::int64_t end,
                         float mean_row) const {
     double total = 0;

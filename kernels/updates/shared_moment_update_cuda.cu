@@ -76,7 +76,7 @@ struct RowMoment {
   }
 };
 
-/// `columns`: of them, sums become moments.
+/// Replaces sums over columns by moments.
 struct ColumnMoment {
   float* columns;
   float* sums;  // then 1/√columns
@@ -103,7 +103,7 @@ struct MeanOf {
   }
 };
 
-/// Mean of u² of each row before clipping.
+/// Computes the mean of u² of each row before clipping.
 struct RowUpdate {
   float* squares;
   const float* g;

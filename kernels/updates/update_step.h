@@ -7,10 +7,9 @@
 
 namespace hybrid_trainer::kernels {
 
-// The same bits on every backend: constexpr functions also compile as device code.
+// Bit-identical on every backend: constexpr functions also compile as device code.
 
-/// 32 random bits for an element of a tensor, by a key for tensor and step: an integer hash without
-/// state.
+/// Returns 32 random bits for an element, from a key for tensor and step: a stateless hash.
 constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   std::uint32_t x = static_cast<std::uint32_t>(element) ^ key;
   x = (x ^ (x >> 16)) * 0x7FEB352Du;
@@ -18,9 +17,9 @@ constexpr std::uint32_t random_bits(std::uint32_t key, std::int64_t element) {
   return x ^ (x >> 16);
 }
 
-/// x in bf16, rounded up as often as it is far from the number below, so that sums of many small
-/// changes keep their mean; infinities and NaNs stay what they are. `random`: 16 bits. Source:
-/// Zamirai et al. 2020, "Revisiting BFloat16 training".
+/// Rounds x to bf16, up with a probability equal to its relative distance from the number below, so
+/// that sums of many small changes keep their mean; infinities and NaNs are preserved. `random`: 16
+/// bits. Source: Zamirai et al. 2020, "Revisiting BFloat16 training".
 constexpr BFloat16 round_stochastically(float x, std::uint32_t random) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t special = x != x ? bits | 0x00400000u : bits;
@@ -29,19 +28,18 @@ constexpr BFloat16 round_stochastically(float x, std::uint32_t random) {
   return BFloat16{static_cast<std::uint16_t>(rounded >> 16)};
 }
 
-/// A moment as it is kept: as it is in f32, rounded in bf16.
+/// Stores a moment: unchanged in f32, rounded stochastically in bf16.
 constexpr void store_moment(float* to, float x, std::uint32_t) { *to = x; }
 constexpr void store_moment(BFloat16* to, float x, std::uint32_t random) {
   *to = round_stochastically(x, random);
 }
 
-// Of Adafactor, on every backend: constexpr functions also compile as device code.
+// Adafactor on every backend: constexpr functions also compile as device code.
 
-/// g² + ε1, which keeps second moments above 0.
+/// g² + ε1, which keeps second moments positive.
 constexpr float squared(float gradient) { return gradient * gradient + 1e-30f; }
 
-/// The learning rate of an update whose mean square is given, lowered so far that the root mean
-/// square is 1 at most.
+/// Returns the learning rate, lowered so that the update's root mean square is at most 1.
 constexpr float clipped_rate(float learning_rate, double mean_square) {
   const float size = static_cast<float>(std::sqrt(mean_square));
   return size > 1.0f ? learning_rate / size : learning_rate;
@@ -49,8 +47,8 @@ constexpr float clipped_rate(float learning_rate, double mean_square) {
 
 // The same step on every backend: constexpr functions also compile as device code.
 
-/// a·b + c, on CUDA with one rounding: left to itself the compiler fuses one of two products in one
-/// kernel and the other one in the next, and where a weight is updated would change its bits.
+/// a·b + c, on CUDA with one rounding: otherwise the compiler fuses different products in different
+/// kernels, and a weight's bits would depend on the kernel that updates it.
 constexpr float multiply_add(float a, float b, float c) {
 #ifdef __CUDA_ARCH__
   return __fmaf_rn(a, b, c);
@@ -59,7 +57,7 @@ constexpr float multiply_add(float a, float b, float c) {
 #endif
 }
 
-/// What Adam's two bias corrections amount to in one step.
+/// Combined factors of Adam's two bias corrections in one step.
 struct AdamFactors {
   explicit AdamFactors(const AdamWSettings& s)
       : step_size(static_cast<float>(s.learning_rate / correction(s.beta1, s.step))),
@@ -97,7 +95,7 @@ struct AdamWStep {
   float beta1;
   float beta2;
   float gradient_scale;
-  float kept;  // share of the weight left by its decay
+  float kept;  // share of the weight that remains after decay
 };
 
 /// One Lion step of one weight.
@@ -124,12 +122,12 @@ struct AdamMiniStep {
       : step(s),
         mean_factor(static_cast<double>(s.gradient_scale) * s.gradient_scale /
                     static_cast<double>(length)) {}
-  /// The block's next v; `square_sum`: of its gradients, not scaled.
+  /// Returns the block's next v; `square_sum`: of its unscaled gradients.
   constexpr float square(float v, double square_sum) const {
     return multiply_add(step.beta2, v,
                         (1.0f - step.beta2) * static_cast<float>(square_sum * mean_factor));
   }
-  /// What the block's m is multiplied by.
+  /// Returns the factor of the block's m.
   constexpr float rate(float v) const { return step.factors.change(1.0f, v); }
   /// Returns the new weight and updates its m.
   constexpr float operator()(float weight, float gradient, float& m, float rate) const {

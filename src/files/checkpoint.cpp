@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kDone = '+', kFailed = '-';
 
-/// What `attempt` gave, or the problem that it met.
+/// Returns the result of `attempt`, or its error message.
 std::string outcome_of(const std::function<std::string()>& attempt) {
   try {
     return kDone + attempt();
@@ -86,7 +86,7 @@ FileDigest write_tensors(const std::string& path, std::vector<NamedTensor> tenso
   return digest;
 }
 
-/// What one of several ranks writes: its ranges, in one file.
+/// Writes the ranges of one of several ranks to one file.
 CheckpointInfo write_ranges(const std::string& folder, const CheckpointShare& share, int rank) {
   const std::string file = rank_file_name(rank);
   CheckpointInfo written;
@@ -102,8 +102,8 @@ CheckpointInfo write_ranges(const std::string& folder, const CheckpointShare& sh
   return written;
 }
 
-/// Writes this rank's tensors to files in `folder`, durably: where there are several ranks, its
-/// ranges to one of its own. Gives the files and, of several, the ranges.
+/// Writes this rank's tensors to files in `folder`, durably; one of several ranks writes its ranges
+/// to one file. Returns the files and, with several ranks, the ranges.
 CheckpointInfo write_share(const std::string& folder, const CheckpointShare& share,
                            const CheckpointRanks& ranks) {
   if (ranks.are_several()) return write_ranges(folder, share, ranks.rank());
@@ -113,8 +113,8 @@ CheckpointInfo write_share(const std::string& folder, const CheckpointShare& sha
   return written;
 }
 
-/// What a rank has written, as it tells the others: its file, and of each tensor a range that
-/// begins at 0, with the shape that the tensor has as a whole, where the rank knows it.
+/// Returns a description of a rank's file for the other ranks: for each tensor a range that begins
+/// at 0, and the shape of the whole tensor if the rank knows it.
 std::string share_text(const CheckpointInfo& written) {
   std::ostringstream text;
   for (const auto& [name, file] : written.files)
@@ -129,7 +129,7 @@ std::string share_text(const CheckpointInfo& written) {
   return text.str();
 }
 
-/// What all have written, one rank after the other. Throws IoError where they do not fit together.
+/// Combines the descriptions of all ranks in order. Throws IoError if they are inconsistent.
 void add_shares(CheckpointInfo& checkpoint, const std::vector<std::string>& texts) {
   for (const std::string& text : texts) add_share(checkpoint, text);
   for (auto& [name, tensor] : checkpoint.tensors) {
@@ -141,7 +141,7 @@ void add_shares(CheckpointInfo& checkpoint, const std::vector<std::string>& text
   }
 }
 
-/// A folder that is removed with its contents at the end of the scope, unless it was renamed.
+/// Removes a folder and its contents at the end of the scope, unless it was renamed.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
@@ -170,7 +170,7 @@ std::size_t bytes_of(const State& state) {
   return bytes;
 }
 
-/// Throws IoError before anything is written if the disk cannot hold tensors of so many bytes.
+/// Throws IoError before writing if the disk has too little space for `bytes` bytes of tensors.
 void check_free_space(const std::string& folder, std::size_t bytes) {
   constexpr std::size_t kReserve = std::size_t{1} << 20;
   const std::size_t needed = kReserve + bytes;
@@ -183,7 +183,7 @@ void check_free_space(const std::string& folder, std::size_t bytes) {
   }
 }
 
-/// What is left when all tensors are there, the manifest last.
+/// Writes the remaining files after all tensors; the manifest last.
 void write_rest(const std::string& folder, const State& state, CheckpointInfo& info) {
   const auto write_text = [&](const char* name, const std::string& text) {
     OutputFile file(folder + "/" + name);
@@ -196,7 +196,7 @@ void write_rest(const std::string& folder, const State& state, CheckpointInfo& i
   write_text(kManifestName, manifest_text(info));
 }
 
-/// A save by all ranks, each call of which is a collective.
+/// A save by all ranks. Each call is a collective.
 class CommonSave {
  public:
   CommonSave(const std::string& folder, std::int64_t step, const CheckpointRanks& ranks)
@@ -205,7 +205,7 @@ class CommonSave {
     info_.project_version = HT_PROJECT_VERSION;
   }
 
-  /// Makes a folder that all write to. `bytes`: of this rank's tensors.
+  /// Makes a folder that all ranks write to. `bytes`: of this rank's tensors.
   void prepare(std::size_t bytes) {
     std::size_t all = 0;
     for (const std::string& one : ranks_.gather(std::to_string(bytes))) all += std::stoull(one);
@@ -226,7 +226,7 @@ class CommonSave {
                ranks_.attempt([&] { return share_text(write_share(temporary_, share, ranks_)); }));
   }
 
-  /// Makes it appear at `path`.
+  /// Makes it visible at `path`.
   void commit(const State& state, const std::string& path) {
     ranks_.attempt([&] {
       if (!ranks_.lead()) return std::string();
@@ -244,7 +244,7 @@ class CommonSave {
   const std::string& folder_;
   const CheckpointRanks& ranks_;
   CheckpointInfo info_;
-  std::optional<TemporaryFolder> own_;  // rank 0's
+  std::optional<TemporaryFolder> own_;  // on rank 0
   std::string temporary_;
 };
 

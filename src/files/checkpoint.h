@@ -9,11 +9,11 @@
 
 namespace hybrid_trainer {
 
-/// The processes that save or read a checkpoint together, as one of them sees them. They share the
-/// checkpoint's folder. By default there is one.
+/// The processes that save or read a checkpoint together, from the view of one of them. They share
+/// the checkpoint's folder. The default is one process.
 class CheckpointRanks {
  public:
-  /// Gives the bytes that each rank gave, by rank; all ranks call it equally often.
+  /// Returns the bytes of each rank, by rank. A collective.
   using Gather = std::function<std::vector<std::string>(const std::string&)>;
 
   CheckpointRanks() = default;
@@ -22,11 +22,11 @@ class CheckpointRanks {
   int size() const { return size_; }
   bool lead() const { return rank_ == 0; }
   bool are_several() const { return size_ > 1; }
-  /// By rank. A collective of several.
+  /// Returns the texts by rank. Collective if there are several.
   std::vector<std::string> gather(const std::string& mine) const;
-  /// Calls `attempt` and gathers the result of each rank. Where it fails on one for want of a file
-  /// or of memory, all ranks throw the IoError "rank 2: PROBLEM"; a single rank throws what it met.
-  /// A collective of several.
+  /// Calls `attempt` and gathers the result of each rank. If it fails on a rank because of a file
+  /// or memory, all ranks throw IoError "rank 2: PROBLEM"; a single rank throws the original error.
+  /// Collective if there are several.
   std::vector<std::string> attempt(const std::function<std::string()>& attempt) const;
 
  private:
@@ -34,13 +34,13 @@ class CheckpointRanks {
   Gather gather_;
 };
 
-/// Elements [first, last) of a tensor, in row-major order, and the file that holds them.
+/// Elements [first, last) of a tensor, in row-major order, and their file.
 struct StoredRange {
   std::string file;
   std::int64_t first = 0, last = 0;
 };
 
-/// A tensor of a checkpoint: its ranges follow one another from its first element to its last.
+/// A tensor of a checkpoint; its ranges are consecutive and cover all elements.
 struct StoredTensor {
   DType dtype = DType::kF32;
   Shape shape;
@@ -52,17 +52,17 @@ struct StoredTensor {
 /// state.bin (everything else of a State) and manifest.json, which records the size and checksum of
 /// each and its own checksum. Equal states give identical files.
 ///
-/// Where several ranks wrote it, in place of the three there is rank-00000.safetensors and so on,
-/// one for each rank, whose tensors are ranges of elements, as vectors under the tensor's name; the
-/// manifest says which. What a checkpoint holds does not depend on who wrote it.
+/// Several ranks write rank-00000.safetensors and so on instead of the three. Their tensors are
+/// ranges of elements, stored as vectors under the tensor's name; the manifest lists them. The
+/// contents do not depend on the number of ranks.
 struct CheckpointInfo {
   std::string path;
   std::int64_t step = 0;
-  std::string config_hash;      // as given when it was saved
+  std::string config_hash;      // as passed to the save
   std::string project_version;  // of the program that wrote it
   std::map<std::string, FileDigest> files;
-  std::map<std::string, StoredTensor> tensors;  // where several ranks wrote it
-  std::size_t bytes() const;                    // of all files but the manifest
+  std::map<std::string, StoredTensor> tensors;  // if several ranks wrote it
+  std::size_t bytes() const;                    // of all files except the manifest
 };
 
 struct SavedCheckpoint {
@@ -72,121 +72,120 @@ struct SavedCheckpoint {
 };
 
 struct CheckpointSaveOptions {
-  std::int64_t keep = 3;                  // newest checkpoints that stay, at least 1
+  std::int64_t keep = 3;                  // newest checkpoints to keep, at least 1
   std::string config_hash;                // to recognize a checkpoint of another configuration
-  std::vector<std::int64_t> also_keep{};  // steps whose checkpoints stay besides
-  std::optional<std::int64_t> best{};     // step that the file `best` beside the checkpoints names
+  std::vector<std::int64_t> also_keep{};  // steps whose checkpoints are also kept
+  std::optional<std::int64_t> best{};     // step named by the file `best` in the checkpoint folder
 };
 
-/// The part that one of several ranks writes of a state that they share; alone it writes all.
+/// The part of a shared state that one of several ranks writes; a single rank writes all.
 struct CheckpointShare {
-  /// Ranges of tensors; that of a rank follows those of the ranks before it. Numbers, series and
-  /// texts are written as rank 0 has them.
+  /// Ranges of tensors, consecutive by rank. Numbers, series and texts are written from rank 0.
   State state;
-  /// By name, of a tensor that has a shape as a whole. Others are vectors.
+  /// Shapes of whole tensors, by name; other tensors are vectors.
   std::map<std::string, Shape> shapes{};
 };
 
-/// Commits a state as `folder`/step-NNNNNNNNNN. Everything is written beside it and made durable;
-/// then one rename makes it visible. A kill or a power cut leaves the old checkpoints, with or
-/// without the new one. Afterwards removes those that need not stay and the leftovers of killed savers;
-/// if that fails, the next save tries again. Only one process, or the ranks of one job, may save to a
-/// folder at a time. Throws IoError (disk full, for example): then nothing of the new checkpoint is
-/// left, or all of it if only the last fsync failed; all others remain, and training may go on.
+/// Commits a state as `folder`/step-NNNNNNNNNN. Writes everything durably to a temporary folder,
+/// then renames it once. A kill or a power cut leaves the old checkpoints, with or without the new
+/// one. Afterwards removes expired checkpoints and the leftovers of killed processes; if that
+/// fails, the next save tries again. Only one process, or the ranks of one job, may save to a
+/// folder at a time. Throws IoError (disk full, for example): then nothing of the new checkpoint
+/// remains, or all of it if only the last fsync failed; all others remain, and training may
+/// continue.
 ///
-/// Of several ranks each writes a file of its own; rank 0 writes the manifest once all have. Then it
-/// is a collective. Where one cannot write, all throw the IoError that names it. Each is told of the
-/// same path, rank 0 of warnings.
+/// With several ranks it is a collective: each writes its own file, and rank 0 writes the manifest
+/// once all have. If one cannot write, all throw the IoError that names it. All return the same
+/// path; rank 0 returns the warnings.
 SavedCheckpoint save_checkpoint(const std::string& folder, std::int64_t step,
                                 const CheckpointShare& share, const CheckpointSaveOptions& options,
                                 const CheckpointRanks& ranks = {});
 
-/// Writes the name of the checkpoint of that step into the file `best` of the folder, or removes it.
-/// "", or what could not be written.
+/// Writes the name of the checkpoint of `step` to the file `best` of the folder, or removes the
+/// file. Returns "" or the error.
 std::string name_best_checkpoint(const std::string& folder, std::optional<std::int64_t> step);
 
-/// Steps of all checkpoints in the folder, newest first, as rank 0 sees them. A collective.
+/// Returns the steps of all checkpoints in the folder, newest first, as seen by rank 0. Collective.
 std::vector<std::int64_t> steps_of_checkpoints(const std::string& folder,
                                                const CheckpointRanks& ranks = {});
 
-/// The checkpoint of one step, verified. Throws MissingInput where there is none, which names the steps
-/// that there are, and DataError where it is damaged.
+/// Returns the verified checkpoint of one step. Throws MissingInput listing the existing steps if
+/// there is none, DataError if it is damaged.
 CheckpointInfo find_checkpoint(const std::string& folder, std::int64_t step);
 
-/// Removes what killed savers left in `folder`.
+/// Removes leftovers of killed processes in `folder`.
 void remove_checkpoint_leftovers(const std::string& folder);
 
-/// Before this every step is.
+/// Greater than every step.
 inline constexpr std::int64_t kAnyStep = std::numeric_limits<std::int64_t>::max();
 
 struct FoundCheckpoint {
-  /// None where the folder holds no checkpoint or does not exist.
+  /// none if the folder contains no checkpoint or does not exist
   std::optional<CheckpointInfo> checkpoint;
   /// "checkpoint step-… is damaged (checksum check: …); using step-…"
   std::vector<std::string> warnings;
 };
 
-/// The newest checkpoint, of those of a step less than `before`, whose manifest and files verify.
-/// Of several ranks each verifies some of the files, and all find the same: a collective. Throws
-/// DataError, which names all of them, if all are damaged; IoError if the folder cannot be listed.
+/// Returns the newest checkpoint of a step less than `before` whose manifest and files verify.
+/// Collective: each rank verifies some of the files, and all return the same one. Throws DataError
+/// naming all of them if all are damaged; IoError if the folder cannot be listed.
 FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t before = kAnyStep,
                                        const CheckpointRanks& ranks = {});
 
-/// Removes the checkpoints of steps after `step`, which a run that went back to `step` gives up, so that
-/// none of them counts as the newest. "", or what could not be removed.
+/// Removes the checkpoints of steps after `step` when a run rolls back to it, so that none of them
+/// counts as the newest. Returns "" or the error.
 std::string discard_checkpoints_after(const std::string& folder, std::int64_t step);
 
-/// The newest checkpoint whose manifest verifies and whose files have the sizes that it says, of which
-/// nothing is read: quick, where it only is to be named. None where there is no such one.
+/// Returns the newest checkpoint whose manifest verifies and whose files have the recorded sizes,
+/// or nullopt. Fast, since it does not read the files: use it only to name a checkpoint.
 std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& folder);
 
-/// Reads a checkpoint's manifest alone. Throws DataError if it is damaged.
+/// Reads only a checkpoint's manifest. Throws DataError if it is damaged.
 CheckpointInfo read_checkpoint_info(const std::string& path);
 
-/// "" or what is damaged: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
+/// Returns "" or the damage: "model.safetensors has CHECKSUM, want CHECKSUM". Reads every file.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint);
-/// Damage in the files that `rank` verifies; each rank reads about as much.
+/// Returns the damage in the files that `rank` verifies; each rank reads about the same amount.
 std::string checkpoint_damage(const CheckpointInfo& checkpoint, int rank, int ranks);
 
-/// Tensors of a checkpoint, by name, of one rank or several. Throws DataError.
+/// Returns the tensors of a checkpoint by name, written by any number of ranks. Throws DataError.
 std::map<std::string, StoredTensor> stored_tensors(const CheckpointInfo& checkpoint);
 
-/// Begins the names of what routers have beside their weights; it is whole, and the same, on all ranks.
+/// Prefix of the names of router state other than weights; whole and equal on all ranks.
 inline constexpr const char* kRoutingState = "routing.";
 
 enum class CheckpointPart { kAll, kWeights, kAverage, kNumbers };
 
-/// The contents of a verified checkpoint; new tensors from the stream's pool. kWeights skips all
-/// tensors but "model.", "snapshot." and "routing.": a checkpoint taken in Predict has the first two,
-/// and there the snapshot holds the accepted weights. kAverage skips all but "average." and "routing.",
-/// kNumbers all.
+/// Loads a verified checkpoint into new tensors from the stream's pool. kWeights skips all tensors
+/// except "model.", "snapshot." and "routing.": a checkpoint taken in Predict has the first two,
+/// and its snapshot contains the accepted weights. kAverage skips all except "average." and
+/// "routing.", kNumbers all.
 State load_checkpoint(const CheckpointInfo& checkpoint, const Stream& stream,
                       CheckpointPart part = CheckpointPart::kAll);
 
-/// Elements [first, last) of a tensor, to be loaded as one of `shape`.
+/// Elements [first, last) of a tensor, to load as a tensor of `shape`.
 struct WantedElements {
   std::int64_t first = 0, last = 0;
   Shape shape;
 };
 
-/// Loads some elements of each tensor, and reads only their bytes.
+/// Loads the given elements of each tensor, reading only their bytes.
 State load_checkpoint(
     const CheckpointInfo& checkpoint, const Stream& stream,
     const std::function<WantedElements(const std::string&, const StoredTensor&)>& wanted);
 
 struct TensorDigest {
   std::string name;
-  std::string checksum;  // of its elements, as Checksum gives it
+  std::string checksum;  // of its elements; see Checksum
 };
 
 /// Checksums of a checkpoint's tensors, independent of their files.
 struct CheckpointDigest {
   std::vector<TensorDigest> tensors;  // by name
-  std::string all;                    // over names, dtypes, shapes and elements of all of them
+  std::string all;                    // over the names, dtypes, shapes and elements of all
 };
 
-/// Verifies the checkpoint, then reads its tensors, one at a time. Throws DataError where it is
-/// damaged.
+/// Verifies the checkpoint, then reads its tensors one by one. Throws DataError if it is damaged.
 CheckpointDigest digest_of(const CheckpointInfo& checkpoint);
 
 }  // namespace hybrid_trainer

@@ -34,9 +34,9 @@ void move_to_trash(const std::string& folder, const std::vector<std::int64_t>& s
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// Moves the checkpoints up to `step` but those to keep to the trash. Those of later steps are
-/// another run's or damaged: they stay. Throws IoError if one could not be moved, after moving
-/// all others.
+/// Moves the checkpoints up to `step`, except those to keep, to the trash. Later ones, which belong
+/// to another run or are damaged, stay. Throws IoError if one could not be moved, after moving all
+/// others.
 void rotate(const std::string& folder, std::int64_t step, const CheckpointSaveOptions& options) {
   std::vector<std::int64_t> steps = checkpoint_steps(folder);
   std::erase_if(steps, [&](std::int64_t found) { return found > step; });
@@ -61,7 +61,7 @@ void remove_leftovers(const std::string& folder) {
   if (!problem.empty()) throw IoError(problem);
 }
 
-/// "" where all ranks find their part of the files sound: then it is `found`.
+/// Returns "" if all ranks find their part of the files undamaged, and sets `found`.
 std::string damage_of(const std::string& path, std::int64_t step, const CheckpointRanks& ranks,
                       std::optional<CheckpointInfo>& found) {
   CheckpointInfo info;
@@ -127,7 +127,7 @@ void remove_checkpoint_leftovers(const std::string& folder) {
   try {
     remove_leftovers(folder);
   } catch (const IoError&) {
-    // They only take up space, and every save tries again.
+    // Leftovers only take up space, and every save tries again.
   }
 }
 
@@ -177,7 +177,7 @@ std::optional<CheckpointInfo> find_newest_whole_checkpoint(const std::string& fo
         return fs::file_size(info.path + "/" + file.first, missing) == file.second.bytes;
       };
       if (std::all_of(info.files.begin(), info.files.end(), is_whole)) return info;
-    } catch (const Error&) {  // the one before it may be whole
+    } catch (const Error&) {  // the previous one may be valid
     }
   }
   return {};

@@ -9,12 +9,11 @@
 
 namespace hybrid_trainer {
 
-/// Reads the tensors of a checkpoint, which must outlive it, whatever files they lie in. A file is
-/// opened when it is needed first.
+/// Reads tensors from a checkpoint's files, opening each at its first use. It must outlive this.
 class CheckpointTensors {
  public:
   explicit CheckpointTensors(const CheckpointInfo& checkpoint) : checkpoint_(checkpoint) {}
-  /// Elements [first, first + into.elements()) of the tensor `name`. Throws DataError, IoError.
+  /// Reads elements [first, first + into.elements()) of a tensor. Throws DataError, IoError.
   void read(const std::string& name, const StoredTensor& tensor, std::int64_t first,
             const Tensor& into);
 
@@ -41,13 +40,13 @@ void check_range(const SafetensorsFile& file, const std::string& name, const Sto
                          want.text()));
 }
 
-/// What the digest over all tensors takes of one of them.
+/// One tensor's contribution to the digest over all tensors.
 struct DigestedTensor {
   std::string checksum;
   std::string described;  // dtype and shape
 };
 
-/// Piece by piece, so that a large tensor is never in memory as a whole.
+/// Reads in pieces, so that a large tensor is never in memory as a whole.
 DigestedTensor digest_of_tensor(CheckpointTensors& tensors, const std::string& name,
                                 const StoredTensor& stored, const Stream& stream) {
   constexpr std::int64_t kPieceElements = std::int64_t{1} << 21;
@@ -117,8 +116,7 @@ State load_some(const CheckpointInfo& checkpoint, const Stream& stream, const Is
 
 }  // namespace
 
-/// One of a checkpoint's safetensors files. Throws DataError where it does not hold what the
-/// manifest says of it.
+/// Opens a checkpoint's safetensors file. Throws DataError if it differs from the manifest.
 SafetensorsFile open_checkpoint_file(const CheckpointInfo& checkpoint, const std::string& name) {
   SafetensorsFile file(checkpoint.path + "/" + name);
   std::size_t ranges = 0;
@@ -182,7 +180,7 @@ std::string damage_of_file(const CheckpointInfo& checkpoint, const std::string& 
   }
 }
 
-/// Which rank verifies each file: the next largest goes to whoever has least to read.
+/// Assigns each file to a verifying rank: the next largest goes to the rank with the least to read.
 std::map<std::string, int> verifiers(const CheckpointInfo& checkpoint, int ranks) {
   std::vector<std::pair<std::size_t, std::string>> files;
   for (const auto& [name, digest] : checkpoint.files) files.emplace_back(digest.bytes, name);

@@ -16,7 +16,7 @@ class Checksum {
   Checksum& operator=(Checksum&&) noexcept;
   ~Checksum();
   void add(const void* data, std::size_t bytes);
-  /// 32 hexadecimal digits, most significant first, of all that was added so far.
+  /// Returns 32 hexadecimal digits, most significant first, over all bytes added so far.
   std::string text() const;
 
  private:
@@ -25,7 +25,7 @@ class Checksum {
 };
 
 std::string checksum_of(std::string_view bytes);
-/// Of a file's bytes, which are read in parts. Throws MissingInput, IoError.
+/// Returns the checksum of a file, read in parts. Throws MissingInput, IoError.
 std::string checksum_of_file(const std::filesystem::path& path);
 
 /// Identifies a file's contents.

@@ -7,8 +7,8 @@
 
 namespace hybrid_trainer {
 
-/// Value of one field of a config struct; std::monostate for a group of fields. An enum is held as
-/// its name, a MemorySize as its text.
+/// Value of one field of a config struct; std::monostate for a group of fields. Enums are stored as
+/// names, a MemorySize as text.
 using FieldValue =
     std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<double>>;
 
@@ -18,20 +18,20 @@ struct FieldNode {
   std::string help;
   Range range;                       // of a number, or of each number of a list
   std::vector<std::string> choices;  // of a text; empty: any
-  FieldValue value;                  // what the struct holds now
+  FieldValue value;                  // current value in the struct
   bool is_size = false;              // a MemorySize
-  bool is_constant = false;          // no key; see constant()
-  bool left_out = false;             // an optional that holds nothing, a constant with its default
-  std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // what the C++ integer can hold
+  bool is_constant = false;          // not a key; see constant()
+  bool left_out = false;             // an empty optional, or a constant with its default
+  std::int64_t lowest = std::numeric_limits<std::int64_t>::min();  // limits of the C++ integer type
   std::int64_t highest = std::numeric_limits<std::int64_t>::max();
   std::function<void(const FieldValue&)>
       assign;                     // writes a value of the same alternative into the struct
   std::vector<FieldNode> fields;  // of a group, or of an element of a list
   bool is_list = false;           // of groups
-  bool is_named = false;          // a list whose elements have names, by which JSON has them
+  bool is_named = false;          // a list of named elements, which JSON stores by name
   std::vector<FieldNode> elements;
   std::function<void()> clear;  // the list
-  /// A new element, of this name where the list is named, to be written before the next one.
+  /// Appends an element, named if the list is; write it before appending the next one.
   std::function<FieldNode(const std::string& name)> append;
 
   KeyOwner owner = KeyOwner::kOwn;
@@ -63,7 +63,7 @@ void add_fields(FieldNode& group, T& config) {
   });
 }
 
-/// Value of the variant for a field of type T, and back.
+/// Converts between a field of type T and the variant.
 template <class T>
 FieldValue to_field_value(const T& value) {
   if constexpr (NamedEnum<T>) {
@@ -172,8 +172,7 @@ FieldNode field_node(const Field<T>& field) {
 
 }  // namespace detail
 
-/// The tree of a config struct. Where `config` is not const the tree writes into it and must not
-/// outlive it.
+/// Returns the tree of a config struct, which must outlive it. Writes to it unless it is const.
 template <class T>
 FieldNode field_tree(T& config) {
   FieldNode root;
@@ -181,28 +180,28 @@ FieldNode field_tree(T& config) {
   return root;
 }
 
-/// JSON of the struct's own fields, in their order, two spaces per level; doubles read back bit for bit.
+/// Returns JSON of the fields in order, two spaces per level; doubles read back bit-identical.
 std::string fields_json(const FieldNode& root);
-/// A value as a person would write it: adamw, 0.001, [0.9, 0.95].
+/// Returns a human-readable value: adamw, 0.001, [0.9, 0.95].
 std::string field_text(const FieldValue& value);
-/// The value of a field; a list is its elements, [{match: embedding, name: sgd}].
+/// Returns the value of a field; for a list its elements, [{match: embedding, name: sgd}].
 std::string field_text(const FieldNode& field);
-/// JSON Schema (draft 2020-12): types, defaults, ranges, choices and help; no other keys allowed
-/// but "$schema".
+/// Returns a JSON Schema (draft 2020-12) with types, defaults, ranges, choices and help; allows no
+/// other keys except "$schema".
 std::string fields_schema(const FieldNode& root);
-/// The element of a named list, and its key, of which `rest` is "NAME.KEY"; null where there is none.
+/// Returns a named list's element and sets its key, for `rest` "NAME.KEY"; null if there is none.
 const FieldNode* named_element(const FieldNode& list, const std::string& rest);
-/// The field at "optimizer.name", or at "parts.video.*.recompute"; null where there is none.
+/// Returns the field at "optimizer.name", or at "parts.video.*.recompute"; null if there is none.
 const FieldNode* field_at(const FieldNode& root, const std::string& path);
-/// Tables "key, default, allowed, meaning", one for each group that the struct or its kin has.
+/// Returns tables "key, default, allowed, meaning", one per group of the struct and its relatives.
 std::string fields_markdown(const FieldNode& root);
-/// Writes the values of a JSON file into the struct; fields without a key keep their value. Safe
+/// Writes the values of a JSON file into the struct; fields without a key keep their values. Safe
 /// for untrusted files. Throws MissingInput, or one ConfigError with every problem as "file:line:
-/// path: what is wrong"; the struct may then hold some of the values.
+/// path: problem"; the struct may then contain some of the values.
 void read_fields(const FieldNode& root, const std::string& file);
-/// Reads a text as read_fields reads a file; `name` is its name in problems.
+/// read_fields for a text; `name` is its name in messages.
 void read_fields_text(const FieldNode& root, const std::string& text, const std::string& name);
-/// Writes one value, as `--set path=text` gives it: a number, true or false, a text, or a list
+/// Writes one value in the form of `--set path=text`: a number, true or false, a text, or a list
 /// [0.9, 0.95]. Throws ConfigError.
 void set_field(const FieldNode& root, const std::string& path, const std::string& text);
 

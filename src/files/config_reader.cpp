@@ -11,11 +11,11 @@
 namespace hybrid_trainer {
 
 const FieldNode* find_field(const FieldNode& group, std::string_view name);
-/// A JSON value in brief: 0.5, "text", [0.9, 0.95], an object.
+/// Returns a short form of a JSON value: 0.5, "text", [0.9, 0.95], an object.
 std::string brief(const boost::json::value& value);
 /// "a whole number".
 const char* wanted(const FieldNode& field);
-/// The value in the field's own type, or nothing if the JSON value has another type.
+/// Returns the value in the field's type; nullopt if the JSON value has another type.
 std::optional<FieldValue> converted(const FieldNode& field, const boost::json::value& value);
 
 namespace {
@@ -107,7 +107,7 @@ std::optional<FieldValue> converted(const FieldNode& field, const json::value& v
   return {};
 }
 
-/// What is wrong with a value of the right type, or "".
+/// Returns the problem of a value of the right type, or "".
 std::string value_problem(const FieldNode& field, const std::string& path,
                           const FieldValue& value) {
   const auto out_of_range = [&](double number) {
@@ -128,7 +128,7 @@ std::string value_problem(const FieldNode& field, const std::string& path,
     }
   }
   if (const auto* text = std::get_if<std::string>(&value)) {
-    constexpr std::uint64_t kLeastPlain = 4096;  // bytes that need no unit
+    constexpr std::uint64_t kLeastPlain = 4096;  // larger plain numbers of bytes need no unit
     const auto size = field.is_size ? MemorySize::parse(*text) : std::nullopt;
     if (field.is_size && !size)
       return concat(path, ": got ", *text, ", want bytes: 1000000, 500MB, 16GiB");
@@ -144,7 +144,7 @@ std::string value_problem(const FieldNode& field, const std::string& path,
 
 namespace {
 
-constexpr std::size_t kMostProblems = 100;  // of a file: looking for the nearest names takes time
+constexpr std::size_t kMostProblems = 100;  // per file: searching for the nearest names is slow
 
 std::string joined(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
@@ -157,7 +157,7 @@ std::vector<std::string> names_of(const FieldNode& group) {
   return names;
 }
 
-/// Path of the first field that is called `name` in any group, or "".
+/// Returns the path of the first field called `name` in any group, or "".
 std::string path_of(const FieldNode& group, std::string_view name) {
   for (const FieldNode& field : group.fields) {
     if (field.name == name && !field.is_constant) return field.name;
@@ -167,7 +167,7 @@ std::string path_of(const FieldNode& group, std::string_view name) {
   return "";
 }
 
-/// What people call keys elsewhere.
+/// Maps names of keys in other programs to ours.
 std::string usual_name(const std::string& name) {
   static const std::map<std::string, const char*> names{{"lr", "learning_rate"},
                                                         {"max_steps", "steps"},
@@ -185,7 +185,7 @@ std::string unknown_key(const FieldNode& root, const FieldNode& group, const std
   return path + ": unknown key" + name_hint(name, names_of(group));
 }
 
-/// Assigns, or returns why it cannot.
+/// Assigns the value, or returns the problem.
 std::string assign(const FieldNode& field, const std::string& path, const json::value& value) {
   const auto own = converted(field, value);
   if (!own) return concat(path, ": got ", brief(value), ", want ", wanted(field));
@@ -202,7 +202,7 @@ struct FileReading {
   std::vector<std::string> problems;
 
   void note(const std::string& path, const std::string& problem) {
-    const auto line = keys.lines.find(path.substr(0, path.find('[')));  // of a list as a whole
+    const auto line = keys.lines.find(path.substr(0, path.find('[')));  // a list has one line
     problems.push_back(line == keys.lines.end() ? concat(file, ": ", problem)
                                                 : concat(file, ":", line->second, ": ", problem));
   }
@@ -287,7 +287,7 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
 }
 
-/// One value, as `--set` gives it, of which the text of a text need not be quoted.
+/// Sets one value of `--set`; texts may be unquoted.
 static void set_value(const FieldNode& field, const std::string& path, const std::string& text) {
   const bool is_text = std::holds_alternative<std::string>(field.value);
   json::value value = json::string(text);
@@ -300,8 +300,8 @@ static void set_value(const FieldNode& field, const std::string& path, const std
   if (!problem.empty()) throw ConfigError({problem});
 }
 
-/// "parts.video.*.recompute": from `begin` on the name of an element, which is made where it is missing,
-/// and its key.
+/// Sets a key of a named element, "parts.video.*.recompute": its name and key start at `begin`.
+/// Appends the element if it is missing.
 static void set_of_element(const FieldNode& root, const FieldNode& list, const std::string& path,
                            std::size_t begin, const std::string& text) {
   const std::size_t dot = path.rfind('.');
@@ -310,7 +310,7 @@ static void set_of_element(const FieldNode& root, const FieldNode& list, const s
                               path.substr(0, begin - 1), "={\"NAME\": {\"KEY\": VALUE}}")});
   const std::string key = path.substr(dot + 1);
   if (find_field(list, key) == nullptr) throw ConfigError({unknown_key(root, list, path, key)});
-  FieldNode checked = *find_field(list, key);  // before an element is made
+  FieldNode checked = *find_field(list, key);  // before an element is appended
   checked.assign = [](const FieldValue&) {};
   set_value(checked, path, text);
   const FieldNode* const known = named_element(list, path.substr(begin));

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// The elements of a named list, of which each is an object by its name.
+/// Elements of a named list, written as objects by name.
 struct NamedElements {
   const std::vector<FieldNode>& elements;
 };
@@ -215,7 +215,7 @@ void append_group(std::string& out, const FieldNode& group, const std::string& p
   }
   if (!path.empty()) {
     out += concat("## ", path.substr(0, path.size() - 1), "\n\n",
-                  boost::replace_all_copy(group.help, ". ", ".\n"),  // lines that are not too long
+                  boost::replace_all_copy(group.help, ". ", ".\n"),  // keeps lines short
                   group.help.empty() ? "" : "\n\n");
   }
   if (!rows.empty())

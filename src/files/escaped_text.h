@@ -9,14 +9,14 @@
 
 namespace hybrid_trainer {
 
-/// Writes bytes on, with control characters, such as those that begin a terminal's escape sequences,
-/// as U+FFFD: all but tabs, line feeds and carriage returns before these. So are bytes that are not
-/// UTF-8.
+/// Forwards bytes, replacing control characters, such as those that begin terminal escape
+/// sequences, by U+FFFD: all except tabs, line feeds and carriage returns before line feeds. Also
+/// replaces bytes that are not UTF-8.
 class PrintableBuffer final : public std::streambuf {
  public:
   explicit PrintableBuffer(std::streambuf& to) : to_(to) {}
   ~PrintableBuffer() override;
-  /// Writes as it is what this program itself made for a terminal.
+  /// Writes this program's own terminal output unchanged.
   void write_trusted(std::string_view bytes);
 
  protected:
@@ -32,8 +32,7 @@ class PrintableBuffer final : public std::streambuf {
   std::string held_;  // "\r", or the first bytes of a character
 };
 
-/// While this lives, text that goes to a stream on a terminal is printable; a stream on anything else
-/// gets every byte.
+/// During its lifetime, text on a terminal is made printable; other streams get every byte.
 class PrintableTerminal {
  public:
   PrintableTerminal(std::ostream& stream, int descriptor);
@@ -47,27 +46,26 @@ class PrintableTerminal {
   PrintableBuffer printable_;
 };
 
-/// Prints what this program itself made for a terminal: colors, and returns to the line's start.
+/// Prints this program's own terminal output: colors, and returns to the start of the line.
 void print_trusted(std::ostream& stream, std::string_view bytes);
 
-/// Whether a descriptor is a terminal that returns to a line's start and takes escape sequences: one
-/// of an editor (TERM=dumb), or without TERM, shows them as text.
+/// Returns whether a descriptor is a terminal that supports carriage returns and escape sequences;
+/// false for an editor's (TERM=dumb) or without TERM.
 bool is_drawing_terminal(int descriptor);
-/// Whether that terminal's user wants colors (NO_COLOR).
+/// Returns whether that terminal may show colors (NO_COLOR).
 bool is_color_terminal(int descriptor);
 
-/// The text with control characters as U+FFFD.
+/// Returns the text with control characters replaced by U+FFFD.
 std::string printable(std::string_view text);
 
-/// Text for the inside of an HTML element or a quoted attribute. Bytes that are not UTF-8 become
-/// U+FFFD.
+/// Escapes text for an HTML element or a quoted attribute. Bytes that are not UTF-8 become U+FFFD.
 std::string html_escaped(std::string_view text);
 
-/// `page` with every {{name}} replaced by its part, in one pass: parts are not searched again.
+/// Returns `page` with every {{name}} replaced by its part, in one pass.
 std::string filled_page(std::string_view page, const std::map<std::string, std::string>& parts);
 
-/// Content-Security-Policy of a page whose only script is the content of its one script element, or
-/// of a page without scripts (""). Event handlers in HTML do not run.
+/// Returns the Content-Security-Policy of a page whose only script is the content of its one script
+/// element, or of a page without scripts (""). Event handlers in HTML do not run.
 std::string content_policy(std::string_view script);
 
 }  // namespace hybrid_trainer

@@ -10,8 +10,8 @@
 
 namespace hybrid_trainer {
 
-/// The files of a folder, by their names. Each is read at most once, when it is first asked for; copies
-/// share what was read. Not for several threads at once.
+/// Files of a folder, by name. Reads each at most once, at its first use; copies share the
+/// contents. Not thread-safe.
 class FolderFiles {
  public:
   FolderFiles(std::filesystem::path folder)  // NOLINT: a path is a folder of which nothing was read
@@ -19,11 +19,11 @@ class FolderFiles {
 
   const std::filesystem::path& path() const { return path_; }
   bool contains(const std::string& name) const;
-  /// Throws as read_file.
+  /// Throws like read_file.
   const std::string& bytes(const std::string& name, std::size_t max_bytes) const;
-  /// Throws as read_text.
+  /// Throws like read_text.
   std::string text(const std::string& name, std::size_t max_bytes) const;
-  /// Throws as read_json.
+  /// Throws like read_json.
   boost::json::value json(const std::string& name, const JsonLimits& limits = {}) const;
 
  private:

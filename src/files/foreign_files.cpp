@@ -12,8 +12,8 @@ namespace hybrid_trainer {
 namespace fs = std::filesystem;
 namespace {
 
-// The names are those of transformers' configuration classes, 4.57 and 5.24, and of peft's, 0.21,
-// with what Unsloth, Axolotl, llama-factory and transformers.js add to such files.
+// Names from transformers' configuration classes, 4.57 and 5.24, and from peft's, 0.21, with the
+// additions of Unsloth, Axolotl, llama-factory and transformers.js.
 
 /// GenerationConfig: keys that src/model_files/hugging_face/generation_config.h reads.
 constexpr const char* kHonoredGenerationKeys =
@@ -24,8 +24,7 @@ constexpr const char* kHonoredGenerationKeys =
     "min_new_tokens min_p no_repeat_ngram_size num_beams repetition_penalty return_timestamps "
     "suppress_tokens task temperature top_k top_p";
 
-/// Keys that do not change which text is written: ids of tokens that the tokenizer names, speed, and
-/// what is returned beside the text.
+/// Keys that do not change the generated text: ids of named tokens, speed, additional outputs.
 constexpr const char* kInertGenerationKeys =
     "_from_model_config alignment_heads assistant_confidence_threshold assistant_early_exit "
     "assistant_ensemble_weight assistant_lookbehind cache_config cache_implementation "
@@ -38,8 +37,8 @@ constexpr const char* kInertGenerationKeys =
     "return_token_timestamps speculation_type target_lookbehind task_to_id transformers_version "
     "trust_remote_code use_cache use_mtp";
 
-/// PretrainedConfig, and the families' classes: names, other tasks, dropout, how attention is
-/// computed, where weights came from.
+/// PretrainedConfig and the families' classes: names, other tasks, dropout, attention
+/// implementations, origin of the weights.
 constexpr const char* kConfigKeys =
     "_attn_implementation _attn_implementation_autoset _attn_implementation_internal "
     "_commit_hash _experts_implementation _flash_attn_2_enabled _model_name_or_path "
@@ -56,7 +55,7 @@ constexpr const char* kConfigKeys =
     "transformers_weights unsloth_fixed unsloth_version use_bfloat16 use_flash_attention "
     "use_flash_attention_2 use_flash_attn";
 
-/// PreTrainedTokenizerBase and its kinds: of two texts, of padding, of decoding, of files.
+/// PreTrainedTokenizerBase and its subclasses: text pairs, padding, decoding, files.
 constexpr const char* kTokenizerConfigKeys =
     "_commit_hash add_bos_token add_eos_token additional_special_tokens auto_map backend "
     "cache_dir chat_template clean_up_tokenization_spaces device_map do_lower_case errors "
@@ -71,15 +70,14 @@ constexpr const char* kTokenizerConfigKeys =
     "unsloth_fixed unsloth_version use_auth_token use_default_system_prompt use_fast "
     "verbose vocab_file";
 
-/// LoraConfig: where an adapter came from, and what is about training it elsewhere.
-// target_parameters that match something leave tensors of their own, which no model takes.
+/// LoraConfig: origin of an adapter, and its training in other programs.
+// target_parameters that match anything leave separate tensors, which no model here supports.
 constexpr const char* kAdapterKeys =
     "auto_mapping ensure_weight_tying eva_config inference_mode loftq_config megatron_core "
     "peft_version qalora_group_size revision runtime_config target_parameters unsloth_fixed "
     "unsloth_version";
 
-/// LLM_KV of llama.cpp: sizes that tensors have too, how experts are chosen if there are none, and
-/// where weights came from.
+/// LLM_KV of llama.cpp: sizes known from tensors, settings of absent experts, origin of weights.
 constexpr const char* kGgufKeys =
     "block_count context_length embedding_length embedding_length_out expert_count "
     "expert_feed_forward_length expert_gating_func expert_group_count expert_group_used_count "
@@ -87,7 +85,7 @@ constexpr const char* kGgufKeys =
     "expert_weights_scale feed_forward_length leading_dense_block_count pooling_type "
     "rope.scaling.finetuned tensor_data_layout vocab_size";
 
-/// Keys that change what transformers or llama.cpp compute, and the values with which they do not.
+/// Keys that change the results of transformers or llama.cpp, and values with no effect.
 struct ChangingKey {
   const char* name;
   const char* harmless;  // a JSON array
@@ -95,7 +93,7 @@ struct ChangingKey {
 constexpr ChangingKey kChangingConfigKeys[] = {
     {"add_cross_attention", "[false]"}, {"is_causal", "[true]"},
     {"is_encoder_decoder", "[false]"},  {"partial_rotary_factor", "[1]"},
-    {"pruned_heads", "[{}]"},           {"quantization", "[{}]"},  // of MLX: its tensors hold codes
+    {"pruned_heads", "[{}]"},           {"quantization", "[{}]"},  // MLX: its tensors contain codes
     {"rope_interleaved", "[false]"},    {"use_bidirectional_attention", "[false]"},
     {"use_mrope", "[false]"},
 };
@@ -124,7 +122,7 @@ constexpr ChangingKey kChangingGenerationKeys[] = {
     {"watermarking_config", "[{}]"},
 };
 constexpr ChangingKey kChangingQuantizationKeys[] = {
-    // How other libraries hold codes.
+    // Codes of other libraries.
     {"bits", "[null]"},      {"desc_act", "[null]"}, {"group_size", "[null]"},
     {"sym", "[null]"},       {"version", "[null]"},  {"weight_block_size", "[null]"},
     {"zero_point", "[null]"}};
@@ -200,7 +198,7 @@ KnownKeys known_in(ForeignFile file) {
   KnownKeys keys;
   switch (file) {
     case ForeignFile::kConfig:
-      keys.add_inert(kHonoredGenerationKeys);  // old folders have them there
+      keys.add_inert(kHonoredGenerationKeys);  // old folders have them here
       keys.add_inert(kInertGenerationKeys);
       for (const ChangingKey& key : kChangingGenerationKeys) keys.inert.insert(key.name);
       keys.add_inert(kConfigKeys);
@@ -228,12 +226,12 @@ KnownKeys known_in(ForeignFile file) {
   return keys;
 }
 
-/// bos_token_id, image_token, …: what special tokens are called, and their ids.
+/// Matches bos_token_id, image_token, …: names and ids of special tokens.
 bool names_a_token(const std::string& key) {
   return key.ends_with("_token") || key.ends_with("_token_id");
 }
 
-/// 1 and 1.0 are the same.
+/// 1 and 1.0 are equal.
 bool same(const json::value& a, const json::value& b) {
   if (a.is_number() && b.is_number()) return a.to_number<double>() == b.to_number<double>();
   return a == b;

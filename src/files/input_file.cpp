@@ -34,7 +34,7 @@ void throw_cannot_create(int code, const std::string& problem) {
 
 namespace {
 
-/// Raises the limit on open files: the default of 1024 is less than a large corpus has shards.
+/// Raises the limit on open files: the default of 1024 is too low for the shards of a large corpus.
 void allow_more_open_files() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -42,7 +42,7 @@ void allow_more_open_files() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/// -1 and errno on failure. O_NONBLOCK: opening a pipe must not wait for its writer.
+/// Returns -1 and sets errno on failure. O_NONBLOCK: opening a pipe must not wait for its writer.
 int open_to_read(const std::filesystem::path& path) {
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
   const int file = ::open(path.c_str(), kFlags);
@@ -61,7 +61,7 @@ std::string content_of(const InputFile& file, std::size_t max_bytes) {
   return text;
 }
 
-/// A new file without a name, or -1 with errno.
+/// Returns a new file without a name, or -1 with errno.
 int open_unnamed() {
   const std::string folder = std::filesystem::temp_directory_path();
   const int file = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -16,12 +16,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-constexpr std::size_t kMostDigits = 60;    // of a number in a message
+constexpr std::size_t kMostDigits = 60;    // per number in a message
 constexpr std::size_t kLongestPath = 256;  // of keys, such as "optimizer.learning_rate"
 
 enum class Rules { kStrict, kNotingLines, kPython };
 
-/// Receives the parser's events, builds the value and notes duplicate keys and the lines of keys.
+/// Receives the parser's events, builds the value and records duplicate keys and the lines of keys.
 class Handler {
  public:
   static constexpr std::size_t max_object_size = json::object::max_size();
@@ -34,7 +34,7 @@ class Handler {
   void set_line(std::size_t line) { line_ = line; }
   bool number_too_large() const { return number_too_large_; }
   WideIntegers take_wide_integers() { return std::move(wide_integers_); }
-  /// The key that stands twice where that ends the reading, or "".
+  /// Returns the duplicate key if that ended the parsing, or "".
   const std::string& duplicate() const { return duplicate_; }
 
   bool on_document_begin(json::error_code&) { return true; }
@@ -100,7 +100,7 @@ class Handler {
     values_.push_uint64(value);
     return true;
   }
-  /// Boost 1.81 may be wrong in the last bit, so the text is parsed again.
+  /// Boost 1.81 may round the last bit wrongly, so the text is parsed again.
   bool on_double(double value, json::string_view rest, json::error_code& error) {
     number_.append(rest.data(), rest.size());
     std::from_chars(number_.data(), number_.data() + number_.size(), value);
@@ -124,7 +124,7 @@ class Handler {
   bool on_comment(json::string_view, json::error_code&) { return true; }
 
  private:
-  /// Of an object that is being read.
+  /// An object that is being parsed.
   struct Level {
     std::set<std::string> keys;
     std::set<std::string>::const_iterator key;  // the last one
@@ -149,7 +149,7 @@ class Handler {
   bool number_too_large_ = false;
 };
 
-/// What is wrong where the parser stopped.
+/// Returns the problem at the parser's position.
 std::string problem_at(std::string_view rest, const Handler& handler,
                        const json::error_code& error) {
   if (handler.number_too_large()) return "number too large";
@@ -200,14 +200,14 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
 constexpr const char* kFloatKey = "__float__";
 constexpr std::string_view kFloatNames[] = {"NaN", "Infinity", "-Infinity"};
 
-/// The name that the text begins with; empty where there is none.
+/// Returns the name at the start of the text, or "".
 std::string_view float_name_at(std::string_view text) {
   for (const std::string_view name : kFloatNames)
     if (text.starts_with(name)) return name;
   return {};
 }
 
-/// The end of the string whose first quote is at `begin`.
+/// Returns the end of the string whose opening quote is at `begin`.
 std::size_t end_of_string(std::string_view text, std::size_t begin) {
   for (std::size_t at = begin + 1; at < text.size(); ++at) {
     if (text[at] == '\\') {
@@ -237,7 +237,7 @@ void append_escaped(std::string& out, char character) {
   }
 }
 
-/// With `<` as it is, for files that others read.
+/// Keeps `<` unescaped, for files that other programs read.
 std::string quoted(std::string_view text) {
   return json::serialize(json::string(well_formed_utf8(text)));
 }

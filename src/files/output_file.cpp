@@ -23,14 +23,14 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// Changes with each start of the system.
+/// Changes with each system start.
 std::string boot() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
   return id.empty() ? "0" : id.substr(0, id.find('-'));
 }
 
-/// Process ids mean something within it alone: containers have their own.
+/// Process ids are unique only within a namespace: containers have separate ones.
 std::string name_space() {
   std::error_code error;
   const std::string link = std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
@@ -38,13 +38,13 @@ std::string name_space() {
   return begin == link.npos ? "0" : link.substr(begin, link.find(']') - begin);
 }
 
-/// What a mark says; host names may hold '-'.
+/// Contents of a mark; host names may contain '-'.
 struct Maker {
   std::string host, boot, name_space;
   pid_t process = 0;
 };
 
-/// Process 0: it is no mark.
+/// Process 0 if it is not a mark.
 Maker maker_of(std::string_view mark) {
   std::array<std::string_view, 4> last;  // random number, process, name space, boot
   for (std::string_view& field : last) {
@@ -59,11 +59,11 @@ Maker maker_of(std::string_view mark) {
   return maker;
 }
 
-/// False if there is something at `to` (EEXIST), or errno says why.
+/// Returns false if `to` exists (EEXIST), or with the reason in errno.
 bool rename_to_nothing(const fs::path& from, const fs::path& to) {
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
   if (errno != EINVAL && errno != ENOSYS) return false;
-  // The file system has no such rename; FAT has no links either.
+  // The file system lacks this rename; FAT has no links either.
   if (::link(from.c_str(), to.c_str()) == 0) return ::unlink(from.c_str()) == 0;
   if (errno == EEXIST) return false;
   struct stat found {};
@@ -98,15 +98,15 @@ void write_whole(const fs::path& path, const std::function<void(OutputFile&)>& w
   sync_folder(folder);
 }
 
-/// A hidden path beside `path`, with `what` in its name, that nothing has.
+/// Returns an unused hidden path in the folder of `path`, with `what` in its name.
 fs::path sibling(const fs::path& path, const char* what) {
   return path.parent_path() / concat(".", path.filename().string(), what, temporary_mark());
 }
 
 constexpr const char *kPartial = ".partial-", *kOld = ".old-";
 
-/// Removes what processes that a signal or a power cut ended left beside `path`: partial folders,
-/// and replaced ones if their successor is in place. What another host's may still write stays.
+/// Removes leftovers next to `path` of processes ended by a signal or a power cut: partial folders,
+/// and replaced ones if their successor is in place. Keeps files that another host may be writing.
 void remove_left_over(const fs::path& path) {
   const std::string hidden = concat(".", path.filename().string());
   std::error_code unreadable;
@@ -208,8 +208,8 @@ void OutputFile::write_at_start(const void* data, std::size_t bytes) {
   write(data, bytes);
 }
 
-/// What fsync would wait for, piece by piece, so that a slow disk is progress. What it cannot do is
-/// left to fsync.
+/// Writes out in pieces, so that a slow disk shows progress, instead of only waiting in fsync.
+/// Failures are left to fsync.
 void OutputFile::write_out() const {
   const ::off_t end = ::lseek(file_.number(), 0, SEEK_END);
   const auto most = static_cast<::off_t>(kMostBytesAtOnce);

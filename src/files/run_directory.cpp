@@ -25,15 +25,15 @@ bool exists(const std::string& path) {
   return fs::exists(path, ignored);
 }
 
-/// Returns whether a file holds examples from standard input, or names the folder of their paths.
+/// Returns whether a file has examples from standard input, or names the folder of their paths.
 bool is_kept_input(std::string name) {
   if (name.ends_with(".folder")) name.resize(name.size() - std::size(".folder") + 1);
   return name == "examples.jsonl" || name == "examples.json" || name == "examples.csv" ||
          name == "examples.parquet";
 }
 
-/// Whether the path may be left from a run that was killed before its first step. What a user may
-/// have by the same name counts as such beside a run's lock alone.
+/// Returns whether the path may be left from a run that was killed before its first step. Files
+/// that a user may also have count only next to a run's lock.
 bool is_of_a_start(const fs::path& path, bool is_locked) {
   const std::string name = path.filename().string();
   std::error_code ignored;
@@ -46,7 +46,7 @@ bool is_of_a_start(const fs::path& path, bool is_locked) {
          name.rfind(".tmp-", 0) == 0;
 }
 
-/// Name of the first file in a folder other than such leftovers, or "".
+/// Returns the name of the first file in a folder other than such leftovers, or "".
 std::string first_file(const std::string& root) {
   std::error_code absent;
   const bool is_locked = exists(RunPaths{root}.lock());
@@ -61,7 +61,7 @@ Content content_of(const RunPaths& paths) {
   return first_file(paths.root).empty() ? Content::kNothing : Content::kOther;
 }
 
-/// What a lock's file says: the process that took it, in digits, and behind it its mark.
+/// Contents of a lock's file: the process that took it, in digits, followed by its mark.
 struct LockHolder {
   std::string process, mark;
 };
@@ -74,7 +74,7 @@ LockHolder holder_in(const std::string& lock) {
   return is_number && holder.process.size() < 20 ? holder : LockHolder{};
 }
 
-/// Makes the folder where there is none; true where it did.
+/// Makes the folder if it is missing; returns whether it did.
 bool make_folder(const RunPaths& paths) {
   const bool is_new = !exists(paths.root);
   make_folders(paths.root);
@@ -87,7 +87,7 @@ bool make_folder(const RunPaths& paths) {
   return is_new;
 }
 
-/// Whether the open lock is still the one in the folder: the process that held it may have removed it.
+/// Returns whether the open lock is still in the folder: the previous process may have removed it.
 bool is_in_place(const FileDescriptor& lock, const std::string& path) {
   struct stat opened {
   }, there{};

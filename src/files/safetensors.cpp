@@ -30,7 +30,7 @@ constexpr std::array<FileDtype, 22> kFileDtypes{{
     {"I64", 64},        {"U64", 64},
 }};
 
-/// Reads the header entry of one tensor; throws DataError that names it.
+/// Reads the header entry of one tensor; throws DataError naming it.
 class EntryReader {
  public:
   EntryReader(const std::string& file, const std::string& name) : file_(file), name_(name) {}
@@ -122,11 +122,11 @@ std::map<std::string, std::string> read_metadata(const json::value& value,
   return metadata;
 }
 
-/// How elements of a dtype in a file become elements of a Tensor.
+/// Conversion of a file's elements to a Tensor's dtype.
 struct ElementConversion {
-  /// Converts `count` elements; false if a value does not fit. Null: no such conversion.
+  /// Converts `count` elements; returns false if a value does not fit. Null: unsupported.
   bool (*convert)(void* to, const void* from, std::size_t count) = nullptr;
-  std::size_t from_bytes = 0;  // of one element in the file
+  std::size_t from_bytes = 0;  // per element in the file
 };
 
 /// IEEE 754 half precision.
@@ -192,7 +192,7 @@ static_assert(std::endian::native == std::endian::little, "safetensors files are
 
 constexpr std::size_t kLengthBytes = 8;
 
-/// A Git LFS pointer file in place of the weights is a common mistake.
+/// Using a Git LFS pointer file instead of the weights is a common mistake.
 void refuse_git_lfs_pointer(const InputFile& file) {
   constexpr std::string_view kPointer = "version https://git-lfs";
   if (file.bytes() < kPointer.size()) return;
@@ -205,7 +205,7 @@ void refuse_git_lfs_pointer(const InputFile& file) {
   }
 }
 
-/// The checked header length N.
+/// Reads and checks the header length N.
 std::size_t header_bytes(const InputFile& file) {
   const std::string& path = file.path().native();
   const std::size_t size = file.bytes();

@@ -10,23 +10,22 @@
 
 namespace hybrid_trainer {
 
-/// One tensor as the file's header states it.
+/// A tensor as described in the file's header.
 struct SafetensorsEntry {
   std::string name;
   std::string dtype;  // "F32", "BF16", "I32", "U16", "U8", "F16", "F64", "I64" or another valid one
   std::vector<std::int64_t> shape;  // empty: a scalar
   std::size_t offset = 0;           // of its first byte in the file
   std::size_t bytes = 0;
-  /// Shape as a Tensor has it, (1) for a scalar. Throws DataError if the rank exceeds
-  /// Shape::kMaxRank.
+  /// Returns the shape for a Tensor, (1) for a scalar. Throws DataError above Shape::kMaxRank.
   Shape tensor_shape() const;
 };
 
-/// An open safetensors file, its header checked: bounded, UTF-8, no duplicate key, no hole, no
-/// overlap, no trailing byte.
+/// An open safetensors file with a checked header: bounded, UTF-8, no duplicate keys, no holes, no
+/// overlap, no trailing bytes.
 class SafetensorsFile {
  public:
-  /// Throws MissingInput or DataError, which names the file and what is wrong.
+  /// Throws MissingInput, or DataError naming the file and the problem.
   explicit SafetensorsFile(const std::string& path);
 
   const std::string& path() const { return file_.path().native(); }
@@ -35,29 +34,28 @@ class SafetensorsFile {
   }  // sorted by their offsets
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool contains(const std::string& name) const { return index_.count(name) > 0; }
-  /// Throws DataError with the nearest name.
+  /// Throws DataError suggesting the nearest name.
   const SafetensorsEntry& entry(const std::string& name) const;
 
-  /// Gives each tensor whose name begins with `from` a name that begins with `to` in its place, unless
-  /// another one has that. Returns whether there was any.
+  /// Renames each tensor whose name begins with `from` to begin with `to` instead, unless that name
+  /// is taken. Returns whether there was any.
   bool rename(const std::string& from, const std::string& to);
 
-  /// Reads into a tensor of the same shape: as it is where the dtypes are equal; F32, BF16, F16,
-  /// F64 and I64 into F32 or BF16; I64 into I32 where every value fits. Throws DataError for
-  /// another shape or dtype, IoError.
+  /// Reads into a tensor of the same shape: unchanged if the dtypes are equal; F32, BF16, F16, F64
+  /// and I64 into F32 or BF16; I64 into I32 if every value fits. Throws DataError otherwise,
+  /// IoError.
   void read(const std::string& name, const Tensor& into) const;
-  /// Reads likewise the elements of part `part` of several equal ones, each of the elements of `into`,
-  /// whatever its shape there. Throws DataError where the tensor ends before.
+  /// Reads part `part` of several equal parts, each with the elements of `into`, whose shape may
+  /// differ; converts like read. Throws DataError if the tensor is too short.
   void read_part(const std::string& name, std::int64_t part, const Tensor& into) const;
-  /// Reads elements from `first` on, in row-major order: as many as `into`, of the file's dtype,
-  /// has. Throws DataError where the tensor has another dtype or ends before, IoError.
+  /// Reads the elements of `into`, of the file's dtype, from `first` on, in row-major order. Throws
+  /// DataError if the tensor has another dtype or is too short, IoError.
   void read_elements(const std::string& name, std::int64_t first, const Tensor& into) const;
-  /// Reads `bytes` of the tensor's own from byte `begin` on. Throws DataError where there is no such
-  /// tensor, IoError.
+  /// Reads `bytes` of the tensor from `begin` on. Throws DataError if it does not exist, IoError.
   void read_bytes(const std::string& name, std::size_t begin, void* to, std::size_t bytes) const {
     file_.read_at(to, bytes, entry(name).offset + begin);
   }
-  /// A new tensor with the file's dtype, or F32 if a Tensor cannot have that dtype.
+  /// Returns a new tensor with the file's dtype, or F32 if a Tensor cannot have that dtype.
   Tensor load(const std::string& name, MemoryKind kind, const Stream& stream) const;
 
  private:
@@ -73,7 +71,7 @@ struct CarriedTensor {
   std::string name;
 };
 
-/// A tensor that is made when it is written, so that not all need memory at once.
+/// A tensor that is created when it is written, so that not all need memory at the same time.
 struct MadeTensor {
   std::string name;
   Shape shape;
@@ -81,11 +79,11 @@ struct MadeTensor {
   std::function<Tensor()> make;
 };
 
-/// Writes a safetensors file: to a temporary file beside `path`, fsync, rename. The same tensors
-/// and metadata give the same bytes, in whatever order they are given. `metadata` should hold
-/// {"format", "pt"}: Hugging Face's readers require it. Tensors of other files are copied as they
-/// are, whatever their dtype and rank. Throws IoError, and then leaves an old file at `path` as it
-/// was; Error if a name occurs twice, a tensor has no memory, or one is made otherwise than it says.
+/// Writes a safetensors file to a temporary file in the folder of `path`, fsync, rename. The same
+/// tensors and metadata give the same bytes in any order. `metadata` should contain {"format",
+/// "pt"}, which Hugging Face's readers require. Copies tensors of other files unchanged, of any
+/// dtype and rank. Throws IoError, and then keeps an old file at `path`; Error if a name occurs
+/// twice, a tensor has no memory, or a created one differs from its description.
 FileDigest write_safetensors(const std::string& path, std::vector<NamedTensor> tensors,
                              const std::map<std::string, std::string>& metadata = {{"format",
                                                                                     "pt"}},
@@ -102,18 +100,18 @@ struct SafetensorsHeader {
 
 inline constexpr std::size_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
-/// Name of a Tensor's dtype in the file ("F32"), and back.
+/// Converts between a Tensor's dtype and its name in the file ("F32").
 std::string safetensors_name_of(DType dtype);
 std::optional<DType> tensor_dtype_of(std::string_view safetensors_name);
-/// The same for a file of our own, where F64 is kept too.
+/// tensor_dtype_of for this program's own files, in which F64 stays F64.
 std::optional<DType> stored_dtype_of(std::string_view safetensors_name);
 
-/// Parses and checks the header of `file` (only named in messages). `data_begin`: offset of the
-/// byte buffer in the file; `data_bytes`: its length. Throws DataError.
+/// Parses and checks the header of `file` (only for messages). `data_begin`: offset of the byte
+/// buffer in the file; `data_bytes`: its length. Throws DataError.
 SafetensorsHeader parse_safetensors_header(std::string_view text, const std::string& file,
                                            std::size_t data_begin, std::size_t data_bytes);
 
-/// Appends what write_safetensors puts into its file.
+/// Appends the contents that write_safetensors writes.
 FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& tensors,
                               const std::map<std::string, std::string>& metadata,
                               const std::vector<CarriedTensor>& carried = {},

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 namespace json = boost::json;
 namespace {
 
-/// A tensor of the file to be written.
+/// A tensor of the file to write.
 struct Piece {
   SafetensorsEntry entry;
   std::size_t element_bytes;
@@ -113,7 +113,7 @@ FileDigest append_safetensors(OutputFile& file, const std::vector<NamedTensor>& 
   check(pieces);
   std::sort(pieces.begin(), pieces.end(), comes_before);
   const std::string header = header_of(pieces, metadata);
-  constexpr std::size_t kPiece = std::size_t{8} << 20;  // which the checksum finds in the cache
+  constexpr std::size_t kPiece = std::size_t{8} << 20;  // still cached when the checksum reads it
   Checksum checksum;
   std::size_t written = 0;
   const auto append = [&](const void* data, std::size_t bytes) {

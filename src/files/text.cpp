@@ -113,14 +113,14 @@ void append_decomposed(utf8proc_int32_t character, utf8proc_option_t options, Ch
   constexpr std::size_t kLongest = 32;  // 18 in Unicode 15
   const std::size_t before = to.size();
   to.resize(before + kLongest);
-  int boundary = 0;  // of graphemes, which are not looked for
+  int boundary = 0;  // of graphemes, which are not detected
   const utf8proc_ssize_t count =
       utf8proc_decompose_char(character, &to[before], kLongest, options, &boundary);
   if (count < 0) fail(count);
   to.resize(before + static_cast<std::size_t>(count));
 }
 
-/// utf8proc_decompose does so by exchanging neighbors, in quadratic time.
+/// utf8proc_decompose swaps neighbors, in quadratic time.
 void sort_marks(Characters& characters) {
   const auto mark_class = [](utf8proc_int32_t character) {
     return utf8proc_get_property(character)->combining_class;
@@ -137,7 +137,7 @@ void sort_marks(Characters& characters) {
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
 
-/// Formats other than plain text, by their first bytes. In `way_out` FILE and FILE.txt are words of a command.
+/// Formats other than plain text, by their first bytes. `way_out` has FILE and FILE.txt as words.
 struct Container {
   std::string_view begin;
   const char* what;
@@ -180,7 +180,7 @@ std::string with_path(std::string text, const std::string& path) {
   return text;
 }
 
-/// Halves of a pair that stand alone, and an odd last byte, become U+FFFD.
+/// Unpaired surrogates, and an odd last byte, become U+FFFD.
 std::string from_utf16(std::string_view bytes, bool is_big) {
   const std::size_t count = bytes.size() / 2;
   const auto unit = [&](std::size_t i) -> char32_t {
@@ -240,7 +240,7 @@ void refuse_container(std::string_view begin, const std::filesystem::path& path)
   }
 }
 
-/// Throws DataError where every other byte is 0, as in Western text in UTF-16.
+/// Throws DataError if every other byte is 0, as in Western text in UTF-16.
 static void refuse_unmarked_utf16(std::string_view text, const std::filesystem::path& path) {
   constexpr std::size_t kMostLooked = 512, kLeast = 8;
   const std::size_t looked = std::min(kMostLooked, text.size()) / 2 * 2;

@@ -33,7 +33,7 @@ constexpr std::array<TypeRow, 12> kTypes{{{GgufType::kF32, "f32", {1, 4}},
                                           {GgufType::kQ6_K, "q6_K", {256, 210}},
                                           {GgufType::kMXFP4, "mxfp4", {32, 17}}}};
 
-/// Types of ggml that are not read here, by its numbers.
+/// Unsupported ggml types, by number.
 constexpr std::pair<std::uint32_t, const char*> kOtherTypes[] = {
     {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
     {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
@@ -70,8 +70,8 @@ std::vector<T> array_value(const GgufFile& file, const std::string& key, const c
   refuse_kind(file, key, wanted);
 }
 
-/// Reads a GGUF file's header from the file's start, and never behind its end. Throws DataError of
-/// what does not lie within the file.
+/// Reads a GGUF file's header from the start, and never beyond the file's end. Throws DataError for
+/// contents outside the file.
 class GgufHeaderReader {
  public:
   explicit GgufHeaderReader(const InputFile& file) : file_(file) {}
@@ -84,9 +84,9 @@ class GgufHeaderReader {
     read(&value, sizeof(T), what);
     return value;
   }
-  /// Of at most so many bytes.
+  /// Reads a text of at most `most` bytes.
   std::string text(std::size_t most, const char* what);
-  /// Of so many elements that take so many bytes each at least.
+  /// Reads a count of elements of at least `least` bytes each.
   std::uint64_t count(std::size_t least, const char* what);
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
@@ -137,7 +137,7 @@ void GgufHeaderReader::fill(std::size_t bytes) {
 
 constexpr std::size_t kLongestText = std::size_t{1} << 28;
 
-/// Calls f with a number of the kind's type and of the widest of its sort; not for texts and arrays.
+/// Calls f with a number of the kind's type and of the widest of its sort; false for other kinds.
 template <class F>
 bool visit_kind(GgufKind kind, const F& f) {
   switch (kind) {
@@ -176,7 +176,7 @@ GgufValue::Content read_array(GgufHeaderReader& reader, GgufKind kind, const std
   return content;
 }
 
-/// Reads the value of a key, which its kind precedes. Throws DataError.
+/// Reads the kind and value of a key. Throws DataError.
 GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
   GgufValue value{.kind =
                       static_cast<GgufKind>(reader.number<std::uint32_t>("the kind of a value"))};

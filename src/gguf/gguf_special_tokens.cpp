@@ -17,7 +17,7 @@ constexpr std::array<std::pair<const char*, const char*>, 6> kRoles{{{"bos", "bo
                                                                      {"pad", "padding_token_id"},
                                                                      {"mask", "mask_token_id"}}};
 
-/// What llama.cpp ends an answer at by its text. Source: llama.cpp, src/llama-vocab.cpp.
+/// Texts of tokens at which llama.cpp ends an answer. Source: llama.cpp, src/llama-vocab.cpp.
 constexpr std::array<std::string_view, 19> kEnds{"<|eot_id|>",
                                                  "<|im_end|>",
                                                  "<|end|>",

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// The tokens with a role of their own that a GGUF file names.
+/// Tokens to which a GGUF file assigns roles.
 struct GgufSpecialTokens {
   struct Token {
     std::string role;  // "bos", "eos", "unk", "sep", "pad", "mask"
@@ -15,20 +15,20 @@ struct GgufSpecialTokens {
     std::string text{};
   };
   std::vector<Token> tokens{};
-  /// Tokens at which llama.cpp ends an answer: those named, and those of the common names, in order.
+  /// Tokens at which llama.cpp ends an answer: named ones, and those with common names, in order.
   std::vector<std::int64_t> ends{};
 
-  /// Null where the file names none.
+  /// Returns null if the file names none.
   const Token* find(const std::string& role) const;
 };
 
-/// Whether llama.cpp ends an answer at a token of this text, without a key that names it.
+/// Returns whether llama.cpp ends an answer at a token of this text without a key that names it.
 bool ends_answers_by_name(std::string_view text);
 
-/// The chat templates by name: "default" and the file's other templates.
+/// Returns the chat templates by name: "default" and the file's other templates.
 std::vector<std::pair<std::string, std::string>> gguf_chat_templates(const GgufFile& file);
 
-/// Throws DataError where an id is no token.
+/// Throws DataError if an id is not a token.
 GgufSpecialTokens read_gguf_special_tokens(const GgufFile& file);
 
 }  // namespace hybrid_trainer

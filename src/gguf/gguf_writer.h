@@ -8,7 +8,7 @@
 
 namespace hybrid_trainer {
 
-/// A value and the key that it has.
+/// A key and its value.
 using GgufPair = std::pair<std::string, GgufValue>;
 
 GgufPair gguf_text(std::string key, std::string value);
@@ -20,11 +20,11 @@ GgufPair gguf_numbers(std::string key, std::vector<double> values);         // f
 GgufPair gguf_integers(std::string key, std::vector<std::int64_t> values);  // i32
 GgufPair gguf_flags(std::string key, std::vector<bool> values);
 
-/// A tensor to be written; offset means nothing, and shape and type what they will have.
+/// Tensors to write; offset is ignored, shape and type are those in the file.
 using GgufPlan = std::vector<GgufTensor>;
 
-/// Writes a file: `value_of` gives the values of the tensors, f32 on the host, in their order.
-/// The file appears whole or not at all. Throws CannotCreate where there is one, IoError, DataError.
+/// Writes a file. `value_of` returns the values of the tensors, f32 on the host, in order.
+/// The file appears whole or not at all. Throws CannotCreate if it exists, IoError, DataError.
 void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& values,
                 const GgufPlan& tensors, const std::function<Tensor(std::size_t i)>& value_of);
 

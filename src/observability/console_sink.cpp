@@ -98,7 +98,7 @@ void ConsoleSink::show_progress(const StepRecord& record) {
   progress_ = phase + text;
 }
 
-/// Of an evaluation on pairs of answers.
+/// Formats an evaluation on pairs of answers.
 static std::string preference_text(const StepRecord& record) {
   if (!record.validation_preference_accuracy) return "";
   return concat(", preference accuracy ",
@@ -119,7 +119,7 @@ void ConsoleSink::show_news(const StepRecord& record) {
                       preference_text(record)));
   }
   if (record.event.empty()) return;
-  const bool decides = record.decision != Decision::kNone;  // always told
+  const bool decides = record.decision != Decision::kNone;  // always shown
   if (!decides && clock_ - last_event_ < kSecondsBetweenEvents) {
     ++hidden_events_;
     return;
@@ -142,7 +142,7 @@ void ConsoleSink::erase_progress() {
   progress_.clear();
 }
 
-/// What has the console's own colors and returns.
+/// Prints text that contains the console's colors and carriage returns.
 void ConsoleSink::print(const std::string& text) {
   if (style_.rewrites) {
     print_trusted(out_, text);

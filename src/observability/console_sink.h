@@ -7,21 +7,21 @@
 
 namespace hybrid_trainer {
 
-/// Style of the console; of_errors looks at standard error and at NO_COLOR.
+/// Style of the console; of_errors reads it from standard error and NO_COLOR.
 struct ConsoleStyle {
-  bool rewrites = false;  // one line rewritten with \r; otherwise a line every few seconds
+  bool rewrites = false;  // rewrites one line with \r; otherwise prints a line every few seconds
   bool colours = false;
   int columns = 100;
-  bool quiet = false;  // no progress: only what it is told
+  bool quiet = false;  // prints no progress, only messages
   static ConsoleStyle of_errors(bool quiet);
 };
 
-/// One progress line: phase, step of total, loss, tokens/s, time left, memory. Separate lines for:
-/// the first time a phase is entered, every validation, events (at most one in five seconds) and
-/// what it is told. Its clock is the sum of the records' seconds.
+/// Prints one progress line: phase, step of total, loss, tokens/s, time left, memory. Prints
+/// separate lines for the first entry into a phase, every validation, events (at most one in five
+/// seconds) and told lines. Measures time as the sum of the records' seconds.
 class ConsoleSink : public MetricSink {
  public:
-  /// `out` outlives the sink. `total_steps` is where the run ends.
+  /// `out` must outlive the sink. `total_steps`: last step of the run.
   ConsoleSink(std::ostream& out, std::int64_t total_steps, ConsoleStyle style);
   void write(const StepRecord& record) override;
   void tell(const std::string& text) override;
@@ -41,12 +41,12 @@ class ConsoleSink : public MetricSink {
   ConsoleStyle style_;
   std::array<bool, kPhases> seen_{};
   double clock_ = 0;                // sum of the records' seconds
-  double last_progress_ = -1e9;     // on that clock
-  double last_event_ = -1e9;        // on that clock
+  double last_progress_ = -1e9;     // by that clock
+  double last_event_ = -1e9;        // by that clock
   double seconds_per_step_ = 0;     // running mean
   std::int64_t steps_ = 0;          // written by this sink
-  std::int64_t hidden_events_ = 0;  // since the last event shown
-  std::string progress_;            // current text of the terminal's line, without colours
+  std::int64_t hidden_events_ = 0;  // since the last displayed event
+  std::string progress_;            // current text of the terminal's line, without colors
 };
 
 }  // namespace hybrid_trainer

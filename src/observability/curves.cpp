@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// With as many digits as a screen shows, and fewer.
+/// Rounds to the digits that a screen shows.
 json::value rounded(double value) {
   constexpr int kDigits = 6;
   if (!std::isfinite(value)) return nullptr;
@@ -191,7 +191,7 @@ std::string Curves::to_json() const {
   std::array<std::int64_t, kPhases> steps{};
   for (const CurvePoint& point : points_)
     for (std::size_t i = 0; i < kPhases; ++i) steps[i] += point.steps[i];
-  json::array phases;  // that occur at all
+  json::array phases;  // that occur
   for (const Phase phase : kAllPhases)
     if (steps[static_cast<std::size_t>(phase)] > 0) phases.push_back(name_of(phase));
   const auto of_points = [&](const auto& value_of) { return column(points_, value_of); };

@@ -7,12 +7,12 @@
 
 namespace hybrid_trainer {
 
-/// Neighbouring steps merged into one point of every curve.
+/// Consecutive steps merged into one point of every curve.
 struct CurvePoint {
   std::int64_t last_step = 0;
   std::array<std::int64_t, kPhases> steps{};  // by phase
   std::int64_t finite_losses = 0;
-  double loss_sum = 0, loss_low = 0, loss_high = 0;  // of the finite ones
+  double loss_sum = 0, loss_low = 0, loss_high = 0;  // of finite values
   double seconds = 0;
   std::int64_t tokens = 0;
   std::array<std::size_t, kMemoryKinds> live{}, peak{};  // highest of the steps
@@ -20,7 +20,7 @@ struct CurvePoint {
 
   explicit CurvePoint(const StepRecord& record);
   void absorb(const CurvePoint& next);
-  Phase phase() const;  // of most of its steps
+  Phase phase() const;  // Returns the phase of most of its steps.
   std::int64_t step_count() const;
 };
 
@@ -29,10 +29,10 @@ struct CurveMark {
   double value = 0;
 };
 
-/// Single values at some steps, thinned evenly once there are too many.
+/// Values at single steps, thinned evenly when there are too many.
 struct CurveMarks {
   std::vector<CurveMark> kept;
-  std::int64_t stride = 1;  // one of so many is kept
+  std::int64_t stride = 1;  // one in `stride` is kept
   std::int64_t seen = 0;
   void add(std::int64_t step, const std::optional<double>& value);
 };
@@ -52,33 +52,33 @@ struct CurveEvent {
   bool warns = false;
 };
 
-/// A run's curves in bounded memory: if points become too many, pairs of neighbours are merged.
+/// A run's curves in bounded memory: when there are too many points, merges adjacent pairs.
 class Curves {
  public:
   static constexpr std::size_t kMostPoints = 1500;
   static constexpr std::size_t kMostEvents = 300;
 
   void add(const StepRecord& record);
-  /// One JSON object for report.js; see its top for the keys.
+  /// Returns one JSON object for report.js; see its top for the keys.
   std::string to_json() const;
   const std::vector<CurvePoint>& points() const { return points_; }
   std::int64_t steps_per_point() const { return steps_per_point_; }
   const std::vector<CurveMark>& validation() const { return validation_.kept; }
-  /// The last ones.
+  /// Returns the latest events.
   const std::deque<CurveEvent>& events() const { return events_; }
-  /// The exact runs of phases if they are few, otherwise those of points.
+  /// Returns the exact runs of phases if they are few, otherwise runs of points.
   std::vector<PhaseRun> bands() const;
 
  private:
   void put_pairs_together();
   void add_to_runs(const StepRecord& record);
   std::vector<CurvePoint> points_;
-  const char* unit_ = "tokens";  // that the last step counts
+  const char* unit_ = "tokens";  // counted by the last step
   std::int64_t steps_per_point_ = 1;
   std::vector<PhaseRun> runs_;  // exact, until few_runs_ is false
   bool few_runs_ = true;
   CurveMarks validation_, predicted_, errors_;
-  std::deque<CurveEvent> events_;  // the last ones
+  std::deque<CurveEvent> events_;  // the latest
   std::int64_t all_events_ = 0;
 };
 

@@ -16,9 +16,9 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 20;
-constexpr std::size_t kMostLine = std::size_t{8} << 20;  // a longer one is no record
+constexpr std::size_t kMostLine = std::size_t{8} << 20;  // longer ones are not records
 
-/// Up to `bytes` at `offset`; fewer where the file ends.
+/// Reads up to `bytes` at `offset`; fewer at the end of the file.
 std::string read_some(int file, std::size_t bytes, std::int64_t offset,
                       const std::filesystem::path& path) {
   std::string text(bytes, '\0');

@@ -8,49 +8,49 @@
 
 namespace hybrid_trainer {
 
-/// Follows a metrics.jsonl while another process writes it: each call reads only what is new.
+/// Follows a metrics.jsonl that another process is writing: each call reads only new lines.
 class MetricsTail {
  public:
   enum class Change { kNone, kMore, kAnew };
 
   explicit MetricsTail(std::filesystem::path path) : path_(std::move(path)) {}
-  /// Visits each complete record that has come since the last call. If the file was
-  /// shortened, replaced or written over, as by a run that resumes or goes back, it first calls
-  /// `anew`, and then visits the records from the first. An absent file has none. Throws IoError, and
-  /// DataError for a line of more than 8 MiB.
+  /// Visits each complete record added since the last call. If the file was shortened,
+  /// replaced or overwritten, as when a run resumes or rolls back, first calls `anew`, then visits
+  /// all records. An absent file has none. Throws IoError, and DataError for a line of more than 8
+  /// MiB.
   Change read(const std::function<void()>& anew,
               const std::function<void(const StepRecord&)>& visit);
-  /// Where the line ends that was read last.
+  /// Returns the end of the last line read.
   std::int64_t offset() const { return offset_; }
 
  private:
   bool has_same_past(int file) const;
   std::filesystem::path path_;
-  std::int64_t offset_ = 0;  // behind the last complete line
+  std::int64_t offset_ = 0;  // after the last complete line
   std::string last_line_;    // the bytes before the offset
-  std::uint64_t inode_ = 0;  // when it was read last
+  std::uint64_t inode_ = 0;  // at the last read
   std::int64_t size_ = -1;
   std::timespec modified_{};
 };
 
 /// metrics.jsonl: one JSON object per step, each one write(2) to a file opened with O_APPEND. Keys:
-/// step, phase, loss, learning_rate, gradient_norm, tokens, effective_batch, micro_batches, seconds,
-/// tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes, border_peak_bytes,
-/// memory_status, memory_share, memory_risk, memory_leaks, recommended_micro_batch (0 without a
-/// budget), host_bytes, predicted_loss, confidence,
+/// step, phase, loss, learning_rate, gradient_norm, tokens, effective_batch, micro_batches,
+/// seconds, tokens_per_second, live_bytes{kind}, peak_bytes{kind}, peak_total_bytes,
+/// border_peak_bytes, memory_status, memory_share, memory_risk, memory_leaks,
+/// recommended_micro_batch (0 without a budget), host_bytes, predicted_loss, confidence,
 /// decision ("accepted", "shrunk", "reverted"), kept_fraction, cost (in Full steps), event, warns
-/// (whether the event tells of something that went wrong), validation_loss. What is absent or not
-/// finite is null; a number that is not finite is also named in the event.
+/// (whether the event reports a problem), validation_loss. Absent and non-finite numbers are null;
+/// the event also names the non-finite ones.
 class JsonlSink : public MetricSink {
  public:
-  /// Opens the file to append, or makes it. Throws CannotCreate.
+  /// Opens the file for appending, or creates it. Throws CannotCreate.
   explicit JsonlSink(std::filesystem::path path);
-  /// Drops records of later steps and a truncated or damaged end, so that a resumed run writes no
-  /// step twice. What follows a damaged line stays.
+  /// Removes records of later steps and a truncated or damaged end, so that a resumed run writes no
+  /// step twice. Keeps records after a damaged line.
   void truncate_after(std::int64_t step);
   /// Throws IoError if the line cannot be written whole; the file then ends with the record before.
   void write(const StepRecord& record) override;
-  /// Makes every record written so far durable against power cuts. Throws IoError.
+  /// Makes all records durable against power cuts. Throws IoError.
   void sync();
   void tell(const std::string&) override {}
   void finish() override {}
@@ -61,12 +61,11 @@ class JsonlSink : public MetricSink {
   bool name_is_durable_ = false;
 };
 
-/// The JSON object of a record, as a line of metrics.jsonl has it.
+/// Returns the JSON object of a record, as a line of metrics.jsonl.
 std::string json_of_record(const StepRecord& record);
 
-/// Calls `visit` with each record of a metrics.jsonl in order; damaged lines are passed over. Peaks
-/// by kind and totals are read back; `cached` and `fresh_total` are not in the file. Throws
-/// MissingInput.
+/// Calls `visit` with each record of a metrics.jsonl in order; skips damaged lines. Peaks by kind
+/// and totals are included, `cached` and `fresh_total` are not. Throws MissingInput.
 void for_each_record(const std::filesystem::path& path,
                      const std::function<void(const StepRecord&)>& visit);
 

@@ -17,13 +17,13 @@
 
 namespace hybrid_trainer {
 
-/// A file of trace events, one on a line; written by one thread at a time.
+/// A file of trace events, one per line. Not thread-safe.
 class TraceFile {
  public:
   static constexpr int kTraining = 1;  // the "process" of phases and steps
   static constexpr int kPhaseThread = 1, kStepThread = 2;
 
-  /// What a file has left open, up to one of its events.
+  /// Slices that are open at one of a file's events.
   struct Open {
     struct Block {
       std::string name;
@@ -38,11 +38,11 @@ class TraceFile {
     void add(const boost::json::object& event);
   };
 
-  /// Makes the file, or goes on with one. Throws CannotCreate.
+  /// Creates the file, or continues an existing one. Throws CannotCreate.
   explicit TraceFile(std::filesystem::path path);
-  /// Drops what follows the step, and a damaged end. Throws IoError.
+  /// Removes everything after the step, and a damaged end. Throws IoError.
   Open cut_after(std::int64_t step);
-  /// Of what flush has written, or cut_after left.
+  /// Returns the bytes that flush wrote or cut_after left.
   std::int64_t bytes() const { return bytes_; }
   bool is_empty() const { return bytes_ == 0 && text_.empty(); }
 
@@ -58,7 +58,7 @@ class TraceFile {
     of_thread.insert(more.begin(), more.end());
     event(type, name, kTraining, at, of_thread);
   }
-  /// Of a slice, which is named and numbered, of a process.
+  /// Writes a named and numbered slice of a process.
   void slice(const char* type, const Open::Block& block, std::uint64_t number, std::int64_t at,
              const boost::json::object& more = {}) {
     boost::json::object of_slice{{"cat", "block"}, {"id", number}};
@@ -67,7 +67,7 @@ class TraceFile {
   }
   /// Ends the array.
   void close() { text_ += is_empty() ? "[\n]\n" : "\n]\n"; }
-  /// One write(2). Throws IoError.
+  /// Writes with one write(2). Throws IoError.
   void flush();
 
  private:
@@ -79,7 +79,7 @@ class TraceFile {
 
 namespace {
 
-/// The event of one line, which may end in the comma before the next.
+/// Parses the event of one line, which may end in the comma before the next.
 std::optional<boost::json::object> event_of(std::string line) {
   while (!line.empty() && (line.back() == ',' || line.back() == '\n')) line.pop_back();
   boost::system::error_code error;
@@ -150,7 +150,7 @@ TraceFile::Open TraceFile::cut_after(std::int64_t step) {
       open.add(*event);
       if (text_of(*event, "ph") != "X") continue;
       if (event->at("args").at("step").to_number<std::int64_t>() > step) break;
-    } catch (const std::exception&) {  // of Boost.JSON: the event is none of ours
+    } catch (const std::exception&) {  // from Boost.JSON: not one of this program's events
       break;
     }
     kept = begin + static_cast<std::int64_t>(line.find_last_of('}')) + 1;
@@ -172,7 +172,7 @@ void TraceFile::flush() {
   text_.clear();
 }
 
-/// What is recorded of one pool.
+/// Records the blocks of one pool.
 class MemoryTimeline::PoolTrack final : public MemoryListener {
  public:
   PoolTrack(MemoryTimeline& timeline, std::shared_ptr<MemoryPool> pool, int process)
@@ -251,7 +251,7 @@ std::int64_t MemoryTimeline::now() const {
   return offset_ + std::llround(1e6 * seconds_since(began_));
 }
 
-/// Names of the tracks.
+/// Writes the names of the tracks.
 void MemoryTimeline::begin_file() {
   const auto name = [&](const char* what, int process, int thread, const std::string& text) {
     file_->event("M", what, process, 0, {{"tid", thread}, {"args", {{"name", text}}}});

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kMostShown = 300;  // bytes of a text on the console
 
-/// In one line: of a prompt its end, of an answer its beginning.
+/// Returns one line: the end of a prompt, or the beginning of an answer.
 std::string in_one_line(const std::string& text, bool end) {
   std::string line;
   for (const char c : text) line += c == '\n' ? std::string(" ⏎ ") : std::string(1, c);

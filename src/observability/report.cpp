@@ -27,7 +27,7 @@ std::string label(double x, double y, const char* anchor, const std::string& tex
                 "\" text-anchor=\"", anchor, "\">", text, "</text>");
 }
 
-/// The card of the report that shows answers to held-out prompts; "" where there are none.
+/// Returns the report's card with answers to held-out prompts; "" if there are none.
 std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   if (answers.empty()) return "";
   std::string html = concat("<section class=\"card answers\"><h2>Answers <small>to ",
@@ -47,7 +47,7 @@ std::string answers_html(const std::vector<ComparedAnswer>& answers) {
   return html + "</section>\n";
 }
 
-/// "master weights 12 MB, snapshot 6 MB": what lay in another place than the device.
+/// Returns "master weights 12 MB, snapshot 6 MB": bytes stored outside the device.
 std::string kinds_text(const std::array<std::size_t, kMemoryKinds>& bytes) {
   std::vector<std::string> texts;
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
@@ -98,7 +98,7 @@ std::string percent(double part, double whole) {
   return units::fixed(whole > 0 ? 100 * part / whole : 0, 1) + " %";
 }
 
-/// Facts about a run, as HTML: entries of a definition list.
+/// Returns facts about a run, as HTML: entries of a definition list.
 std::string run_facts(const RunSummary& s) {
   const char* const examples = s.counts_examples ? " examples" : " sequences";
   return fact("Parameters", s.parameters == 0 ? "" : units::grouped(s.parameters)) +
@@ -118,14 +118,14 @@ std::string run_facts(const RunSummary& s) {
          fact("Version", s.version);
 }
 
-/// The end of the loss scale; "" where no phase computed in fp16.
+/// Returns the final loss scale; "" if no phase used fp16.
 std::string loss_scale_facts(const RunSummary& summary) {
   if (!summary.sum.loss_scale) return "";
   return fact("Loss scale at the end", brief(*summary.sum.loss_scale)) +
          fact("Gradients that overflowed in fp16", units::grouped(summary.sum.overflows));
 }
 
-/// What came of predictions or of late updates: a list of its own.
+/// Returns the results of predictions or of delayed updates, as a list.
 std::string prediction_facts(const RunSummary& summary) {
   if (summary.speculation) return late_facts(*summary.speculation);
   const PredictionCounts& p = summary.predictions;
@@ -139,7 +139,7 @@ std::string prediction_facts(const RunSummary& summary) {
                 count("Shrunk", p.shrunk), count("Reverted", p.reverted), "</dl>");
 }
 
-/// What was done about divergence: a list of its own; "" where nothing went wrong.
+/// Returns the actions against divergence, as a list; "" if there were none.
 std::string recovery_facts(const RunSummary& summary) {
   std::string facts;
   for (const Recovery kind : kAllRecoveries) {
@@ -160,16 +160,16 @@ double rate(std::int64_t tokens, double seconds) {
   return seconds > 0 ? static_cast<double>(tokens) / seconds : 0;
 }
 
-/// What the run's steps count.
+/// Returns the unit that the run's steps count.
 const char* unit_of(const RunSummary& s) { return s.counts_examples ? "examples" : "tokens"; }
 
-/// What a loss is of.
+/// Returns the meaning of the loss.
 const char* target_of(const RunSummary& s) {
   if (s.counts_examples) return "mean over examples";
   return s.masked ? "nats per masked token" : "nats per token";
 }
 
-/// Of a validation loss.
+/// Returns the perplexity of a validation loss.
 std::string perplexity_text(const RunSummary& s) {
   if (s.counts_examples) return target_of(s);
   return concat("perplexity ", units::fixed(std::exp(*s.final_validation_loss), 2),
@@ -216,7 +216,7 @@ std::string tiles(const RunSummary& s) {
               concat(units::count(static_cast<double>(s.sum.tokens)), " ", unit_of(s), " in all"));
   out += tile("Peak memory", units::bytes(peak_bytes(s)),
               s.parameters == 0
-                  ? std::string("of a step")  // while it runs, its parameters are not known
+                  ? std::string("of a step")  // during the run, the number of parameters is unknown
                   : concat(units::count(static_cast<double>(s.parameters)), " parameters"));
   const PredictionCounts& p = s.predictions;
   if (s.speculation && s.speculation->errors > 0) {
@@ -260,7 +260,7 @@ std::string phase_rows(const RunSummary& s) {
   return out;
 }
 
-/// One bar whose parts are as wide as their shares.
+/// Returns a bar whose parts are as wide as their shares.
 std::string share_bar(const std::array<std::pair<const char*, double>, kPhases>& parts) {
   std::string out = "<div class=\"share\" aria-hidden=\"true\">";
   for (const auto& [name, share] : parts) {
@@ -282,7 +282,7 @@ std::string signed_bytes(std::int64_t bytes) {
   return (bytes < 0 ? "−" : "") + units::bytes(static_cast<std::size_t>(std::abs(bytes)));
 }
 
-/// What the options that are on keep out of the device's memory; "" where none is.
+/// Returns the savings of device memory by the enabled options; "" if none is.
 std::string savings_card(const RunSummary& s) {
   if (s.savings.empty()) return "";
   std::string out =
@@ -301,7 +301,7 @@ std::string savings_card(const RunSummary& s) {
   return out + "</tbody>\n</table>\n</section>\n";
 }
 
-/// What the last steps' routers did, layer by layer; "" where there is none.
+/// Returns the routers' statistics of the last steps, layer by layer; "" if there are none.
 std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   if (loads.empty()) return "";
   std::string out = concat(
@@ -325,7 +325,7 @@ std::string experts_card(const ExpertLoads& loads, const RoutingFlips& flips) {
   return out + "</section>\n";
 }
 
-/// The whole content of the page's script element.
+/// Returns the content of the page's script element.
 std::string script_of(std::string_view script) { return concat("\n", k_report_js, script); }
 
 std::string folded(const char* name, const std::string& text, const char* state) {

@@ -11,13 +11,12 @@
 
 namespace hybrid_trainer {
 
-/// Whether predictions came true as often as their confidence said: those that were accepted in full,
-/// by tenths of the confidence with which they were made.
+/// Calibration of predictions: how often they were accepted in full, by tenths of their confidence.
 class Reliability {
  public:
   void add(const StepRecord& record);
-  /// A plot, share accepted over mean confidence, and the same as text for who cannot see it; "" where
-  /// nothing was decided on.
+  /// Returns a plot of the share accepted over the mean confidence, and the same as text for screen
+  /// readers; "" without decisions.
   std::string html() const;
 
  private:
@@ -28,38 +27,38 @@ class Reliability {
   std::array<Bin, 10> bins_;
 };
 
-/// What a page has besides what follows from a run's records. Texts are plain, but those named html.
+/// Texts of a page that do not follow from a run's records. Plain text, except those named html.
 struct PageTexts {
   std::string title;  // the run's name
   std::string kind;   // "training report"
   std::string settings;
   ModelTexts of_model{};
-  std::string top_html{};              // above everything else
-  std::string_view style{}, script{};  // after the report's own
+  std::string top_html{};              // at the top of the page
+  std::string_view style{}, script{};  // appended to the report's
 };
 
-/// Turns a run's records into the parts of its report: curves for report.js, and HTML. It needs a
-/// bounded amount of memory for any number of records.
+/// Converts a run's records to the parts of its report: curves for report.js, and HTML. Uses
+/// bounded memory for any number of records.
 class ReportContent {
  public:
   void add(const StepRecord& record);
   const Curves& curves() const { return curves_; }
-  /// HTML of each part of the page that changes with the records, by its element's id: tiles,
-  /// time-bar, phases, savings, predictions, facts.
+  /// Returns the HTML of each part of the page that changes with the records, by its element's id:
+  /// tiles, time-bar, phases, savings, predictions, facts.
   std::map<std::string, std::string> parts(const RunSummary& summary) const;
-  /// The whole page, which refers to nothing outside itself.
+  /// Returns the whole page, which refers to nothing outside itself.
   std::string page(const RunSummary& summary, const PageTexts& texts) const;
 
  private:
   Curves curves_;
   Reliability reliability_;
-  ExpertLoads experts_;  // of the last step that had any
+  ExpertLoads experts_;  // of the last step with any
   RoutingFlips flips_;
 };
 
-/// The style sheet of the report.
+/// Returns the report's style sheet.
 std::string_view report_style();
-/// Content-Security-Policy of a page with PageTexts::script.
+/// Returns the Content-Security-Policy of a page with PageTexts::script.
 std::string report_policy(std::string_view script);
 
 struct ReportInput {
@@ -67,12 +66,12 @@ struct ReportInput {
   std::filesystem::path metrics;  // metrics.jsonl
   RunSummary summary;
   std::string settings;  // the run's configuration as text
-  ModelTexts texts{};    // what the model writes; what is empty is left out
+  ModelTexts texts{};    // the model's outputs; empty ones are omitted
 };
 
 /// Writes report.html: one self-contained file (styles, script, data) for any browser, without a
-/// network. Curves longer than about 1,500 points are downsampled by averaging. Replaces the file
-/// in one rename. Throws MissingInput, IoError.
+/// network. Downsamples curves of more than about 1,500 points by averaging. Replaces the file by a
+/// rename. Throws MissingInput, IoError.
 void write_report(const std::filesystem::path& path, const ReportInput& input);
 
 }  // namespace hybrid_trainer

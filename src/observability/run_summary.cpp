@@ -126,7 +126,7 @@ json::object memory_json(const RunSummary& summary) {
 }  // namespace
 
 void RunSummary::add(const StepRecord& record) {
-  steps = std::max(steps + 1, record.step);  // records may be lost, steps are not
+  steps = std::max(steps + 1, record.step);  // records may be missing, but not steps
   const Phase last_phase = sum.phase;
   StepRecord::visit_fields(FoldedField(), sum, record);
   counts_examples = record.counts_examples();

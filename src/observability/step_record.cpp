@@ -15,7 +15,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// The first of decisions and recoveries stands for none and is null.
+/// The first decision and the first recovery mean none and are null.
 template <class Named>
 constexpr bool kFirstIsNull = !std::is_same_v<Named, Phase>;
 
@@ -56,8 +56,8 @@ class LineWriter {
   json::object& line_;
 };
 
-/// Reads a line of metrics.jsonl, which may be anybody's: what no training run has is refused, so that
-/// sums and differences of records fit their types.
+/// Parses an untrusted line of metrics.jsonl. Rejects values that no training run has, so that sums
+/// and differences of records fit their types.
 class LineReader {
  public:
   explicit LineReader(const json::object& line) : line_(line) {}
@@ -86,7 +86,7 @@ class LineReader {
   static Number number_in(const json::value& from) {
     constexpr double kMost = std::is_floating_point_v<Number> ? 1e100
                              : std::is_unsigned_v<Number>     ? 1e18  // bytes
-                                                              : 1e12;     // counts, which are added up
+                                                              : 1e12;     // summed counts
     const double size = std::abs(from.to_number<double>());
     if (!(size <= kMost)) throw DataError(concat("the number ", size, " is out of range"));
     return from.to_number<Number>();

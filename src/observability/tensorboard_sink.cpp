@@ -25,12 +25,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Appends the lowest `count` bytes of a number, the least significant first.
+/// Appends the lowest `count` bytes of a number, least significant first.
 void append_little_endian(std::string& text, std::uint64_t value, int count) {
   for (int i = 0; i < count; ++i) text += static_cast<char>((value >> (8 * i)) & 0xFF);
 }
 
-/// A message in the wire format of Protocol Buffers, built field by field.
+/// Builds a message in the wire format of Protocol Buffers field by field.
 class ProtobufMessage {
  public:
   ProtobufMessage& integer(int field, std::int64_t value) {
@@ -48,7 +48,7 @@ class ProtobufMessage {
     append_little_endian(text_, std::bit_cast<std::uint32_t>(value), 4);
     return *this;
   }
-  /// A text, bytes, or a message within this one.
+  /// Adds a text, bytes, or a nested message.
   ProtobufMessage& bytes(int field, std::string_view value);
   ProtobufMessage& message(int field, const ProtobufMessage& value) {
     return bytes(field, value.text());
@@ -76,7 +76,7 @@ ProtobufMessage& ProtobufMessage::bytes(int field, std::string_view value) {
 
 constexpr const char* kWriter = "hybrid_trainer";
 
-/// Field numbers of Event and of what it holds.
+/// Field numbers of Event and of its parts.
 struct EventField {
   static constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSession = 7,
                        kSource = 10;
@@ -98,7 +98,7 @@ std::string framed(const ProtobufMessage& event) {
   return out;
 }
 
-/// A tensor of one string, which TensorBoard's text plug-in shows.
+/// Returns a tensor of one string, which TensorBoard's text plug-in shows.
 ProtobufMessage text_value(const char* tag, const std::string& text) {
   constexpr std::int64_t kStringType = 7;
   const auto size = ProtobufMessage().integer(1, 1);
@@ -138,7 +138,7 @@ ProtobufMessage event_at(double wall_time, std::int64_t step) {
   return event;
 }
 
-/// Text that TensorBoard shows as it is: it takes text for Markdown. Protocol buffers hold UTF-8.
+/// Formats text as Markdown code, which TensorBoard shows unchanged, in valid UTF-8.
 std::string as_code(const std::string& text) {
   std::string code = "    ";
   for (const char c : well_formed_utf8(text)) {
@@ -156,18 +156,18 @@ std::uint32_t crc32c(std::string_view bytes) {
   return sum.checksum();
 }
 
-/// Turns a run's records into the records of a TensorBoard event file: a length, the event, and a
+/// Converts a run's records to the records of a TensorBoard event file: a length, the event, and a
 /// masked CRC-32C of each. The event is a message of tensorflow/core/util/event.proto.
 class TensorBoardEvents {
  public:
-  /// `begin`: of the run, in seconds since 1970.
+  /// `begin`: start of the run, in seconds since 1970.
   explicit TensorBoardEvents(double begin) : begin_(begin) {}
   double begin() const { return begin_; }
-  /// What a file starts with: its version, the word that all that was read before is void, and the
-  /// run's settings as text at step 0.
+  /// Returns the start of a file: its version, an event that discards everything read before, and
+  /// the run's settings as text at step 0.
   std::string preface(const std::string& settings) const;
-  /// One event with every number that the record has. Its time is the run's begin and the seconds
-  /// of all records so far.
+  /// Returns one event with every number of the record. Its time is the run's start plus the
+  /// seconds of all records so far.
   std::string of(const StepRecord& record);
 
  private:
@@ -175,10 +175,10 @@ class TensorBoardEvents {
   double seconds_ = 0;
 };
 
-/// The first record of a file.
+/// First record of a file.
 struct EventFileStart {
   double begin = 0;       // of the run
-  std::size_t bytes = 0;  // of the record, which without the others makes a file of no steps
+  std::size_t bytes = 0;  // of the record, which is valid as a file without steps
 };
 
 std::string TensorBoardEvents::preface(const std::string& settings) const {
@@ -217,9 +217,9 @@ std::string TensorBoardEvents::of(const StepRecord& record) {
   return framed(event);
 }
 
-/// Of a file that starts with these bytes; none where TensorBoardEvents did not write it.
+/// Parses the start of a file; nullopt if TensorBoardEvents did not write it.
 std::optional<EventFileStart> start_of_events(std::string_view start) {
-  constexpr std::size_t kHeader = 12, kTime = 9, kFooter = 4;  // of the time: its key and 8 bytes
+  constexpr std::size_t kHeader = 12, kTime = 9, kFooter = 4;  // kTime: its key and 8 bytes
   if (start.size() < kHeader + kTime) return {};
   std::uint64_t length = 0, time = 0;
   for (std::size_t i = 8; i-- > 0;) {
@@ -238,7 +238,7 @@ namespace {
 
 constexpr const char* kNameStart = "events.out.tfevents.";
 constexpr std::size_t kBytesAtOnce = std::size_t{1} << 20;
-/// A TensorBoard that reads a file waits for ever if the file goes, so it stays a while, without steps.
+/// A TensorBoard waits forever if the file it reads disappears, so it stays a while, without steps.
 constexpr double kSecondsOfCutFiles = 600;
 
 double now() {
@@ -246,7 +246,7 @@ double now() {
   return std::chrono::duration<double>(since).count();
 }
 
-/// An event file of a run of this program.
+/// An event file that this program wrote.
 struct EventFile {
   fs::path path;
   EventFileStart start;
@@ -257,7 +257,7 @@ bool is_event_file(const fs::path& path) {
   return path.filename().string().find("tfevents") != std::string::npos;
 }
 
-/// Those that this program wrote.
+/// Returns the files that this program wrote.
 std::vector<EventFile> event_files_in(const fs::path& folder) {
   std::vector<EventFile> files;
   std::error_code absent;
@@ -270,14 +270,14 @@ std::vector<EventFile> event_files_in(const fs::path& folder) {
     start.resize(static_cast<std::size_t>(in.gcount()));
     const auto found = start_of_events(start);
     if (!found) continue;
-    std::uint32_t made_at = 0;  // 0, too, if the name has no such number
+    std::uint32_t made_at = 0;  // also 0 if the name has no such number
     std::from_chars(name.data() + std::strlen(kNameStart), name.data() + name.size(), made_at);
     files.push_back({entry.path(), *found, made_at});
   }
   return files;
 }
 
-/// Takes all steps out of a file; later it goes itself. Throws IoError.
+/// Removes all steps from a file; the file itself is removed later. Throws IoError.
 void cut(const EventFile& file) {
   struct stat found {};
   if (::stat(file.path.c_str(), &found) != 0) return;
@@ -289,7 +289,7 @@ void cut(const EventFile& file) {
   }
 }
 
-/// Of a run without event files: by its last record.
+/// Returns the start of a run without event files, from its last record.
 double begin_by_records(const fs::path& metrics) {
   double seconds = 0;
   std::int64_t records = 0;
@@ -303,7 +303,7 @@ double begin_by_records(const fs::path& metrics) {
          1e-9 * static_cast<double>(found.st_mtim.tv_nsec) - seconds;
 }
 
-/// A name after those of `others` in the alphabet, which is the order that TensorBoard reads in.
+/// Returns a name after those of `others` in alphabetical order, in which TensorBoard reads.
 std::string name_after(const std::vector<EventFile>& others) {
   auto seconds = static_cast<std::int64_t>(now());
   for (const EventFile& other : others) seconds = std::max(seconds, other.made_at + 1);

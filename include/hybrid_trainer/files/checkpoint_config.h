@@ -4,12 +4,12 @@
 
 namespace hybrid_trainer {
 
-/// Why time saves nothing.
+/// Why time-based saving is refused.
 inline constexpr const char* kNoClock =
     "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "
     "phases.method is asynchronous_gradients or local_sgd), and none may depend on the clock";
 
-/// When checkpoints are written and how many stay.
+/// When checkpoints are written and how many are kept.
 struct CheckpointConfig {
   std::int64_t every_steps = 500;
   double every_minutes = 10;

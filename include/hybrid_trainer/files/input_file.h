@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer {
 
-/// Read or written by one call, so that progress is seen on a slow disk.
+/// Maximum bytes per read or write call, so that progress is visible on a slow disk.
 inline constexpr std::size_t kMostBytesAtOnce = std::size_t{64} << 20;
 
 /// Owner of an open file.
@@ -25,21 +25,21 @@ class FileDescriptor {
   }
   ~FileDescriptor();
   int number() const { return number_; }
-  /// Closes now. Throws IoError, which names `path`.
+  /// Closes the file. Throws IoError naming `path`.
   void close(const std::filesystem::path& path);
 
  private:
   int number_ = -1;
 };
 
-/// "path: what failed: No space left on device", from errno.
+/// Returns "path: what failed: No space left on device", from errno.
 std::string system_problem(const std::filesystem::path& path, const char* what_failed);
 
-/// Throws CannotCreate, or IoError if `code` of errno says that the disk is full or fails, or that too
-/// many files are open.
+/// Throws CannotCreate, or IoError if the errno `code` means that the disk is full or failing, or
+/// that too many files are open.
 [[noreturn]] void throw_cannot_create(int code, const std::string& problem);
 
-/// A file, or some bytes within one, as a table holds them.
+/// A file, or a byte range within one.
 struct FilePart {
   FilePart(std::filesystem::path whole = {})  // NOLINT: a path is a whole file
       : path(std::move(whole)), name(path.native()) {}
@@ -47,17 +47,17 @@ struct FilePart {
   std::string name;                                 // in messages
   std::shared_ptr<const FileDescriptor> unnamed{};  // open in place of `path`
   std::size_t offset = 0;
-  std::optional<std::size_t> bytes{};  // absent: up to the file's end
+  std::optional<std::size_t> bytes{};  // none: up to the file's end
 
   const std::string& native() const { return name; }
 };
 
-/// Bytes that are kept outside memory, in a file without a name.
+/// Bytes stored outside memory, in a file without a name.
 class ScratchFile {
  public:
-  /// Takes a file in the system's folder for temporary files. Throws IoError.
+  /// Creates a file in the system's folder for temporary files. Throws IoError.
   ScratchFile();
-  /// `name`: of the part in messages. Throws IoError.
+  /// Appends `bytes` as a part called `name` in messages. Throws IoError.
   FilePart add(std::string_view bytes, const std::string& name);
 
  private:
@@ -65,19 +65,19 @@ class ScratchFile {
   std::size_t bytes_ = 0;
 };
 
-/// A regular file open for reading, by offset and from several threads at once. It is not
-/// memory-mapped, so that a file truncated by another program is an error like any other.
+/// A regular file open for reading at any offset. Thread-safe. Not memory-mapped, so that a file
+/// truncated by another program is an ordinary error.
 class InputFile {
  public:
-  /// Throws MissingInput if it cannot be opened, DataError if it is no regular file.
+  /// Throws MissingInput if it cannot be opened, DataError if it is not a regular file.
   explicit InputFile(std::filesystem::path path);
-  /// Offsets count from the part's begin.
+  /// Offsets count from the start of the part.
   explicit InputFile(const FilePart& part);
-  /// Of a part its name.
+  /// A part's name, if it is one.
   const std::filesystem::path& path() const { return path_; }
-  /// Its size when opened.
+  /// Size when it was opened.
   std::size_t bytes() const { return bytes_; }
-  /// Reads exactly `bytes` at `offset`. Throws IoError, also if the file ends before.
+  /// Reads exactly `bytes` at `offset`. Throws IoError, including if the file ends earlier.
   void read_at(void* to, std::size_t bytes, std::size_t offset) const;
 
  private:
@@ -86,8 +86,8 @@ class InputFile {
   std::size_t begin_ = 0, bytes_ = 0;
 };
 
-/// The bytes of a regular file. Throws MissingInput where it is absent or cannot be read, DataError
-/// where it is no regular file or has more than `max_bytes`, IoError.
+/// Returns the bytes of a regular file. Throws MissingInput if it is absent or cannot be read,
+/// DataError if it is not a regular file or exceeds `max_bytes`, IoError.
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes);
 std::string read_file(const FilePart& part, std::size_t max_bytes);
 

@@ -11,47 +11,47 @@ struct RunPaths {
   std::string metrics() const { return root + "/metrics.jsonl"; }
   std::string timeline() const { return root + "/memory_timeline.json"; }
   std::string summary() const { return root + "/summary.json"; }
-  std::string data() const { return root + "/data.json"; }  // of tasks that know RunData
-  /// Folder of the event file that TensorBoard reads.
+  std::string data() const { return root + "/data.json"; }  // for tasks with RunData
+  /// Folder of TensorBoard's event file.
   std::string tensorboard() const { return root + "/tensorboard"; }
   std::string report() const { return root + "/report.html"; }
-  /// What the model answers to prompts before and after the run.
+  /// The model's answers to prompts before and after the run.
   std::string answers() const { return root + "/answers.json"; }
-  /// Report of the OutOfMemory that ended the run last.
+  /// Report of the latest OutOfMemory that ended the run.
   std::string shortage() const { return root + "/oom.json"; }
   std::string checkpoints() const { return root + "/checkpoints"; }
-  /// Folder of the algorithms that the run's products have on CUDA devices.
+  /// Folder of the algorithms selected for the run's products on CUDA devices.
   std::string algorithms() const { return root + "/algorithms"; }
   std::string lock() const { return root + "/.lock"; }
-  /// True if the folder holds a config.json and a trace of training.
+  /// Returns true if the folder contains a config.json and traces of training.
   bool hold_a_run() const;
-  /// True if the folder holds what a run writes before its config.json, and nothing else: it is
-  /// starting, or was killed then.
+  /// Returns true if the folder contains only files that a run writes before its config.json: the
+  /// run is starting, or was killed then.
   bool hold_a_start() const;
 };
 
-/// The process, in digits, that took a run's lock last; "" where the file does not say.
+/// Returns the process id, in digits, that last took a run's lock; "" if the file does not say.
 std::string process_of_lock(const std::string& lock);
-/// Whether that process has certainly ended; false where it cannot be known, as of another machine's.
+/// Returns whether that process has certainly ended; false if unknown, as on another machine.
 bool holder_has_ended(const std::string& lock);
 
-/// Paths of a run that is only read. Throws MissingInput where the folder holds no run.
+/// Returns the paths of an existing run, for reading. Throws MissingInput if there is none.
 RunPaths existing_run(const std::string& root);
 
 enum class RunMode { kNew, kResume };
 
-/// A run's folder, created if missing and locked while the object exists. Where nothing was written
-/// into an empty or a new one, nothing is left of it. Move-only.
+/// A run's folder, created if missing and locked during the object's lifetime. A new or empty
+/// folder into which nothing was written is removed or left empty again. Move-only.
 class RunDirectory {
  public:
-  /// Throws InUse, which names the process that holds the lock; CannotCreate if the folder holds a
-  /// run and mode is kNew (the message names --resume), holds files that are not a run's, or cannot
-  /// be created. kResume creates an absent or empty folder.
+  /// Throws InUse naming the process that has the lock; CannotCreate if the folder contains a run
+  /// and mode is kNew (the message names --resume), contains other files, or cannot be created.
+  /// kResume creates an absent or empty folder.
   RunDirectory(const std::string& root, RunMode mode);
   RunDirectory(RunDirectory&&) noexcept = default;
   ~RunDirectory();
   const RunPaths& paths() const { return paths_; }
-  /// True if the folder already held a run.
+  /// Whether the folder already contained a run.
   bool resumes() const { return resumes_; }
 
  private:

@@ -11,20 +11,20 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Powers of the frequencies in windows of 400 samples, several windows at once. A complex Fourier
+/// Power spectra of windows of 400 samples, several windows at a time. One complex Fourier
 /// transform of 400 = 4 · 4 · 5 · 5 values computes two windows.
 class FramePowers {
  public:
   static constexpr std::int64_t kWindow = 400, kBins = kWindow / 2 + 1;
-  static constexpr std::int64_t kPairs = 4, kFrames = 2 * kPairs;  // at once
+  static constexpr std::int64_t kPairs = 4, kFrames = 2 * kPairs;  // at a time
   FramePowers();
-  /// Takes the samples of a window, 0 … kFrames - 1, and puts them under a Hann window.
+  /// Loads the samples of a window, 0 … kFrames - 1, and applies a Hann window.
   void load(std::int64_t frame, const float* samples) {
     const auto pair = static_cast<std::size_t>(frame % kPairs);
     const auto part = frame < kPairs ? &Values::real : &Values::imaginary;
     for (std::size_t i = 0; i < kWindow; ++i) (values_[i].*part)[pair] = window_[i] * samples[i];
   }
-  /// Transforms what was loaded: power(k, frame) of each bin.
+  /// Transforms the loaded samples: power(k, frame) of each bin.
   void transform();
   double power(std::int64_t bin, std::int64_t frame) const {
     return powers_[static_cast<std::size_t>(bin * kFrames + frame)];
@@ -44,7 +44,7 @@ class FramePowers {
 
   std::vector<double> window_, powers_;
   std::vector<Values> values_, other_;
-  std::array<std::vector<Turn>, 4> turns_;  // of each stage
+  std::array<std::vector<Turn>, 4> turns_;  // per stage
 };
 
 constexpr std::array<int, 4> kRadices{4, 4, 5, 5};
@@ -103,7 +103,7 @@ void FramePowers::butterfly(std::array<Values, 5>& x) {
   }
 }
 
-/// One stage of Stockham's algorithm, which needs no reversal of digits.
+/// One stage of Stockham's algorithm, which needs no digit reversal.
 template <int kRadix>
 void FramePowers::stage(std::int64_t parts, std::int64_t stride, const std::vector<Turn>& turns) {
   std::array<Values, std::size_t{kRadix}> x;
@@ -132,7 +132,7 @@ void FramePowers::transform() {
   stage<4>(25, 4, turns_[1]);
   stage<5>(5, 16, turns_[2]);
   stage<5>(1, 80, turns_[3]);
-  // The spectra of a pair's two windows are the even and the odd part of theirs.
+  // The spectra of a pair's two windows are the even and the odd part of the result.
   for (std::size_t k = 0; k < kBins; ++k) {
     const Values& x = values_[k];
     const Values& y = values_[(kWindow - k) % kWindow];
@@ -162,14 +162,14 @@ double frequency_of(double mels) {
 constexpr double kLeastPower = 1e-10;
 constexpr float kSpan = 8;  // powers of ten below the largest
 
-/// Sound with silence behind it, mirrored at both ends.
+/// Sound followed by silence, mirrored at both ends.
 class MirroredSound {
  public:
   MirroredSound(std::span<const float> samples, std::int64_t length)
       : samples_(samples.first(std::min(samples.size(), static_cast<std::size_t>(length)))),
         length_(length) {}
 
-  /// The samples around the middle of a frame.
+  /// Copies the samples around the middle of a frame.
   void copy_window(std::int64_t frame, float* to) const {
     const std::int64_t first = first_of(frame), last = first + FramePowers::kWindow;
     if (first >= 0 && last <= std::ssize(samples_)) {
@@ -197,7 +197,7 @@ class MirroredSound {
   std::int64_t length_;
 };
 
-/// A number of the key's sequence that random_permuted does not draw.
+/// A number of the key's sequence that random_permuted does not use.
 constexpr std::uint64_t kRoundingNumber = std::uint64_t{1} << 62;
 constexpr std::uint64_t kOtherAxis = 0x9E3779B97F4A7C15;
 
@@ -281,7 +281,7 @@ std::vector<std::int64_t> mask_starts(std::int64_t axis_length, const AxisMasks&
                                       const RandomKey& key) {
   require(masks.length > 0, "a mask covers at least one place");
   if (masks.share <= 0 || masks.length > axis_length) return {};
-  // The share is rounded up or down by chance, so that it holds on average.
+  // Rounds the share up or down at random, so that it is exact on average.
   const double wanted =
       masks.share * static_cast<double>(axis_length) / static_cast<double>(masks.length);
   const std::int64_t places = axis_length - masks.length + 1;

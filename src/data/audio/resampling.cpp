@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr double kZeroCrossings = 64;
-constexpr double kRolloff = 0.95;   // where the filter is 6 dB down, of half the lower rate
+constexpr double kRolloff = 0.95;   // -6 dB point of the filter, relative to half the lower rate
 constexpr double kKaiserBeta = 10;  // 100 dB
 constexpr std::int64_t kMostTaps = 8 << 20;
 constexpr std::int64_t kSums = 8;
@@ -35,7 +35,7 @@ double sound_sinc(double x) {
   return x == 0 ? 1 : std::sin(std::numbers::pi * x) / (std::numbers::pi * x);
 }
 
-/// In an order that does not depend on the machine.
+/// Sums in an order that does not depend on the machine.
 float sum_of_products(const float* x, const float* taps, std::int64_t count) {
   std::array<float, kSums> sums{};
   for (std::int64_t k = 0; k < count; k += kSums)
@@ -66,7 +66,7 @@ Resampling::Resampling(std::int64_t from, std::int64_t to) : from_(from), to_(to
     fill_taps(phase, &filter_[static_cast<std::size_t>(phase * taps_)]);
 }
 
-/// Of the output sample that lies phase/to behind input sample `half - 1` of those that it sees.
+/// Computes the taps of the output sample at phase/to after input sample `half - 1` of its inputs.
 void Resampling::fill_taps(std::int64_t phase, float* taps) const {
   const double place = static_cast<double>(phase) / static_cast<double>(to_);
   double sum = 0;

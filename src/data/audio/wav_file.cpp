@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// A kind of file by some of its first bytes.
+/// A kind of file, identified by some of its first bytes.
 struct SoundKind {
   std::size_t at;
   std::string_view bytes;
@@ -78,14 +78,14 @@ constexpr WavFormat kCompressedFormats[] = {
     {0xF1AC, "FLAC"},
 };
 
-/// "convert it first: ffmpeg -i … out.wav", for this file.
+/// Returns "convert it first: ffmpeg -i … out.wav", for this file.
 std::string way_to_wav(const std::filesystem::path& path) {
   return concat("convert it first: ffmpeg -i ", shell_path(path), " -ar 16000 -ac 1 ",
                 shell_path(path.stem().native() + "-16k.wav"));
 }
 
-/// Throws DataError where the first bytes of `path` are not those of a WAV file: it names the kind of
-/// file, where they tell it, and how to convert it.
+/// Throws DataError if `begin`, the first bytes of `path`, are not from a WAV file. The message
+/// names the kind of file, if known, and how to convert it.
 void refuse_other_sound(std::string_view begin, const std::filesystem::path& path) {
   const bool is_wav =
       begin.starts_with("RIFF"sv) || begin.starts_with("RF64"sv) || begin.starts_with("BW64"sv);
@@ -105,8 +105,7 @@ void refuse_other_sound(std::string_view begin, const std::filesystem::path& pat
                          way_to_wav(path)));
 }
 
-/// Name of a WAV file's format of samples that is not read: "µ-law", "MP3"; "format 0x1234" where it
-/// is not known.
+/// Returns the name of an unsupported sample format: "µ-law", "MP3"; "format 0x1234" if unknown.
 std::string name_of_wav_format(std::uint32_t code) {
   for (const WavFormat& format : kCompressedFormats)
     if (format.code == code) return format.name;
@@ -118,10 +117,10 @@ std::string name_of_wav_format(std::uint32_t code) {
 using namespace std::string_view_literals;
 
 constexpr std::uint32_t kIntegerFormat = 1, kFloatFormat = 3, kExtensibleFormat = 0xFFFE;
-/// Behind the code of a format in WAVE_FORMAT_EXTENSIBLE.
+/// Follows the code of a format in WAVE_FORMAT_EXTENSIBLE.
 constexpr std::string_view kFormatTail =
     "\x00\x00\x00\x00\x10\x00\x80\x00\x00\xAA\x00\x38\x9B\x71"sv;
-/// Sizes of data from here on were written before the size was known, where the file is shorter.
+/// If the file is shorter, data sizes from here on were written before the size was known.
 constexpr std::uint64_t kUnknownSize = 0x7FFF0000, kUnknownSize32 = 0xFFFFFFFF;
 constexpr int kMostChunks = 10'000;
 constexpr std::int64_t kLowestRate = 1'000, kHighestRate = 768'000, kMostChannels = 1024;
@@ -133,7 +132,7 @@ std::uint64_t little_endian(std::string_view bytes, std::size_t at, int count) {
   return value;
 }
 
-/// Walks over a file's chunks.
+/// Reads a file's chunks.
 class WavHeaderReader {
  public:
   explicit WavHeaderReader(const InputFile& file) : file_(file) {}
@@ -231,7 +230,7 @@ class WavHeaderReader {
     if (code != kIntegerFormat && code != kFloatFormat)
       refuse(concat("its samples are compressed (", name_of_wav_format(code), "); ",
                     way_to_wav(file_.path())));
-    // Fewer bits than a byte holds are its upper ones.
+    // Samples with fewer bits than their bytes use the upper ones.
     const std::uint64_t bytes = (bits + 7) / 8;
     if (code == kFloatFormat && bits == 32) return WavSamples::kFloat32;
     if (code == kFloatFormat && bits == 64) return WavSamples::kFloat64;
@@ -259,7 +258,7 @@ class WavHeaderReader {
   WavForm form_;
 };
 
-/// The form of an open WAV file. Throws DataError, IoError.
+/// Returns the form of an open WAV file. Throws DataError, IoError.
 WavForm wav_form_of(const InputFile& file) { return WavHeaderReader(file).read(); }
 
 template <class T>
@@ -280,7 +279,7 @@ double integer_32(const unsigned char* bytes) { return from_bytes<std::int32_t>(
 double float_32(const unsigned char* bytes) { return from_bytes<float>(bytes); }
 double float_64(const unsigned char* bytes) { return from_bytes<double>(bytes); }
 
-/// Means over the channels of frames. `decode` gives one sample of `width` bytes.
+/// Computes means over the channels of frames. `decode` returns one sample of `width` bytes.
 template <double decode(const unsigned char*)>
 void mix(const unsigned char* bytes, std::size_t width, std::int64_t channels, std::int64_t frames,
          float* to) {

@@ -13,7 +13,7 @@ namespace {
 
 using Characters = std::u32string;
 
-/// What is not UTF-8 counts as a sign.
+/// Treats bytes that are not UTF-8 as signs.
 Characters characters_of(std::string_view text) {
   Characters characters;
   for (std::size_t at = 0; at < text.size();) {
@@ -35,7 +35,7 @@ void make_lower(Characters& characters) {
     one = static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(one)));
 }
 
-/// Takes out each text between one of `opening` and the next of `closing`.
+/// Removes each text between one of `opening` and the next of `closing`.
 Characters without_brackets(const Characters& text, std::u32string_view opening,
                             std::u32string_view closing, std::size_t least) {
   Characters left;
@@ -51,7 +51,7 @@ Characters without_brackets(const Characters& text, std::u32string_view opening,
   return left;
 }
 
-/// Marks are vowels in many scripts, so that only a mark without a letter before it separates words.
+/// Marks are vowels in many scripts, so a mark separates words only if no letter precedes it.
 bool separates_words(char32_t character, bool is_in_word) {
   if (character <= U' ' || character == 0x85) return true;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(character))) {
@@ -88,7 +88,7 @@ Words words_of(std::string_view normal) {
   return words;
 }
 
-/// Distances between all beginnings of two texts, kept as their differences to the distance of one
+/// Distances between all prefixes of two texts, stored as differences from the distance with one
 /// word less of the first.
 class Distances {
  public:
@@ -107,7 +107,7 @@ class Distances {
     }
   }
 
-  /// Walks back over one of the shortest ways: that which jiwer takes.
+  /// Traces back one of the shortest paths, the same as jiwer.
   WordErrors errors() const {
     WordErrors errors{.words = std::ssize(said_)};
     std::size_t i = said_.size(), j = heard_.size();
@@ -179,7 +179,7 @@ WordErrors word_errors(std::string_view said, std::string_view heard) {
   const std::string normal_said = normal_words(said), normal_heard = normal_words(heard);
   Words of_said = words_of(normal_said), of_heard = words_of(normal_heard);
   const std::int64_t words = std::ssize(of_said);
-  // Equal words at both ends are kept.
+  // Equal words at both ends match.
   const auto same = std::ranges::mismatch(of_said, of_heard);
   of_said.erase(of_said.begin(), same.in1);
   of_heard.erase(of_heard.begin(), same.in2);

@@ -6,22 +6,22 @@
 
 namespace hybrid_trainer {
 
-/// How a transcript differs from what was said, in words.
+/// Word errors of a transcript compared to a reference.
 struct WordErrors {
-  std::int64_t words = 0;  // of what was said
+  std::int64_t words = 0;  // in the reference
   std::int64_t substitutions = 0, deletions = 0, insertions = 0;
   std::int64_t errors() const { return substitutions + deletions + insertions; }
-  /// Errors for each word that was said; over 1 where much was inserted. Of no words: 0 without
-  /// errors, else 1.
+  /// Returns errors per word of the reference; over 1 if there are many insertions. Without words:
+  /// 0 without errors, else 1.
   double rate() const;
   WordErrors& operator+=(const WordErrors& other);
 };
 
-/// The text as it is compared: in lower case, without what stands in brackets, with spaces in place of
-/// signs, marks and punctuation. Whisper's basic normalizer does this.
+/// Returns the text normalized for comparison: lower case, without text in brackets, with signs,
+/// marks and punctuation replaced by spaces. Same as Whisper's basic normalizer.
 std::string normal_words(std::string_view text);
 
-/// The fewest changes that make `heard` of `said`, both by their normal words. Time and memory grow
+/// Returns the fewest edits from `said` to `heard`, on their normalized words. Time and memory grow
 /// with the product of their numbers of words.
 WordErrors word_errors(std::string_view said, std::string_view heard);
 

@@ -17,7 +17,7 @@ struct Operands {
   bool are_whole = true;
 };
 
-/// None where one is no number.
+/// Returns nullopt if one is not a number.
 std::optional<Operands> numbers_in(const Value& left, const Value& right) {
   Operands operands;
   const Value* values[2] = {&left, &right};
@@ -73,7 +73,7 @@ Value of_numbers(const Operands& operands, const std::string& operation) {
   return {operation == "%" ? modulus : std::round((left - modulus) / right)};
 }
 
-/// Of a text or a list, so many times.
+/// Repeats a text or a list `times` times.
 std::optional<Value> repeated(const Value& value, const Value& times) {
   const auto* count = times.if_is<std::int64_t>();
   const auto* text = value.if_is<std::string>();
@@ -97,7 +97,7 @@ std::optional<Value> repeated(const Value& value, const Value& times) {
   return list->is_tuple ? tuple_of(std::move(items)) : list_of(std::move(items));
 }
 
-/// Names that Python's dict, list and str have, and templates do not.
+/// Methods of Python's dict, list and str that templates may not use.
 constexpr std::string_view kRefusedOfDicts[] = {"clear",   "copy",       "fromkeys", "pop",
                                                 "popitem", "setdefault", "update"};
 constexpr std::string_view kRefusedOfNumbers[] = {
@@ -121,7 +121,7 @@ bool among(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-/// Names that a value of Python has beside those that are supported.
+/// Returns the attributes of a Python value that are not supported.
 std::span<const std::string_view> refused_attributes(const Value& value) {
   if (value.is<Mapping>()) return kRefusedOfDicts;
   if (value.is<std::string>()) return kRefusedOfTexts;
@@ -147,12 +147,12 @@ Value of_loop(const Loop& loop, const std::string& name) {
   if (name == "length") return {size};
   if (name == "previtem") return item(i > 0, i - 1);
   if (name == "nextitem") return item(i + 1 < size, i + 1);
-  if (name == "depth") return {std::int64_t{1}};  // more in a recursive loop alone
+  if (name == "depth") return {std::int64_t{1}};  // only larger in a recursive loop
   if (name == "depth0") return {std::int64_t{0}};
   return {Undefined{name}};
 }
 
-/// Python's start:stop:step of so many items.
+/// Python's start:stop:step over a number of items.
 struct Steps {
   std::int64_t first, end, by;
 };
@@ -228,7 +228,7 @@ List pairs_of(const Dict& dict) {
   return items;
 }
 
-/// startswith and endswith, of a text or of any in a tuple.
+/// startswith and endswith, with a text or any of a tuple.
 template <class Holds>
 Value any_text(const Value& wanted, Holds&& holds) {
   const auto* tuple = wanted.if_is<Sequence>();
@@ -287,7 +287,7 @@ Value apply_to_text(const std::string& text, const std::string& name, const Argu
   return {std::move(joined)};
 }
 
-/// As jinja2's sandbox, no more than this.
+/// Same limit as jinja2's sandbox.
 constexpr std::int64_t kLongestRange = 100'000;
 
 Value range_of(const Arguments& arguments) {
@@ -309,7 +309,7 @@ std::string date_text(const std::string& format, std::time_t now) {
   std::tm parts{};
   ::localtime_r(&now, &parts);
   std::array<char, 1024> buffer{};
-  const std::string marked = format + ".";  // so that no text is not the same as no room
+  const std::string marked = format + ".";  // distinguishes an empty result from too small a buffer
   const std::size_t bytes = std::strftime(buffer.data(), buffer.size(), marked.c_str(), &parts);
   if (bytes == 0) throw Problem("strftime_now makes a text of more than 1,000 bytes");
   return {buffer.data(), bytes - 1};

@@ -47,7 +47,7 @@ jinja::Value value_of_json(const json::value& value) {
 
 constexpr std::size_t kLargestConfig = std::size_t{64} << 20;
 
-/// The text of a string, or the content of an added token's object.
+/// Returns the text of a string, or the content of an added token's object.
 const json::string* token_text(const json::value& value) {
   if (value.is_object()) {
     const json::value* content = value.get_object().if_contains("content");
@@ -63,12 +63,12 @@ void take_templates(const std::vector<NamedTemplate>& templates, ChatFiles& file
   const NamedTemplate* of_tools = find_template(templates, "tool_use");
   try {
     if (of_tools != nullptr) files.tool_template.emplace(of_tools->text, of_tools->place);
-  } catch (const DataError& error) {  // chats without tools do not need it
+  } catch (const DataError& error) {  // not needed by chats without tools
     files.tool_template_problem = error.what();
   }
 }
 
-/// The object in a file; an empty one where there is no file.
+/// Returns the object in a file; empty if there is no file.
 json::object chat_settings_in(const FolderFiles& folder, const char* name) {
   if (!folder.contains(name)) return {};
   json::value config = folder.json(name, {.max_bytes = kLargestConfig});
@@ -79,8 +79,8 @@ json::object chat_settings_in(const FolderFiles& folder, const char* name) {
 
 constexpr const char* kQuestion = "What is this?";
 
-/// Whether the template writes the question if a message of the user has it so, and no list as
-/// Python prints it.
+/// Returns whether the template writes the question for a user message with this content, and not
+/// as a list printed by Python.
 bool writes_question(const ChatFiles& chat, json::value content, std::time_t now) {
   json::object variables{{"tools", nullptr}, {"documents", nullptr}};
   for (const auto& [name, token] : chat.special_tokens) variables[name] = token;

@@ -87,7 +87,7 @@ class Evaluation final : private ExpressionEvaluation {
     return statement.bodies[i];
   }
 
-  /// What the statements write.
+  /// Returns the output of the statements.
   std::string captured(const Statements& statements) {
     std::string before = std::exchange(rendered_.text, {});
     ++captures_;
@@ -96,13 +96,13 @@ class Evaluation final : private ExpressionEvaluation {
     return std::exchange(rendered_.text, std::move(before));
   }
 
-  /// Filters of a block: their innermost input is the block's text.
+  /// Applies a block's filters; the innermost input is the block's text.
   Value filtered_block(const Expression& filter) {
     if (filter.kind == NodeKind::kLiteral) return block_text_;
     return filtered(filtered_block(filter.items[0]), filter);
   }
 
-  /// A scope for a round of a loop: that of the round before, where nothing holds it.
+  /// Prepares a scope for an iteration of a loop: reuses the previous one if nothing refers to it.
   void renew(ScopePointer& scope) {
     if (scope == nullptr || scope.use_count() > 1 || scope->holds_macro) {
       scope = variables_.new_scope();
@@ -132,7 +132,7 @@ class Evaluation final : private ExpressionEvaluation {
     return Flow::kOn;
   }
 
-  /// Those for which the condition of the loop holds.
+  /// Returns the items for which the loop's condition is true.
   std::shared_ptr<const List> kept_items(const Statement& statement, const List& items) {
     List kept;
     ScopePointer scope;
@@ -221,7 +221,7 @@ class Evaluation final : private ExpressionEvaluation {
   RenderedChat rendered_;
   Value block_text_;
   int calls_ = 0;
-  int captures_ = 0;  // bodies around, whose output goes elsewhere first
+  int captures_ = 0;  // enclosing bodies whose output is captured
   std::optional<int> loop_name_;
 };
 

@@ -10,21 +10,20 @@
 
 namespace hybrid_trainer::jinja {
 
-/// What one rendering may compute and hold, so that it ends soon whatever the template does. It
-/// grows with what the template is given. Counts are of operations and bytes, not of time, so that
-/// the same chat is always rendered or always refused.
+/// Limits the computation and memory of one rendering, so that any template ends soon. Grows with
+/// the inputs. Counts operations and bytes, not time: a chat is always rendered or always refused.
 class Allowance {
  public:
   explicit Allowance(std::size_t input_bytes);
 
-  /// Each throws Problem where that is too much.
+  /// Each throws Problem if the limit is exceeded.
   void spend(std::size_t operations) {
     operations_ += operations;
     if (operations_ > most_operations_) refuse();
   }
-  /// For an operation that looks at so much.
+  /// Counts an operation that reads `bytes`.
   void spend_on_reading(std::size_t bytes);
-  /// For the copy that a value is, without what lists share.
+  /// Counts a copy of a value, excluding data that lists share.
   void spend_on_copy(const Value& value);
   void spend_on_bytes(std::size_t bytes);
   void check_output(std::size_t bytes) const;
@@ -35,12 +34,12 @@ class Allowance {
   std::size_t operations_ = 0, bytes_ = 0;
 };
 
-/// Names within a loop, a macro or another body, before those outside. By their numbers, in the order
-/// in which they were set: there are few of them.
+/// Names within a loop, a macro or another body, which shadow those outside. Stored by number in
+/// the order of assignment: there are few of them.
 struct Scope {
   std::vector<std::pair<int, Value>> names;
   std::shared_ptr<Scope> outer;
-  bool holds_macro = false;  // that was made here
+  bool holds_macro = false;  // a macro that was defined here
 
   Value* find(int name) {
     const auto found = std::ranges::find(names, name, &std::pair<int, Value>::first);
@@ -49,17 +48,17 @@ struct Scope {
 };
 using ScopePointer = std::shared_ptr<Scope>;
 
-/// The variables of a template while it is rendered.
+/// The variables of a template during rendering.
 class Variables {
  public:
-  /// Those that the template names, which `numbers` holds: it cannot read others.
+  /// Stores only those in `numbers`, the names in the template: it cannot read others.
   Variables(const NameNumbers& numbers, Dict values, Allowance& allowance);
 
-  /// The variable of that number, or null.
+  /// Returns the variable with that number, or null.
   Value* find(int name);
   /// Sets it in the innermost scope.
   void set(int name, Value value);
-  /// What a name means: a variable, a function, or nothing that is defined.
+  /// Returns the value of a name: a variable, a function, or undefined.
   Value value_of(const Expression& name);
 
   const ScopePointer& scope() const { return scope_; }
@@ -81,9 +80,9 @@ class Variables {
   ScopePointer scope_ = std::make_shared<Scope>();
 };
 
-/// Notes which of `messages` each round of a loop writes: its item, or what it looks up by its
-/// number. Messages are told by their address, which slices and filters keep; they are held, so that
-/// nothing else gets one.
+/// Records which of `messages` each iteration of a loop writes: its item, or a message looked up by
+/// index. Identifies messages by address, which slices and filters preserve; keeps them alive, so
+/// that addresses are not reused.
 class MessageParts {
  public:
   explicit MessageParts(const Dict& variables) {
@@ -95,7 +94,7 @@ class MessageParts {
     }
   }
 
-  /// Runs the body of a round over `item`; `captured`: what it writes goes elsewhere first.
+  /// Runs the body of an iteration over `item`; `captured`: its output is captured.
   template <class Body>
   void in_round(const Expression& target, const Value& item, RenderedChat& rendered, bool captured,
                 Body&& body) {
@@ -111,7 +110,7 @@ class MessageParts {
       rendered.parts.push_back({*round.message, {begin, end}});
   }
 
-  /// What an expression like messages[i] gave.
+  /// Records the result of an expression like messages[i].
   void looked_up(const Expression& index, const Value& value) {
     if (round_ == nullptr || round_->message || index.kind != Expression::Kind::kName) return;
     if (index.text == round_->target) round_->message = number_of(value);
@@ -134,15 +133,15 @@ class MessageParts {
   Round* round_ = nullptr;  // the innermost one
 };
 
-/// Finds the values of plain expressions where they are, without a copy.
+/// Finds the values of plain expressions in place, without a copy.
 class PlainValues {
  public:
   PlainValues(Variables& variables, MessageParts& parts, Allowance& allowance)
       : variables_(variables), parts_(parts), allowance_(allowance) {}
 
-  /// Where the value of a plain expression is; null where there is none, or it has to be made.
+  /// Returns a plain expression's value in place; null if there is none, or it must be computed.
   const Value* find(const Expression& node);
-  /// The value, in which one key is looked for: that costs more in a large dict or namespace.
+  /// Returns a value whose keys are searched; counts the cost, higher for a large dict.
   const Value& searched(const Value& value);
 
  private:
@@ -155,13 +154,13 @@ class PlainValues {
 
 struct Macro {
   const Statement* statement;
-  std::weak_ptr<Scope> scope;  // where it was made
+  std::weak_ptr<Scope> scope;  // of its definition
 };
 
-/// Enough for macros that walk the schema of a tool; a level takes up to 2 kB of stack.
+/// Enough for macros that traverse the schema of a tool; a level takes up to 2 kB of stack.
 inline constexpr int kDeepestEvaluation = 1000;
 
-/// Counts how deep expressions and statements are in one another.
+/// Counts the nesting depth of expressions and statements.
 class EvaluationDepth {
  public:
   explicit EvaluationDepth(int& depth) : depth_(depth) {
@@ -176,7 +175,7 @@ class EvaluationDepth {
   int& depth_;
 };
 
-/// Computes expressions; the statements' evaluation goes on from it.
+/// Evaluates expressions; base of the evaluation of statements.
 class ExpressionEvaluation {
  protected:
   ExpressionEvaluation(const NameNumbers& numbers, std::time_t now, int& line, Dict variables);
@@ -185,8 +184,8 @@ class ExpressionEvaluation {
   virtual Value call_macro(const Macro& macro, const Expression& node) = 0;
 
   Value value_of(const Expression& node);
-  /// The same without a copy: what is there already, or what is put into `room`. It is for use
-  /// before anything else is computed, but for what is plain.
+  /// Evaluates without a copy: returns an existing value, or one stored in `room`. Use it before
+  /// evaluating anything else that is not plain.
   const Value& seen(const Expression& node, Value& room);
   bool is_true(const Expression& node);
   Arguments arguments(const Expression& node, const Signature& signature);
@@ -214,7 +213,7 @@ class ExpressionEvaluation {
   std::deque<Dict> namespaces_;
 };
 
-/// Runs the statements of a template. Throws Problem; `line` then says where.
+/// Runs the statements of a template. Throws Problem, and sets `line` to its line.
 RenderedChat render(const ParsedTemplate& parsed, Dict variables, std::time_t now, int& line);
 
 }  // namespace hybrid_trainer::jinja

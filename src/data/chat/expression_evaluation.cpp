@@ -11,9 +11,9 @@ namespace {
 
 using NodeKind = Expression::Kind;
 
-/// A template in use takes some hundreds for a message, and a quadratic one as many for each pair.
+/// Common templates take some hundreds per message, and quadratic ones the same for each pair.
 constexpr std::size_t kOperations = 5'000'000, kOperationsPerByte = 50;
-/// All texts and lists that are made, one after another.
+/// All texts and lists made during a rendering.
 constexpr std::size_t kMadeBytes = std::size_t{64} << 20, kMadePerByte = 1024;
 constexpr std::size_t kOutputBytes = std::size_t{4} << 20, kOutputPerByte = 64;
 constexpr std::size_t kBytesPerOperation = 64;
@@ -33,12 +33,12 @@ std::size_t copied_bytes(const Value& value) {
 
 constexpr std::size_t kScopesPerOperation = 4, kNamesPerOperation = 16;
 
-/// What other functions of jinja2 and Python are called, which a template could only read.
+/// Other functions of jinja2 and Python, which a template here could only read.
 bool is_unsupported_name(std::string_view name) {
   return name == "lipsum" || name == "cycler" || name == "joiner" || name == "self";
 }
 
-/// A dict as Python makes it of keys and values: a key keeps its first place and its last value.
+/// A dict made of keys and values like Python's: a key keeps its first position and its last value.
 class Entries {
  public:
   void put(std::string key, Value value) {
@@ -56,7 +56,7 @@ class Entries {
   std::unordered_map<std::string, std::size_t> places_;
 };
 
-/// Whether all but the first are plain.
+/// Returns whether all operands except the first are plain.
 bool has_plain_operands(const Expression& node) {
   return std::ranges::all_of(std::span(node.items).subspan(1), &Expression::is_plain);
 }
@@ -176,7 +176,7 @@ const Value& ExpressionEvaluation::seen(const Expression& node, Value& room) {
   return room = value_of(node);
 }
 
-/// What an operation is applied to, whose other operands are computed next.
+/// Returns the operand that an operation is applied to, before its other operands are evaluated.
 const Value& ExpressionEvaluation::first_of(const Expression& node, Value& room) {
   if (has_plain_operands(node)) return seen(node.items[0], room);
   return room = value_of(node.items[0]);
@@ -304,7 +304,7 @@ bool ExpressionEvaluation::compare(const Expression& node) {
   return true;
 }
 
-/// The arguments of a node in the signature's order.
+/// Returns the arguments of a node in the signature's order.
 Arguments ExpressionEvaluation::arguments(const Expression& node, const Signature& signature) {
   Arguments values(signature.parameters.size());
   const std::size_t unnamed = node.items.size() - 1 - node.keywords.size();
@@ -319,7 +319,7 @@ Arguments ExpressionEvaluation::arguments(const Expression& node, const Signatur
   return values;
 }
 
-/// For operations that look at all of their operands.
+/// Counts operations that read all of their operands.
 void ExpressionEvaluation::spend_on_operands(const Value& value, std::span<const Value> arguments) {
   std::size_t bytes = extent_of(value).bytes;
   for (const Value& argument : arguments) bytes += extent_of(argument).bytes;

@@ -10,7 +10,7 @@
 
 namespace hybrid_trainer::jinja {
 
-/// A place among the tokens of a template.
+/// A position among the tokens of a template.
 class TokenReader {
  public:
   TokenReader(std::vector<Token> tokens, const std::string& name)
@@ -28,7 +28,7 @@ class TokenReader {
   void go_back() { --at_; }
   bool at_operator(std::string_view text) const { return token().is(Token::Kind::kOperator, text); }
   bool at_name(std::string_view text) const { return token().is(Token::Kind::kName, text); }
-  /// Passes it where it is there.
+  /// Skips the operator if it is next.
   bool take_operator(std::string_view text) { return at_operator(text) && ++at_ > 0; }
   bool take_name(std::string_view text) { return at_name(text) && ++at_ > 0; }
   void expect_operator(std::string_view text);
@@ -41,10 +41,10 @@ class TokenReader {
   std::size_t at_ = 0;
 };
 
-/// How a message names it.
+/// Returns the name of a token for messages.
 std::string shown(const Token& token);
 
-/// Whether what a template calls exists, and takes the arguments that it is given.
+/// Checks that the callables of a template exist and accept their arguments.
 class CallChecks {
  public:
   struct Call {
@@ -52,11 +52,11 @@ class CallChecks {
     int line;
   };
   explicit CallChecks(const TokenReader& reader) : reader_(reader) {}
-  /// Finds the call's signature. Throws DataError where there is none.
+  /// Finds the call's signature. Throws DataError if there is none.
   void check_call(Expression& call);
   void check_arguments(Expression& call, const char* what, const std::string& name,
                        std::span<const Signature> table) const;
-  /// Calls of what the environment does not have; they must be macros.
+  /// Returns calls that are not in the environment; they must be macros.
   const std::vector<Call>& unknown_calls() const { return unknown_calls_; }
   bool reads_date() const { return reads_date_; }
 
@@ -66,8 +66,7 @@ class CallChecks {
   bool reads_date_ = false;
 };
 
-/// Reads what operators stand between: literals, names, and what is looked up in, called with or
-/// filtered from them. Source: jinja2 3.1.6, parser.py.
+/// Parses literals, names, and lookups, calls and filters on them. Source: jinja2 3.1.6, parser.py.
 class OperandParser : protected TokenReader {
  protected:
   using TokenReader::TokenReader;
@@ -75,12 +74,12 @@ class OperandParser : protected TokenReader {
 
   enum class Conditions { kTaken, kLeft };
   virtual Expression expression(Conditions conditions = Conditions::kTaken) = 0;
-  /// An expression, or a tuple without parentheses; `end` is a name that ends it.
+  /// Parses an expression, or a tuple without parentheses, up to the name `end`.
   Expression tuple(Conditions conditions, std::string_view end = {});
   Expression unary(bool with_filters);
   Expression filters(Expression input);
 
-  /// Sets its height. Fails where that is too much.
+  /// Sets its height. Fails if that is too large.
   Expression grown(Expression node) const;
   template <class... Items>
   Expression made(Expression::Kind kind, int line, std::string text, Items&&... items) const {
@@ -102,14 +101,14 @@ class OperandParser : protected TokenReader {
             .name = number_of(text),
             .is_plain = true};
   }
-  /// A name's number.
+  /// Returns a name's number.
   int number_of(const std::string& name) {
     return numbers_.emplace(name, narrow<int>(numbers_.size())).first->second;
   }
   NameNumbers take_numbers() { return std::move(numbers_); }
   const CallChecks& calls() const { return calls_; }
 
-  /// Counts how deep brackets, "not" and signs are in one another.
+  /// Counts the nesting depth of brackets, "not" and signs.
   class Depth {
    public:
     explicit Depth(OperandParser& parser);
@@ -118,7 +117,7 @@ class OperandParser : protected TokenReader {
    private:
     int& depth_;
   };
-  /// Names that cannot be read here.
+  /// Names that may not be read here.
   std::set<std::string, std::less<>> refused_names_;
 
  private:
@@ -136,8 +135,8 @@ class OperandParser : protected TokenReader {
   NameNumbers numbers_;
 };
 
-/// Reads expressions, operators by their precedence; the statements' parser goes on from it. Source:
-/// jinja2 3.1.6, parser.py.
+/// Parses expressions by precedence; base of the statements' parser. Source: jinja2 3.1.6,
+/// parser.py.
 class ExpressionParser : protected OperandParser {
  protected:
   using OperandParser::OperandParser;

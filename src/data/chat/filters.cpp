@@ -45,7 +45,7 @@ const Signature kTests[] = {{"defined", {}},      {"undefined", {}},
                             {"le", {"other"}, 1}, {"ge", {"other"}, 1},
                             {"in", {"seq"}, 1}};
 
-/// `attribute` of map, join, selectattr: x.a.b, or x[0] where a name is a number.
+/// `attribute` of map, join, selectattr: x.a.b, or x[0] if a name is a number.
 class Path {
  public:
   explicit Path(const Value& path) {
@@ -66,7 +66,7 @@ class Path {
   List keys_;
 };
 
-/// The name of a filter or a test that is an argument, and how it is called.
+/// Returns the name of a filter or test passed as an argument, after checking its call.
 const std::string& checked(const Value& name, std::span<const Signature> table,
                            std::size_t arguments) {
   const auto* text = name.if_is<std::string>();
@@ -93,7 +93,7 @@ Value mapped(const List& items, const Arguments& arguments) {
   return list_of(std::move(results));
 }
 
-/// select, reject and those by an attribute: `arguments` are a test and its argument.
+/// select, reject and their attribute versions: `arguments` are a test and its argument.
 Value selected(const List& items, const Value& attribute, std::span<const Value> arguments,
                bool wanted) {
   List results;

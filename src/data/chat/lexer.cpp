@@ -18,10 +18,10 @@ bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) 
 
 bool is_space(std::string_view text) { return leading_space(text) == text.size(); }
 
-/// Of the templates in use the longest has about 5,000.
+/// The longest template in use has about 5,000.
 constexpr std::size_t kMostTokens = 100'000;
 
-/// Ends of lines are "\n"; one at the end goes.
+/// Converts line ends to "\n" and removes one at the end.
 std::string with_plain_line_ends(std::string_view source) {
   std::string text = replaced(replaced(source, "\r\n", "\n", -1), "\r", "\n", -1);
   if (text.ends_with('\n')) text.pop_back();
@@ -93,7 +93,7 @@ class Lexer {
     pass(tag - at_);
   }
 
-  /// After the end of a block or a comment: a sign said what goes, else one end of line does.
+  /// Skips the white space after a block or a comment: as its sign says, else one line end.
   void pass_after(char sign) {
     if (sign == '-') {
       pass_space();
@@ -201,7 +201,7 @@ class Lexer {
     pass(end + 1 - at_);
   }
 
-  /// What Python's escapes stand for; an unknown one stays as it is.
+  /// Replaces Python's escapes; unknown ones are unchanged.
   std::string unescaped(std::string_view text) const {
     static constexpr std::string_view kLetters = "\\'\"abfnrtv", kMeant = "\\'\"\a\b\f\n\r\t\v";
     std::string result;

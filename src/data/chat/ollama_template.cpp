@@ -28,7 +28,7 @@ const char* condition_of(Place place) {
   return "true";
 }
 
-/// A text between actions: Go would take "{{" for the begin of one.
+/// Returns a text between actions; Go would read "{{" as the start of an action.
 std::string literal(std::string_view plain) {
   std::string text = jinja::replaced(plain, "{{", R"({{ "{{" }})", -1);
   if (text.ends_with('{')) text.replace(text.size() - 1, 1, R"({{ "{" }})");  // before an action
@@ -63,7 +63,7 @@ std::string text_of(const GoTemplate::Turn& turn) {
   return needs_end ? text + "{{ end }}" : text;
 }
 
-/// The system's messages as $.System has them.
+/// Returns the system messages in the form of $.System.
 std::string system_in(const std::vector<GoMessage>& messages) {
   std::string system;
   for (const GoMessage& message : messages)
@@ -102,10 +102,10 @@ std::string render(const GoTemplate::Turn& turn, const GoMessage& message, const
   return text;
 }
 
-// Two days that no part of a date has in common.
+// Two days whose dates have no part in common.
 constexpr std::time_t kSomeDay = 86400 * 400, kOtherDay = 86400 * 12000;
 
-/// No template looks for these words, and none is a part of another.
+/// Words that templates do not test for, none of which is a part of another.
 constexpr const char *kSystem = "Qsystemq", *kUser = "Quserq", *kAnswer = "Qanswerq",
                      *kNext = "Qnextq", *kLater = "Qlaterq";
 
@@ -113,7 +113,7 @@ std::string common_start(const std::string& a, const std::string& b) {
   return {a.begin(), std::ranges::mismatch(a, b).in1};
 }
 
-/// `text` without `end` at its end, where it stands there.
+/// Returns `text` without `end` at its end; nullopt if it does not end with it.
 std::optional<std::string> without_end(const std::string& text, const std::string& end) {
   if (!text.ends_with(end)) return {};
   return text.substr(0, text.size() - end.size());
@@ -134,7 +134,7 @@ class FolderTemplate {
     takes_parts_ = takes_parts_alone(chat, kSomeDay);
   }
 
-  /// Without what the runner adds. Throws DataError where the template refuses the messages.
+  /// Excludes the runner's additions. Throws DataError if the template refuses the messages.
   std::string write(const Messages& messages, bool asks, std::time_t now = kSomeDay,
                     const json::value& tools = nullptr) const {
     json::object variables{{"tools", tools}, {"documents", nullptr}};
@@ -156,7 +156,7 @@ class FolderTemplate {
       return false;
     }
   }
-  /// What a runner would go on from: a last message of the assistant is not over.
+  /// Returns the prompt that a runner would continue: a final assistant message is unfinished.
   std::string prompt(const Messages& messages) const {
     const bool continues = messages.back().role == "assistant";
     std::string text = write(messages, !continues, kOtherDay);
@@ -180,8 +180,8 @@ class FolderTemplate {
   bool takes_parts_ = false;
 };
 
-/// What stands before, between and after the messages' contents. Throws DataError unless each stands
-/// there once, in their order.
+/// Returns the texts around the messages' contents. Throws DataError unless each occurs once, in
+/// order.
 std::vector<std::string> around(const std::string& text, const Messages& messages) {
   std::vector<std::string> pieces;
   std::size_t from = 0;
@@ -203,7 +203,7 @@ Segments content_between(const std::string& before, const std::string& after) {
   return {{Kind::kText, before}, {Kind::kContent}, {Kind::kText, after}};
 }
 
-/// Finds how each role is written.
+/// Finds the form of each role.
 class Derivation {
  public:
   explicit Derivation(const FolderTemplate& folder) : folder_(folder) {
@@ -215,7 +215,7 @@ class Derivation {
   }
   const GoTemplate& result() const { return result_; }
   bool takes_system() const { return takes_system_; }
-  /// What ends an assistant's turn; by the user's next one, if by nothing else.
+  /// Returns the end of an assistant's turn; otherwise the start of the user's next turn.
   std::string stop() const {
     const std::string_view end = trimmed(after_assistant_);
     return std::string(end.empty() ? trimmed(before_user_) : end);
@@ -265,7 +265,7 @@ class Derivation {
     const auto first = pieces({s_, u_, a_, v_}, true);
     const auto after = without_end(first[1], before_user_);
     system_.forms = {{Place::kAny, content_between(first[0], after.value_or(first[1]))}};
-    if (!after)  // it stands within the user's turn
+    if (!after)  // inside the user's turn
       user_.forms.insert(user_.forms.begin(),
                          {Place::kAfterSystem, content_between("", after_user_)});
     const Messages later{u_, a_, {"system", kLater}, v_};
@@ -284,7 +284,7 @@ class Derivation {
     system_.forms.push_back({Place::kAny, content_between(before, *after_second)});
   }
 
-  /// The template writes the system's message within the user's last turn.
+  /// Handles templates that write the system message inside the user's last turn.
   void find_system_in_last_turn(const std::string& text) {
     using Kind = GoTemplate::Segment::Kind;
     const Messages order{u_, a_, s_, v_};
@@ -296,7 +296,7 @@ class Derivation {
                                {Kind::kContent},
                                {Kind::kText, after_user_}};
     user_.forms.insert(user_.forms.begin(), {Place::kLastWithSystem, with_system});
-    // The first user's turn is then not the first message, yet begins the text.
+    // Then the first user turn is not the first message, but begins the text.
     if (last[0] != before_user_)
       user_.forms.insert(user_.forms.begin() + 1,
                          {Place::kAfterSystem, content_between(last[0], after_user_)});
@@ -309,7 +309,7 @@ class Derivation {
   GoTemplate result_{};
 };
 
-/// Conversations of plain people. No text has white space around it.
+/// Test conversations of ordinary texts without surrounding white space.
 std::vector<Messages> conversations() {
   const GoMessage s{"system", "You are brief.\n\nAnswer in French, as \"Zoé\" would."},
       code{"user", "What does this do?\n```c\nint f(int x) { return {{x}}; }\n```"},
@@ -343,7 +343,7 @@ std::size_t compare(const FolderTemplate& folder, const Derivation& derived) {
   for (const Messages& given : conversations()) {
     const Messages messages = derived.takes_system() ? given : without_system(given);
     const bool begins_plain = given.size() < 3 || given[2].role != "system";
-    if (!begins_plain && !folder.takes(messages)) continue;  // the system's message comes late
+    if (!begins_plain && !folder.takes(messages)) continue;  // the system message is not first
     const std::string wanted = folder.prompt(messages), got = render(derived.result(), messages);
     if (wanted == got) {
       ++compared;

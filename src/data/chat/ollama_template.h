@@ -4,15 +4,15 @@
 
 namespace hybrid_trainer {
 
-/// The part of Go's text/template that a chat needs as Ollama gives it: for each message a text that
-/// depends on its role and its place.
+/// The part of Go's text/template that a chat needs with Ollama's data: for each message a text
+/// that depends on its role and position.
 struct GoTemplate {
   enum class Place {
     kAny,
     kFirst,           // of all messages
-    kAfterSystem,     // the second, with a message of the system before
+    kAfterSystem,     // the second, after a system message
     kLast,            // of all messages
-    kLastWithSystem,  // with a message of the system anywhere before
+    kLastWithSystem,  // with any earlier system message
   };
   struct Segment {
     enum class Kind { kText, kContent, kSystem };
@@ -23,34 +23,34 @@ struct GoTemplate {
   struct Turn {
     std::string role;
     std::vector<std::pair<Place, Segments>>
-        forms{};  // the first counts whose place is the message's
+        forms{};  // the first one that matches the message's place applies
   };
   std::vector<Turn> turns;
-  std::string generation_prompt;  // after the last message, where the assistant has not begun
+  std::string generation_prompt;  // after the last message, if the assistant has not begun
 };
 
 struct GoMessage {
   std::string role, content;
 };
 
-/// As Go reads it. A text between braces that Go would read as its own is written as a string.
+/// Returns the source text for Go. Escapes texts that Go would read as actions.
 std::string text_of(const GoTemplate& source);
-/// What Go writes for the messages.
+/// Returns Go's output for the messages.
 std::string render(const GoTemplate& source, const std::vector<GoMessage>& messages);
 
-/// A chat template as a Modelfile of Ollama has it.
+/// A chat template for Ollama's Modelfile.
 struct OllamaTemplate {
   std::string text;                  // of TEMPLATE, in the language of Go's text/template
-  std::string stop;                  // what ends an assistant's turn; empty: white space alone
-  std::vector<std::string> remarks;  // what it cannot do: "leaves out tools"
-  std::size_t compared = 0;          // conversations that both templates write alike
+  std::string stop;                  // end of an assistant's turn; empty: only white space
+  std::vector<std::string> remarks;  // limitations: "leaves out tools"
+  std::size_t compared = 0;          // conversations for which both templates give the same output
 };
 
-/// Derives it from the folder's chat template: renders conversations of sentinels, takes what stands
-/// around each as the form of its role, and compares both on eight conversations and more. `runner_bos`
-/// is the text that the runner puts before each prompt by itself, or "": it is left out of the text.
-/// White space around a message is kept, which most chat templates take away. Throws DataError that
-/// says in one line why the template cannot be expressed.
+/// Derives it from the folder's chat template: renders conversations of sentinels, uses the text
+/// around each as the form of its role, and compares both templates on at least eight
+/// conversations. `runner_bos`, the text that the runner adds before each prompt, or "", is
+/// excluded. Keeps white space around a message, which most chat templates strip. Throws DataError
+/// with one line on why the template cannot be expressed.
 OllamaTemplate derive_ollama_template(const ChatFiles& chat, const std::string& runner_bos);
 
 }  // namespace hybrid_trainer

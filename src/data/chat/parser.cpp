@@ -52,8 +52,7 @@ class StatementParser final : private ExpressionParser {
  private:
   using Names = std::initializer_list<std::string_view>;
 
-  /// Up to a block that begins with one of the names, which is the next token then; without names
-  /// up to the end.
+  /// Parses up to a block that begins with one of the names, the next token; or up to the end.
   Statements statements(Names ends) {
     if (++depth_ > kDeepestStatement)
       fail(token().line, "statements are nested more than ", kDeepestStatement,
@@ -81,7 +80,7 @@ class StatementParser final : private ExpressionParser {
     return body;
   }
 
-  /// The statements after this block's end, up to one of the names.
+  /// Parses the statements after this block's end, up to one of the names.
   Statements body(Names ends) {
     expect(TokenKind::kBlockEnd);
     return statements(ends);
@@ -174,7 +173,7 @@ class StatementParser final : private ExpressionParser {
     refused_names_ = outside;
   }
 
-  /// A body whose output goes elsewhere first.
+  /// Parses a body whose output is captured.
   Statements captured_body(Names ends) {
     const int loops = std::exchange(loops_, 0);
     ++captures_;

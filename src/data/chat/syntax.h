@@ -10,7 +10,7 @@ namespace hybrid_trainer::jinja {
 
 struct Token {
   enum class Kind {
-    kText,  // between tags, as it is written out
+    kText,  // between tags, output unchanged
     kPrintBegin,
     kPrintEnd,
     kBlockBegin,
@@ -31,12 +31,12 @@ struct Token {
   }
 };
 
-/// The tokens of a template, with white space taken away as trim_blocks, lstrip_blocks and the signs
-/// in tags say, without comments; the last is kEnd. Source: jinja2 3.1.6, lexer.py. Throws DataError
-/// "name:line: …".
+/// Splits a template into tokens, with white space removed according to trim_blocks, lstrip_blocks
+/// and the signs in tags, without comments; the last is kEnd. Source: jinja2 3.1.6, lexer.py.
+/// Throws DataError "name:line: …".
 std::vector<Token> tokens_of(std::string_view source, const std::string& name);
 
-/// The number that each name of a template has.
+/// Numbers of the names in a template.
 using NameNumbers = std::map<std::string, int, std::less<>>;
 
 struct Expression;
@@ -52,7 +52,7 @@ struct Expression {
     kAttribute,  // items[0] . text
     kItem,       // items[0] [items[1]]
     kSlice,      // items[0] [items[1] : items[2] : items[3]]
-    kCall,       // items[0] is called with the others
+    kCall,       // calls items[0] with the others
     kFilter,     // items[0] | text, with the others
     kTest,       // items[0] is text, with the others
     kNot,
@@ -69,19 +69,19 @@ struct Expression {
   int line = 0;
   std::string text{};
   Expressions items{};
-  /// Of a call, filter or test: the names of its last arguments.
+  /// Names of the last arguments of a call, filter or test.
   std::vector<std::string> keywords{};
   Value value{};
-  int height = 1;  // of the tree below it
-  /// Of a name: its number in the template.
+  int height = 1;  // of its subtree
+  /// Number of a name in the template.
   int name = -1;
-  /// A literal, a name, or an attribute or item of such by such: no macro runs while it is computed.
+  /// A literal, a name, or an attribute or item of plain expressions: its evaluation runs no macro.
   bool is_plain = false;
-  /// Of a filter, a test, a call of a function or method.
+  /// Callee of a filter, a test, or a function or method call.
   const Signature* signature = nullptr;
 };
 
-/// How a message names it.
+/// Returns its name for messages.
 std::string construct_of(const Expression& node);
 
 struct Statement;
@@ -91,8 +91,8 @@ struct Statement {
   enum class Kind {
     kText,        // text
     kPrint,       // items[0]
-    kIf,          // bodies[i] where items[i]; the last body is that of else
-    kFor,         // target in items[0], where items[1]; bodies[1] is that of else
+    kIf,          // bodies[i] if items[i]; the last body is for else
+    kFor,         // target in items[0], if items[1]; bodies[1] is for else
     kSet,         // target = items[0]
     kSetBlock,    // target = bodies[0], through the filter items[0], whose items[0] is its input
     kMacro,       // text(keywords), items are the defaults of the last ones
@@ -106,7 +106,7 @@ struct Statement {
   Expression target{};  // a name, a tuple of names, or an attribute of a name
   Expressions items{};
   std::vector<std::string> keywords{};
-  std::vector<int> names{};  // of a macro: its number, and those of its parameters
+  std::vector<int> names{};  // of a macro: its number, then those of its parameters
   std::vector<Statements> bodies{};
 };
 
@@ -117,8 +117,7 @@ struct ParsedTemplate {
   bool reads_date = false;
 };
 
-/// Throws DataError "name:line: …" for what is no template, and for each construct outside the
-/// subset by its name.
+/// Throws DataError "name:line: …" for invalid templates and constructs outside the subset.
 ParsedTemplate parse_template(std::string_view source, const std::string& name);
 
 }  // namespace hybrid_trainer::jinja

@@ -16,8 +16,8 @@ namespace hybrid_trainer::jinja {
 
 namespace {
 
-/// Whether repr() writes a code point from U+007F on as an escape: control, format, private and
-/// separating characters. Code points that Unicode has not assigned are written as they are.
+/// Returns whether repr() escapes a code point from U+007F on: control, format, private and
+/// separating characters. Unassigned code points are unchanged.
 bool is_escaped(char32_t value) {
   struct Range {
     char32_t first, last;
@@ -40,7 +40,7 @@ std::string escape(const char* format, unsigned value) {
   return buffer.data();
 }
 
-/// A number, as which Python takes True and False too; none for other values.
+/// A number; also True and False, as in Python; none for other values.
 struct Number {
   bool is_number = false, is_float = false;
   std::int64_t whole = 0;
@@ -83,7 +83,7 @@ bool equal_dicts(const Dict& left, const Dict& right) {
   });
 }
 
-/// A text that grows up to what is allowed.
+/// A text that grows up to the limit.
 class Written {
  public:
   Written& operator<<(std::string_view part) {
@@ -274,7 +274,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
     result.append(text.substr(at, found)).append(to);
     at += found + from.size();
     if (!from.empty()) continue;
-    if (at == text.size()) break;  // an empty text stands before each character and at the end
+    if (at == text.size()) break;  // an empty text occurs before each character and at the end
     result.append(character_at(text, at));
     at += character_at(text, at).size();
   }

@@ -16,42 +16,42 @@ namespace hybrid_trainer::jinja {
 
 /// str.isspace() of one character.
 bool is_python_space(char32_t character);
-/// Bytes of white space at the start.
+/// Returns the bytes of white space at the start.
 std::size_t leading_space(std::string_view text);
-/// The character that begins at a byte.
+/// Returns the character that begins at a byte.
 std::string_view character_at(std::string_view text, std::size_t at);
-/// The byte so many characters further on, or further back.
+/// Returns the byte that is `characters` characters after `byte`, or before it if negative.
 std::size_t moved(std::string_view text, std::size_t byte, std::int64_t characters);
-/// Where a part begins, or npos; in linear time, whatever the part is.
+/// Returns the start of a part, or npos, in linear time for any part.
 std::size_t position_of(std::string_view text, std::string_view part);
 std::int64_t count_characters(std::string_view text);
 
 enum class Side { kLeft, kRight, kBoth };
-/// strip, lstrip, rstrip: of white space, or of the characters given.
+/// strip, lstrip, rstrip: removes white space, or the given characters.
 std::string stripped(std::string_view text, Side side,
                      const std::optional<std::string>& characters = {});
-/// split: at white space, or at the separator; at most `limit` times where that is not negative.
-/// Throws Problem where the parts would be too many.
+/// split: at white space, or at the separator; at most `limit` times if that is not negative.
+/// Throws Problem for too many parts.
 std::vector<std::string> split(std::string_view text, const std::optional<std::string>& separator,
                                std::int64_t limit);
-/// Throws Problem where the result would be too large.
+/// Throws Problem if the result would be too large.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to,
                      std::int64_t limit);
 
 enum class Case { kUpper, kLower, kCapitalized, kTitle };
-/// Throws Problem where a letter is not ASCII: what its other case is depends on Unicode's version.
+/// Throws Problem for a letter outside ASCII, whose other case depends on the Unicode version.
 std::string in_case(std::string_view text, Case wanted);
 
-/// The start of a text, for messages.
+/// Returns the start of a text, for messages.
 std::string shortened(std::string_view text, std::size_t bytes = 80);
 /// float.__repr__.
 std::string float_text(double value);
 /// str.__repr__.
 std::string quoted_text(std::string_view text);
-/// A JSON string as json.dumps writes it.
+/// Returns a JSON string in the format of json.dumps.
 std::string json_quoted(std::string_view text, bool ascii);
 
-/// What a template cannot go on with; whoever knows the line adds it.
+/// An error of a template; a caller that knows the line adds it.
 struct Problem : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -59,30 +59,30 @@ struct Problem : std::runtime_error {
 struct Value;
 struct Macro;
 using List = std::vector<Value>;
-/// Python's dict with keys that are texts, in order of insertion.
+/// Python's dict with texts as keys, in order of insertion.
 using Dict = std::vector<std::pair<std::string, Value>>;
 
 struct Undefined {
   std::string name;
 };
 struct None {};
-/// How much a value is when it is written out: what a list holds twice counts twice.
+/// Size of a value when written out: items shared within a list count each time.
 struct Extent {
   std::size_t bytes = 0;
   int depth = 0;
 };
-/// A list or a tuple; nothing changes it.
+/// An immutable list or tuple.
 struct Sequence {
   std::shared_ptr<const List> items;
   bool is_tuple = false;
   Extent extent{};
 };
-/// A dict; nothing changes it.
+/// An immutable dict.
 struct Mapping {
   std::shared_ptr<const Dict> entries;
   Extent extent{};
 };
-/// What `set x.y = …` changes; the rendering that made it owns it.
+/// Changed by `set x.y = …`; owned by the rendering that made it.
 struct Namespace {
   Dict* entries = nullptr;
 };
@@ -91,23 +91,23 @@ struct Loop {
   std::shared_ptr<const List> items;
   std::size_t place = 0;
 };
-/// A function of the environment by its name, or a method of a value.
+/// A function of the environment, or a method of a value, by name.
 struct Function {
   std::string name;
-  std::shared_ptr<const Value> self;  // null: of the environment
+  std::shared_ptr<const Value> self;  // null: in the environment
 };
 
-/// A text, list or dict may have as many bytes, written out.
+/// Maximum bytes of a text, list or dict when written out.
 inline constexpr std::size_t kMostBytes = std::size_t{32} << 20;
-/// Lists and dicts may be in one another as deeply.
+/// Maximum nesting depth of lists and dicts.
 inline constexpr int kDeepestValue = 100;
 
-/// A value of Python, as far as templates have them. Texts are UTF-8 and counted in code points.
+/// A Python value of a type used by templates. Texts are UTF-8 and counted in code points.
 struct Value {
   std::variant<Undefined, None, bool, std::int64_t, double, std::string, Sequence, Mapping,
                Namespace, Loop, Function, std::shared_ptr<const Macro>>
       held;
-  bool is_safe = false;  // a text that the filter `safe` marked
+  bool is_safe = false;  // a text marked by the filter `safe`
 
   template <class T>
   bool is() const {
@@ -119,24 +119,24 @@ struct Value {
   }
 };
 
-/// Each throws Problem where the value would be larger or deeper than is allowed.
+/// Each throws Problem if the value would exceed the size or depth limits.
 Value list_of(List items);
 Value tuple_of(List items);
 Value dict_of(Dict entries);
 Extent extent_of(const Value& value);
 Extent extent_of(const Dict& entries);
-/// Throws Problem, which names `what` would be so large, where that is not allowed.
+/// Throws Problem naming `what` if `bytes` exceeds the limit.
 void want_room(std::size_t bytes, std::string_view what);
 
 bool truth(const Value& value);
 /// Python's ==.
 bool equal(const Value& left, const Value& right);
-/// Whether left < right. Throws Problem where Python has no order for them.
+/// Returns left < right. Throws Problem if Python has no order for them.
 bool less(const Value& left, const Value& right);
 /// Python's str(), and repr().
 std::string text_of(const Value& value);
 std::string repr_of(const Value& value);
-/// json.dumps without HTML's escapes; `indent` is empty for one line.
+/// json.dumps without HTML escapes; `indent` is empty for one line.
 struct JsonStyle {
   bool one_line = true;
   std::string indent;
@@ -147,12 +147,12 @@ std::string json_of(const Value& value, const JsonStyle& style);
 
 /// "str", "list", …
 std::string type_of(const Value& value);
-/// Throws Problem that names the variable where the value is undefined.
+/// Throws Problem naming the variable if the value is undefined.
 void want_defined(const Value& value);
-/// The elements that a loop takes: of a dict its keys, of a text its characters.
+/// Returns the elements for a loop: the keys of a dict, the characters of a text.
 std::shared_ptr<const List> elements_of(const Value& value);
 std::int64_t length_of(const Value& value);
-/// Null where there is no such key.
+/// Returns null if there is no such key.
 const Value* find(const Dict& dict, std::string_view key);
 /// `item in container`.
 bool contains(const Value& container, const Value& item);

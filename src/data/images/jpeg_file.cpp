@@ -42,8 +42,8 @@ constexpr int kExifMarker = JPEG_APP0 + 1;
 constexpr long kMostMemory = 512L << 20;  // in addition to the picture
 constexpr std::string_view kExifStart = "Exif\0\0"sv;
 
-/// Unpacks one JPEG file with libjpeg. libjpeg leaves a call by longjmp where something is wrong: so
-/// what calls it has no local objects with destructors, and returns false then.
+/// Decodes one JPEG file with libjpeg. libjpeg reports errors by longjmp: functions that call it
+/// have no local objects with destructors, and return false on an error.
 class JpegReader {
  public:
   JpegReader(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {
@@ -68,7 +68,7 @@ class JpegReader {
     check_compressed_size(form.height, form.width, bytes_.size(), path_);
     return form;
   }
-  /// Whether the end of the picture follows its header somewhere.
+  /// Returns whether an end-of-image marker follows the header.
   bool has_end() const {
     const std::size_t at = bytes_.size() - jpeg_.src->bytes_in_buffer;
     return bytes_.substr(at).find("\xFF\xD9"sv) != bytes_.npos;
@@ -114,7 +114,7 @@ class JpegReader {
     jpeg->err->format_message(jpeg, message);
     reader.problem_ = message;
   }
-  /// A small file may have so many passes over a large picture that it takes hours.
+  /// A small file may have so many passes over a large picture that decoding takes hours.
   static void on_progress(j_common_ptr jpeg) {
     constexpr int kMostPasses = 500;
     const auto* decompressor = reinterpret_cast<j_decompress_ptr>(jpeg);
@@ -150,7 +150,7 @@ class JpegReader {
     return jpeg_read_scanlines(&jpeg_, &row, 1) == 1;
   }
 
-  /// Cyan, magenta, yellow and black, each as how much light is left, as Adobe writes them.
+  /// Converts cyan, magenta, yellow and black, stored inverted, as Adobe does.
   void mix_inks(const std::vector<JSAMPLE>& row, std::uint8_t* to) const {
     for (std::size_t x = 0; x < row.size() / 4; ++x) {
       const int black = row[4 * x + 3];

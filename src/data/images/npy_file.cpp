@@ -37,7 +37,7 @@ std::optional<NpyNumber> number_of(std::string_view code) {
   return found->second;
 }
 
-/// A piece of a header for a message, which has one line.
+/// Returns a piece of a header for a message, on one line.
 std::string quoted_piece(std::string_view piece) {
   std::string text(piece.substr(0, 40));
   for (char& c : text)
@@ -45,8 +45,8 @@ std::string quoted_piece(std::string_view piece) {
   return "'" + text + "'";
 }
 
-/// Reads the text of a header: {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, as Python
-/// writes it.
+/// Parses the text of a header as written by Python: {'descr': '<f4', 'fortran_order': False,
+/// 'shape': (2, 3), }
 class NpyHeaderReader {
  public:
   NpyHeaderReader(std::string_view text, const std::filesystem::path& path)
@@ -169,7 +169,7 @@ class NpyHeaderReader {
   bool has_number_ = false, has_order_ = false, has_shape_ = false;
 };
 
-/// Numbers of this shape, or none where they are too many to be counted.
+/// Returns the number of elements of a shape, or nullopt on overflow.
 std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
   for (const std::int64_t size : shape)
     if (size == 0) return 0;
@@ -181,7 +181,7 @@ std::optional<std::int64_t> counted(const std::vector<std::int64_t>& shape) {
   return elements;
 }
 
-/// A number of two bytes, five of them its exponent.
+/// Converts an IEEE half-precision number.
 float half_value(std::uint16_t bits) {
   const int exponent = bits >> 10 & 0x1F;
   const int fraction = bits & 0x3FF;
@@ -223,7 +223,7 @@ NumberReader reader_of(NpyNumber number) {
   return value_of<float>;
 }
 
-/// The numbers of the first index running fastest, with the last one doing so.
+/// Converts numbers with the first index fastest to the last index fastest.
 std::vector<float> row_major(const std::vector<float>& values,
                              const std::vector<std::int64_t>& shape) {
   std::vector<float> ordered(values.size());

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// How one number stands in a .npy file.
+/// Format of a number in a .npy file.
 enum class NpyNumber {
   kBool,
   kUnsigned8,
@@ -25,34 +25,34 @@ enum class NpyNumber {
 std::size_t bytes_of(NpyNumber number);
 bool is_floating(NpyNumber number);
 
-/// What the header of a .npy file says.
+/// Contents of a .npy file's header.
 struct NpyForm {
   NpyNumber number = NpyNumber::kFloat32;
   bool is_big_endian = false;
-  bool is_column_major = false;  // Fortran's order: the first index runs fastest
+  bool is_column_major = false;  // Fortran order: the first index is the fastest
   std::vector<std::int64_t> shape{};
   std::size_t offset = 0;  // bytes before the first number
   std::int64_t elements() const;
 };
 
-/// Numbers of an array, the last index running fastest.
+/// Numbers of an array, the last index fastest.
 struct NpyArray {
   NpyForm form;
   std::vector<float> values;
 };
 
-/// Reads the header of a .npy file of version 1, 2 or 3. Throws MissingInput; DataError where the file
-/// is something else, holds objects, texts, records or complex numbers, or has fewer bytes than its
-/// shape wants; IoError.
+/// Reads the header of a .npy file of version 1, 2 or 3. Throws MissingInput; DataError if it is
+/// not one, contains objects, texts, records or complex numbers, or is too short for its shape;
+/// IoError.
 NpyForm read_npy_form(const FilePart& path);
 
-/// Reads a whole file; numbers that are no f32 are rounded to it. Throws what read_npy_form throws.
+/// Reads a whole file; rounds numbers other than f32 to it. Throws like read_npy_form.
 NpyArray read_npy(const FilePart& path);
 
-/// The eight bytes by which a .npy file is known are six of these and its version.
+/// The eight identifying bytes of a .npy file are these six and its version.
 inline constexpr std::string_view kNpyMagic = "\x93NUMPY";
 
-/// What the file's header says, which is compared with its size. Throws what read_npy_form throws.
+/// Reads the file's header and compares it with the file's size. Throws like read_npy_form.
 NpyForm npy_form_of(const InputFile& file);
 
 }  // namespace hybrid_trainer

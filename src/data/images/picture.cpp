@@ -35,7 +35,7 @@ double sinc(double x) {
 }
 
 struct Kernel {
-  double reach;  // in pixels of the source, at the same size
+  double reach;  // in source pixels, at the same size
   double (*weight)(double);
 };
 
@@ -65,7 +65,7 @@ Kernel kernel_of(PictureFilter filter) {
   return {1, [](double x) { return std::max(0.0, 1 - std::abs(x)); }};
 }
 
-/// The pixels along one dimension that make one of the result, and their shares of 2^22.
+/// Source pixels along one dimension of a result pixel, and their shares of 2^22.
 struct Share {
   std::int64_t first = 0;
   std::vector<int> weights{};
@@ -103,7 +103,7 @@ std::uint8_t rounded(int sum) {
   return narrow<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
 }
 
-/// One pixel: the weighted sum of those that begin at `from` and are `step` bytes apart.
+/// Computes one pixel: the weighted sum of pixels from `from` on, `step` bytes apart.
 void mix(const std::uint8_t* from, std::int64_t step, const Share& share, std::uint8_t* to) {
   int sums[kColors] = {1 << (kFractionBits - 1), 1 << (kFractionBits - 1),
                        1 << (kFractionBits - 1)};
@@ -176,7 +176,7 @@ Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
   const Kernel kernel = kernel_of(filter);
   if (height == picture.height) return with_width(picture, width, kernel);
   if (width == picture.width) return with_height(picture, height, kernel);
-  // PIL 13 begins with the height where it shrinks much more than the width.
+  // PIL 13 begins with the height if it shrinks much more than the width.
   const std::int64_t fewer_rows = picture.height - height, fewer_columns = picture.width - width;
   if (fewer_rows > 0 && 2 * fewer_columns < fewer_rows)
     return with_width(with_height(picture, height, kernel), width, kernel);

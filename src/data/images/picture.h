@@ -8,7 +8,7 @@ namespace hybrid_trainer {
 
 inline constexpr std::int64_t kColors = 3;  // red, green, blue
 
-/// A picture of 8 bits a color.
+/// A picture with 8 bits per color.
 struct Picture {
   std::int64_t height = 0, width = 0;
   std::vector<std::uint8_t> pixels{};  // (height, width, 3)
@@ -25,14 +25,14 @@ struct Picture {
   }
 };
 
-/// The ways in which a camera may have been held, as EXIF numbers them: 1 is upright, 2 mirrored, 3
-/// upside down, 4 its mirror image, 5 to 8 lie on a side. Turns the picture upright.
+/// Turns a picture upright. `orientation` is the EXIF number: 1 is upright, 2 mirrored, 3 upside
+/// down, 4 its mirror image, 5 to 8 are rotated by 90 degrees.
 Picture upright(Picture picture, int orientation);
 
-/// The same rows, each from its end.
+/// Reverses each row.
 Picture mirrored(Picture picture);
 
-/// How the pixels of a picture of another size are found, with PIL's numbers.
+/// Interpolation filters for resizing, with PIL's numbers.
 enum class PictureFilter {
   kNearest = 0,
   kLanczos = 1,
@@ -42,9 +42,9 @@ enum class PictureFilter {
   kHamming = 5
 };
 
-/// The picture at another size. A smaller one has means over all pixels that one of its own covers. All
-/// bits are those of Image.resize of PIL 13: sums in whole numbers of 2^-22, rounded to 8 bits between both
-/// dimensions. Earlier ones differ by a rounding in narrow pictures that only lose height.
+/// Resizes a picture. When shrinking, a pixel is the mean over all source pixels that it covers.
+/// Bit-identical to Image.resize of PIL 13: sums in integers of 2^-22, rounded to 8 bits between
+/// both dimensions. Earlier versions differ by a rounding in narrow pictures that lose only height.
 Picture resized(const Picture& picture, std::int64_t height, std::int64_t width,
                 PictureFilter filter);
 

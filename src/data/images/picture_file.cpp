@@ -33,7 +33,7 @@ namespace {
 
 using namespace std::string_view_literals;
 
-/// What a file is by its first bytes; "" where that is not known.
+/// Returns the kind of a file by its first bytes, or "" if unknown.
 std::string kind_of(std::string_view start) {
   struct Kind {
     std::size_t at;
@@ -72,7 +72,7 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return "(" + join(sizes) + ")";
 }
 
-/// Colors of an array that holds a picture.
+/// Returns the colors of an array that contains a picture.
 std::int64_t colors_of(const NpyForm& form, const std::string& path) {
   const std::size_t rank = form.shape.size();
   const std::int64_t colors = rank == 3 ? form.shape[2] : 1;
@@ -87,7 +87,7 @@ PictureForm form_of_array(const NpyForm& form, const std::string& path) {
   return {PictureKind::kNpy, form.shape[0], form.shape[1]};
 }
 
-/// A number of an array as 8 bits.
+/// Converts a number of an array to 8 bits.
 std::uint8_t color_of(float value, bool is_fraction, const std::string& path) {
   const float most = is_fraction ? 1.0f : 255.0f;
   if (!(value >= 0 && value <= most))

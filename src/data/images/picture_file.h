@@ -7,26 +7,26 @@ namespace hybrid_trainer {
 
 enum class PictureKind { kPng, kJpeg, kNpy };
 
-/// What the beginning of a file of a picture says.
+/// Properties from the beginning of a picture file.
 struct PictureForm {
   PictureKind kind = PictureKind::kPng;
-  std::int64_t height = 0, width = 0;  // as they stand in the file, before it is turned upright
+  std::int64_t height = 0, width = 0;  // as stored, before turning it upright
 };
 
-/// What a file is by its first bytes. Throws MissingInput; DataError where it is something else, which
-/// it names; IoError.
+/// Returns the kind of a picture file by its first bytes. Throws MissingInput; DataError naming any
+/// other kind of file; IoError.
 PictureKind read_picture_kind(const FilePart& path);
 
-/// Looks at a PNG or JPEG file, or at a .npy array (H, W) or (H, W, C) of 1, 3 or 4 colors. Sees
-/// whether it was cut off, as far as that shows without unpacking it. Throws MissingInput; DataError
-/// where the file is something else, damaged, or larger than 178 million pixels; IoError.
+/// Reads the header of a PNG or JPEG file, or of a .npy array (H, W) or (H, W, C) with 1, 3 or 4
+/// colors. Detects truncation as far as possible without decoding. Throws MissingInput; DataError
+/// if it is another kind of file, damaged, or larger than 178 million pixels; IoError.
 PictureForm read_picture_form(const FilePart& path);
 
-/// Reads a picture as PIL's convert("RGB") does: of palettes the colors, of one color all three, and
-/// transparency is left out. What a camera says about how it was held (EXIF) is heeded. Arrays hold
-/// whole numbers from 0 to 255, or fractions from 0 to 1, which are rounded to 8 bits. Throws what
-/// read_picture_form throws, and DataError where the pixels are damaged or cut off, have 16 bits of
-/// one color, or are out of range.
+/// Reads a picture like PIL's convert("RGB"): palettes become colors, one color is repeated three
+/// times, and transparency is discarded. Applies the EXIF orientation. Arrays contain integers from
+/// 0 to 255, or fractions from 0 to 1, rounded to 8 bits. Throws like read_picture_form, and
+/// DataError if the pixels are damaged or truncated, have 16 bits of one color, or are out of
+/// range.
 Picture read_picture(const FilePart& path);
 
 }  // namespace hybrid_trainer

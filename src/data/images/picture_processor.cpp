@@ -52,7 +52,7 @@ class StepsReader {
     return value == nullptr || value->is_null() ? nullptr : value;
   }
 
-  /// What the class that is named has where a key is missing.
+  /// Returns the defaults of the named class for missing keys.
   PictureSteps defaults() const {
     const char* key =
         find("image_processor_type") ? "image_processor_type" : "feature_extractor_type";
@@ -96,7 +96,7 @@ class StepsReader {
     if (!is_side) refuse(key, concat("sides of 1 to ", kLongestSide, " pixels"));
     return value.get_int64();
   }
-  /// A number for both sides, a list of height and width, or an object that names them.
+  /// Reads a number for both sides, a list of height and width, or an object that names them.
   void read_sides(const char* key, std::int64_t& height, std::int64_t& width) const {
     const json::value& value = *find(key);
     if (value.is_array() && value.get_array().size() == 2) {
@@ -153,7 +153,7 @@ std::string size_text(std::int64_t height, std::int64_t width) {
   return concat(height, " x ", width);
 }
 
-/// Half of the difference, rounded down.
+/// Returns half of the difference, rounded down.
 std::int64_t half(std::int64_t difference) {
   return difference >= 0 ? difference / 2 : -((1 - difference) / 2);
 }
@@ -171,7 +171,7 @@ Picture cropped(const Picture& picture, std::int64_t height, std::int64_t width)
   return result;
 }
 
-/// Whether an array holds pixel values rather than a picture.
+/// Whether an array contains pixel values rather than a picture.
 bool is_ready(const NpyForm& form) {
   return is_floating(form.number) && form.shape.size() == 3 && form.shape[0] == kColors &&
          form.shape[2] != kColors;
@@ -261,7 +261,8 @@ void PictureProcessor::check(const FilePart& path) const {
   const PictureForm form = read_picture_form(path);
   if (steps_.resizes || steps_.crops) return;
   const bool fits = (form.height == height_ && form.width == width_) ||
-                    (form.height == width_ && form.width == height_);  // it may lie on a side
+                    (form.height == width_ && form.width == height_);  // it may be rotated by 90
+                                                                       // degrees
   if (!fits)
     throw DataError(concat(path.native(), ": has ", size_text(form.height, form.width),
                            " pixels, the model sees ", size_text(height_, width_),

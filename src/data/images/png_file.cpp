@@ -12,8 +12,8 @@ using namespace std::string_view_literals;
 
 constexpr std::string_view kPngMagic = "\x89PNG\r\n\x1A\n"sv;
 
-/// Unpacks one PNG file with libpng. libpng leaves a call by longjmp where something is wrong: so what
-/// calls it has no local objects with destructors, and returns false then.
+/// Decodes one PNG file with libpng. libpng reports errors by longjmp: functions that call it have
+/// no local objects with destructors, and return false on an error.
 class PngReader {
  public:
   PngReader(std::string_view bytes, const std::string& path)
@@ -52,7 +52,7 @@ class PngReader {
     std::vector<png_bytep> rows;
     for (std::int64_t y = 0; y < size.height; ++y) rows.push_back(picture.at(y, 0));
     if (!reads_rows(rows.data())) refuse();
-    // What follows the pixels may be damaged or missing.
+    // Chunks after the pixels may be damaged or missing.
     const bool has_end = reads_end();
     return upright(std::move(picture), has_end ? orientation() : 1);
   }
@@ -80,7 +80,7 @@ class PngReader {
   bool reads_header() {
     constexpr png_uint_32 kLongestSide = 1 << 24;
     constexpr std::size_t kMostChunkBytes = std::size_t{8} << 20;
-    // Compressed texts and profiles, of which a file may have a thousand, are not unpacked.
+    // Does not decompress texts and profiles, of which a file may have a thousand.
     constexpr png_byte kIgnored[] = "iCCP\0iTXt\0tEXt\0zTXt\0sPLT";
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     png_set_user_limits(png_, kLongestSide, kLongestSide);
@@ -126,7 +126,7 @@ class PngReader {
   bool is_truncated_ = false;
 };
 
-/// Whether the file goes on to its last chunk, by the lengths of its chunks.
+/// Returns whether the file reaches its last chunk, by the lengths of its chunks.
 bool has_last_chunk(std::string_view bytes) {
   std::size_t at = kPngMagic.size();
   while (at + 12 <= bytes.size()) {

@@ -7,32 +7,31 @@
 
 namespace hybrid_trainer {
 
-/// Decompresses a page to exactly `size` bytes, which the file claims: `out` grows with what is
-/// decompressed. `codec` is the file's number. Throws DataError, which names a codec that is not read,
-/// and if the claim is out of proportion to the page.
+/// Decompresses a page to exactly `size` bytes as claimed by the file; `out` grows with the output.
+/// `codec` is the file's number. Throws DataError for an unsupported codec, which it names, or if
+/// the claim is out of proportion to the page.
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out);
 
-/// Throws DataError unless decompress_page reads the codec.
+/// Throws DataError unless decompress_page supports the codec.
 void check_codec(int codec);
 
-/// CRC-32 as page headers have it.
+/// Returns the CRC-32 used in page headers.
 unsigned page_checksum(std::string_view page);
 
-/// Takes bytes from the front of a page. Throws DataError where there are too few.
+/// Takes bytes from the front of a page. Throws DataError if there are too few.
 std::string_view take_bytes(std::string_view& bytes, std::uint64_t count);
 /// Takes a little-endian number of 4 bytes.
 std::uint32_t take_u32(std::string_view& bytes);
 std::uint64_t take_varint(std::string_view& bytes);
 
-/// Unpacks number i of `width` ≤ 64 bits from packed ones, lowest bits first; bytes that are missing
-/// are zeros.
+/// Unpacks number i of `width` ≤ 64 bits, lowest bits first; missing bytes are zeros.
 std::uint64_t unpacked(std::string_view packed, std::uint64_t i, int width);
 
 /// Reads numbers in runs: repeated ones, or packed ones in groups of eight (parquet's RLE).
 class RunReader {
  public:
   RunReader() = default;
-  /// `width`: bits of a number, at most 32. Throws DataError where it is larger.
+  /// `width`: bits of a number, at most 32. Throws DataError if it is larger.
   RunReader(std::string_view bytes, int width);
   /// Throws DataError at the end.
   std::uint32_t next();
@@ -46,16 +45,16 @@ class RunReader {
   std::uint32_t repeated_ = 0;
 };
 
-/// Reads integers as differences in packed blocks (DELTA_BINARY_PACKED).
+/// Reads integers stored as differences in packed blocks (DELTA_BINARY_PACKED).
 class DeltaReader {
  public:
   DeltaReader() = default;
-  /// Reads the header. `most`: numbers that there are at most. Throws DataError.
+  /// Reads the header. `most`: maximum number of integers. Throws DataError.
   DeltaReader(std::string_view bytes, std::uint64_t most);
   std::uint64_t size() const { return total_; }
   /// Throws DataError at the end.
   std::int64_t next();
-  /// What follows all numbers. Reads through them.
+  /// Returns the bytes after all numbers. Reads through them.
   std::string_view behind() const;
 
  private:
@@ -72,7 +71,7 @@ class DeltaReader {
 class ValueReader {
  public:
   virtual ~ValueReader() = default;
-  /// Its text lives until the next call. Throws DataError at the end.
+  /// A text is valid until the next call. Throws DataError at the end.
   virtual ParquetValue next() = 0;
 };
 
@@ -80,9 +79,9 @@ class ValueReader {
 class ValueDictionary {
  public:
   ValueDictionary() = default;
-  /// `bytes`: a dictionary page, which holds `size` values. Throws DataError.
+  /// `bytes`: a dictionary page with `size` values. Throws DataError.
   ValueDictionary(std::string bytes, std::uint64_t size, const ParquetColumn& column);
-  /// Throws DataError where there is no such value.
+  /// Throws DataError if there is no such value.
   ParquetValue at(std::uint32_t index) const;
 
  private:
@@ -93,7 +92,7 @@ class ValueDictionary {
 };
 
 /// Reads the `size` values of a page, whose bytes and dictionary must outlive the reader. Throws
-/// DataError, which names an encoding that is not read.
+/// DataError naming an unsupported encoding.
 std::unique_ptr<ValueReader> read_values(std::string_view bytes, std::uint64_t size, int encoding,
                                          const ParquetColumn& column,
                                          const ValueDictionary* dictionary);

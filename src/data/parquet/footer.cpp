@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// An element of the schema as the file lists it: a node before those below it.
+/// An element of the schema in the order of the file: a node before its children.
 struct SchemaElement {
   std::string_view name;
   int type = -1;       // of a leaf
@@ -23,15 +23,16 @@ struct SchemaElement {
 
 struct SchemaTree {
   std::vector<ParquetNode> nodes;      // below the root
-  std::vector<ParquetColumn> columns;  // that can be read
+  std::vector<ParquetColumn> columns;  // that are supported
   std::size_t all_columns = 0;
 };
 
 constexpr int kDeepest = 32;
-constexpr std::size_t kLongestPath = 4096;  // each column below a group has the group's name
+constexpr std::size_t kLongestPath = 4096;  // the path of each column below a group includes the
+                                            // group's name
 enum { kOptional = 1, kRepeated = 2 };
 
-/// Why values of such an element cannot be read, or "".
+/// Returns why values of an element are not supported, or "".
 std::string problem_of(const SchemaElement& element) {
   static constexpr std::array kOfLogical{"",          "", "", "", "", "DECIMAL", "DATE", "TIME",
                                          "TIMESTAMP", "", "", "", "", "BSON",    "UUID", "FLOAT16"};
@@ -39,7 +40,7 @@ std::string problem_of(const SchemaElement& element) {
       "", "", "", "", "", "DECIMAL", "DATE", "TIME", "TIME", "TIMESTAMP", "TIMESTAMP",
       "", "", "", "", "", "",        "",     "",     "",     "BSON",      "INTERVAL"};
   const auto named = [](const auto& names, int number) -> std::string {
-    const auto place = static_cast<std::size_t>(number);  // huge if it is negative
+    const auto place = static_cast<std::size_t>(number);  // huge if negative
     return place < names.size() ? names[place] : "";
   };
   std::string name = named(kOfLogical, element.logical);
@@ -86,7 +87,7 @@ class TreeBuilder {
     return elements_[at_++];
   }
 
-  /// The element that is next, with all below it.
+  /// Returns the next element with its subtree.
   ParquetNode node(Levels levels, const Above& above) {
     const SchemaElement& element = next();
     if (element.repetition != kRepeated)
@@ -101,7 +102,7 @@ class TreeBuilder {
     return {levels.definition + (element.repetition == kOptional ? 1 : 0), levels.repetition};
   }
 
-  /// A list or map at these levels whose elements `fill` adds.
+  /// Returns a list or map at these levels whose elements `fill` adds.
   template <class F>
   ParquetNode filled(ParquetNode list, Levels levels, const F& fill) {
     list.present = levels.definition;
@@ -145,7 +146,7 @@ class TreeBuilder {
     return group;
   }
 
-  /// The repeated group in a list is no element itself, but for older files.
+  /// The repeated group in a list is not an element, except in older files.
   ParquetNode list_of(const SchemaElement& element, Levels levels, const Above& here) {
     ParquetNode list{.name = std::string(element.name), .kind = ParquetNode::Kind::kList};
     return filled(std::move(list), levels, [&](ParquetNode& of, Levels inner) {
@@ -186,7 +187,7 @@ class TreeBuilder {
   }
 
   void begin(ParquetNode& node) const { node.leaf = tree_.columns.size(); }
-  /// What cannot be read leaves no columns.
+  /// Removes the columns of an unsupported node.
   void end(ParquetNode& node) {
     if (!node.problem.empty()) {
       tree_.columns.resize(node.leaf);
@@ -200,7 +201,7 @@ class TreeBuilder {
   SchemaTree tree_;
 };
 
-/// Makes the tree of a list of elements, whose first is the root. Throws DataError.
+/// Makes the tree of a list of elements, the first of which is the root. Throws DataError.
 SchemaTree schema_tree(const std::vector<SchemaElement>& elements) {
   return TreeBuilder(elements).run();
 }
@@ -216,7 +217,7 @@ bool is_integer(int type) {
   return type == ThriftReader::kI16 || type == ThriftReader::kI32 || type == ThriftReader::kI64;
 }
 
-/// The one field of a union, of which INTEGER says whether it has a sign.
+/// Reads the only field of a union; INTEGER specifies whether it is signed.
 void read_logical_type(ThriftReader& reader, SchemaElement& element) {
   reader.read_struct([&](int id, int type) {
     element.logical = id;

@@ -16,7 +16,7 @@ enum class ParquetType {
   kFixedLenByteArray
 };
 
-/// A column of values that can be read.
+/// A column with supported values.
 struct ParquetColumn {
   std::string name;       // "messages.list.element.role"
   std::size_t chunk = 0;  // in a row group
@@ -25,15 +25,15 @@ struct ParquetColumn {
   int most_repetition = 0, most_definition = 0;
 };
 
-/// Where a column's values of a row group lie.
+/// Location of a column's values of a row group.
 struct ColumnChunk {
   int codec = 0;
   std::int64_t values = 0;
   std::uint64_t begin = 0, end = 0;  // in the file
 };
 
-/// What a parquet file says at its end. Keeps the metadata of row groups as bytes, so that memory is
-/// bounded by theirs.
+/// Metadata at the end of a parquet file. Keeps the metadata of row groups as bytes, so that memory
+/// is bounded by their size.
 class Footer {
  public:
   /// `bytes` must outlive this; pages end before `pages_end`. Throws DataError.
@@ -51,15 +51,15 @@ class Footer {
   struct Group {
     std::string_view bytes;
     std::int64_t rows = 0;
-    std::vector<std::uint32_t> chunks{};  // where the metadata of each column begin in `bytes`
+    std::vector<std::uint32_t> chunks{};  // start of the metadata of each column in `bytes`
   };
   void add_group(std::string_view bytes);
-  /// Throws DataError if the file is too small for so many rows, or values of a column.
+  /// Throws DataError if the file is too small for `count` rows, or values of a column.
   void check_count(std::int64_t count, const char* what) const;
 
   std::uint64_t pages_end_;
   std::int64_t rows_ = 0;
-  std::size_t all_columns_ = 0;  // also of those that cannot be read
+  std::size_t all_columns_ = 0;  // including unsupported ones
   std::vector<ParquetNode> nodes_;
   std::vector<ParquetColumn> columns_;
   std::vector<Group> groups_;

@@ -15,8 +15,8 @@ namespace {
 
 enum { kNone = 0, kSnappy = 1, kGzip = 2, kZstd = 6 };
 constexpr std::size_t kLeastRoom = 4 << 10;
-/// A page may always have so many bytes, and more in proportion to its compressed ones: gzip makes at
-/// most 1,032 of one.
+/// Minimum limit for a page; larger limits are proportional to its compressed bytes: gzip expands
+/// one byte to at most 1,032.
 constexpr std::size_t kAlwaysAllowed = 16 << 20, kMostTimes = 1'032;
 
 [[noreturn]] void refuse_page(const char* codec) {
@@ -24,7 +24,7 @@ constexpr std::size_t kAlwaysAllowed = 16 << 20, kMostTimes = 1'032;
       concat("a page is damaged: it is no ", codec, " data of the size that it should be"));
 }
 
-/// One or several members one behind the other.
+/// Reads one or several consecutive members.
 void decompress_gzip(std::string_view in, std::size_t size, std::string& out) {
   z_stream stream{};
   constexpr int kGzipOrZlib = 15 + 32;
@@ -61,7 +61,7 @@ void decompress_snappy(std::string_view in, std::size_t size, std::string& out) 
   if (!snappy::RawUncompress(in.data(), in.size(), out.data())) refuse_page("snappy");
 }
 
-/// In one call, since a stream would take the window that the data claim.
+/// Uses one call, since a stream would allocate the window that the data claim.
 void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
   out.clear();
   for (std::size_t room = std::max(kLeastRoom, 4 * in.size());; room *= 4) {
@@ -78,7 +78,7 @@ void decompress_zstd(std::string_view in, std::size_t size, std::string& out) {
 void check_codec(int codec) {
   static constexpr std::array kNames{"", "", "", "LZO", "BROTLI", "LZ4", "", "LZ4_RAW"};
   if (codec == kNone || codec == kSnappy || codec == kGzip || codec == kZstd) return;
-  const auto place = static_cast<std::size_t>(codec);  // huge if it is negative
+  const auto place = static_cast<std::size_t>(codec);  // huge if negative
   throw DataError(concat("is compressed by ",
                          place < kNames.size() ? kNames[place] : "an unknown codec",
                          ", which is not read; want snappy, gzip, zstd or none"));

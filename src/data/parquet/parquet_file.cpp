@@ -28,7 +28,7 @@ class LeafReader final : public ParquetLeaf {
 
  private:
   struct Page;
-  /// Reads the levels of the next place, unless they are read.
+  /// Reads the levels of the next place, unless already read.
   void load();
   void read_page();
   Page read_header();
@@ -39,7 +39,7 @@ class LeafReader final : public ParquetLeaf {
 
   const InputFile& file_;
   const ParquetColumn& column_;
-  ColumnChunk chunk_;  // begins behind what is read
+  ColumnChunk chunk_;  // begins after the data read so far
   std::int64_t left_, left_in_page_ = 0;
   std::string compressed_, page_;
   std::unique_ptr<ValueDictionary> dictionary_;
@@ -106,7 +106,7 @@ void LeafReader::load() {
   has_place_ = true;
 }
 
-/// A dictionary is kept, an index is passed over.
+/// Keeps a dictionary, skips an index.
 void LeafReader::read_page() {
   const Page page = read_header();
   const auto bytes = static_cast<std::uint64_t>(page.compressed);
@@ -193,12 +193,12 @@ LeafReader::Page LeafReader::read_header() {
 void LeafReader::take_dictionary(const Page& page) {
   std::string bytes;
   decompress_page(chunk_.codec, compressed_, static_cast<std::size_t>(page.bytes), bytes);
-  values_.reset();  // which may look at the one before
+  values_.reset();  // may refer to the previous one
   dictionary_ = std::make_unique<ValueDictionary>(std::move(bytes),
                                                   static_cast<std::uint64_t>(page.values), column_);
 }
 
-/// Levels of a page of version 1: their bytes stand before them.
+/// Returns the levels of a page of version 1, preceded by their size.
 RunReader LeafReader::level_reader(std::string_view& bytes, int most) const {
   if (most == 0) return {};
   const std::uint32_t length = take_u32(bytes);
@@ -246,7 +246,7 @@ void LeafReader::begin_values(const Page& page, std::string_view values) {
 constexpr std::string_view kParquetMark = "PAR1", kEncryptedMark = "PARE";
 constexpr std::size_t kTail = 8;  // the footer's length and the mark
 
-/// The bytes of the footer. Throws DataError.
+/// Returns the bytes of the footer. Throws DataError.
 std::string read_footer(const InputFile& file) {
   if (file.bytes() < kParquetMark.size() + kTail)
     throw DataError("is no parquet file: it is too short");

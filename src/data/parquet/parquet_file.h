@@ -17,24 +17,24 @@ struct ParquetNode {
   std::string name;
   Kind kind = Kind::kLeaf;
   Type type = Type::kText;  // of a leaf
-  /// Levels by which a place in the file says what is there: a value or a struct is there from
-  /// definition level `present` on, a list has an element from `has_element` on, and another element
-  /// follows with the repetition level `repeated`.
+  /// Levels that say what is present at a place in the file: a value or a struct is present from
+  /// definition level `present` on, a list has an element from `has_element` on, and another
+  /// element follows with the repetition level `repeated`.
   int present = 0, has_element = 0, repeated = 0;
-  std::size_t leaf = 0;  // the first one at or below this node, of all that can be read
+  std::size_t leaf = 0;  // the first one at or below this node, among the supported ones
   std::size_t leaves = 1;
-  std::vector<ParquetNode> children{};  // of a list the element alone, of a map key and value
-  /// Why the node cannot be read: "of type INT96"; empty: it can. Such nodes below others are absent.
+  std::vector<ParquetNode> children{};  // of a list only the element, of a map key and value
+  /// Why the node is not supported: "of type INT96"; "" if it is. Unsupported children are absent.
   std::string problem{};
 };
 
 class ParquetLeaf;
 
-/// A parquet table that is read row group by row group, and of each column one page at a time. No
-/// length that the file claims is trusted: memory grows with what is there.
+/// Reads a parquet table one row group at a time, and of each column one page at a time. No length
+/// in the file is trusted: memory grows with the actual data.
 class ParquetFile {
  public:
-  /// `called`: the name in messages, else the path. Throws MissingInput, DataError where it is no
+  /// `called`: the name in messages, else the path. Throws MissingInput, DataError if it is not a
   /// parquet table, is damaged or encrypted, IoError.
   explicit ParquetFile(const std::filesystem::path& path, const std::string& called = {});
   ~ParquetFile();
@@ -49,8 +49,8 @@ class ParquetFile {
 
   std::size_t row_groups() const;
   std::int64_t rows_of_group(std::size_t group) const;
-  /// Opens all leaves of a node for the rows of a group; they are leaves[node.leaf - first], where
-  /// `first` is the node's own. Throws DataError.
+  /// Opens all leaves of a node for the rows of a group; they are leaves[node.leaf - first], with
+  /// the node's `first`. Throws DataError.
   std::vector<std::unique_ptr<ParquetLeaf>> open(std::size_t group, const ParquetNode& node) const;
 
  private:
@@ -58,20 +58,19 @@ class ParquetFile {
   std::unique_ptr<Content> content_;
 };
 
-/// A value of a leaf; its text lives until the leaf moves on.
+/// A value of a leaf; a text is valid until the leaf advances.
 using ParquetValue = std::variant<std::string_view, bool, std::int64_t, double>;
 
-/// Goes through the places of a leaf in a row group.
+/// Iterates over the places of a leaf in a row group.
 class ParquetLeaf {
  public:
   virtual ~ParquetLeaf() = default;
-  /// Whether no place is left.
+  /// Returns whether there are no more places.
   virtual bool at_end() = 0;
-  /// Levels of the place that is next. Throw DataError at the end.
+  /// Levels of the next place. Throw DataError at the end.
   virtual int repetition() = 0;
   virtual int definition() = 0;
-  /// Takes the place. Its value, where its definition level is the largest of the leaf, is in `value`,
-  /// and the result is true.
+  /// Takes the place. If its definition level is the leaf's largest, sets `value`, returns true.
   virtual bool take(ParquetValue& value) = 0;
 };
 

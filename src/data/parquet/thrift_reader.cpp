@@ -40,7 +40,7 @@ ThriftReader::ListHeader ThriftReader::list_header() {
 void ThriftReader::skip(int type, int depth) {
   constexpr int kDeepest = 64;
   if (depth > kDeepest) throw DataError("its metadata are nested too deep");
-  const auto skip_element = [&](int of_list) {  // where a truth value takes a byte
+  const auto skip_element = [&](int of_list) {  // Boolean elements of lists take a byte
     of_list == kTrue || of_list == kFalse ? take(1)
                                           : (skip(of_list, depth + 1), std::string_view());
   };

@@ -7,14 +7,14 @@
 
 namespace hybrid_trainer {
 
-/// The bytes end before what they begin.
+/// The bytes are incomplete.
 class ThriftEnds : public DataError {
  public:
   ThriftEnds() : DataError("its metadata end early") {}
 };
 
 /// Reads structs in thrift's compact protocol. Texts point into the bytes. Throws ThriftEnds, or
-/// DataError where the bytes mean nothing.
+/// DataError if the bytes are invalid.
 class ThriftReader {
  public:
   enum Type {
@@ -35,8 +35,7 @@ class ThriftReader {
   explicit ThriftReader(std::string_view bytes) : bytes_(bytes) {}
   std::size_t position() const { return at_; }
 
-  /// Calls f(id, type) for each field of a struct; f reads the value and returns true, or returns
-  /// false, and the value is skipped.
+  /// Calls f(id, type) for each field of a struct; f reads the value, or returns false to skip it.
   template <class F>
   void read_struct(const F& f) {
     for (int id = 0;;) {

@@ -29,7 +29,7 @@ enum Encoding {
   kSplit = 9
 };
 
-/// Bytes of a number.
+/// Returns the bytes of a number.
 std::size_t width_of(ParquetType type) {
   return type == ParquetType::kInt32 || type == ParquetType::kFloat ? 4 : 8;
 }
@@ -151,7 +151,7 @@ class DeltaLengthTexts final : public ValueReader {
   std::string_view rest_;
 };
 
-/// Of each text how much of the one before it begins with, then what follows.
+/// Stores for each text the length of the prefix shared with the previous one, then the rest.
 class DeltaTexts final : public ValueReader {
  public:
   DeltaTexts(std::string_view bytes, std::uint64_t size)
@@ -171,7 +171,7 @@ class DeltaTexts final : public ValueReader {
   std::string text_;
 };
 
-/// The first bytes of all numbers, then the second ones, and so on.
+/// Stores the first bytes of all numbers, then the second ones, and so on.
 class SplitNumbers final : public ValueReader {
  public:
   SplitNumbers(std::string_view bytes, const ParquetColumn& column)
@@ -254,7 +254,8 @@ void RunReader::begin_run() {
     if (width_ > 0 && groups > rest_.size()) page_ends();  // each has `width` bytes
     left_ = groups * 8;
     const std::uint64_t bytes = groups * static_cast<std::uint64_t>(width_);
-    packed_ = take_bytes(rest_, std::min<std::uint64_t>(bytes, rest_.size()));  // some cut the last
+    packed_ = take_bytes(rest_, std::min<std::uint64_t>(bytes, rest_.size()));  // some files
+                                                                                // truncate the last
   }
 }
 

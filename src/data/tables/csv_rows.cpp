@@ -11,13 +11,13 @@ namespace {
 
 constexpr std::size_t kLongestName = 4096;
 
-/// Bytes of the line break at the start of a text; 0: there is none.
+/// Returns the bytes of the line break at the start of a text; 0 if there is none.
 std::size_t break_bytes(std::string_view text) {
   if (text.starts_with("\r\n")) return 2;
   return text.starts_with('\n') || text.starts_with('\r') ? 1 : 0;
 }
 
-/// Takes the line by which Excel names the separator, with or without quotes.
+/// Takes the line in which Excel names the separator, with or without quotes.
 std::optional<char> take_separator_line(std::string_view& content) {
   const std::string_view line = content.substr(0, content.find_first_of("\r\n"));
   const bool is_quoted = line.starts_with('"');
@@ -34,7 +34,7 @@ char CsvRows::separator_of(std::string_view content, const std::vector<std::stri
   constexpr std::size_t kSample = std::size_t{64} << 10, kRows = 20;
   const std::string_view sample = content.substr(0, kSample);
   char best = ',';
-  std::pair<std::int64_t, std::int64_t> most{-1, -1};  // names that are wanted, rows that fit
+  std::pair<std::int64_t, std::int64_t> most{-1, -1};  // wanted names, fitting rows
   for (const char separator : {',', '\t', ';', '|'}) {
     CsvRows rows(sample, separator);
     std::vector<Cell> names, cells;
@@ -66,7 +66,7 @@ CsvRows::CsvRows(std::string_view content, std::string path, const std::vector<s
   std::unordered_set<std::string> seen;
   if (!next(cells)) return;
   for (Cell& cell : cells) {
-    if (cell.text.size() > kLongestName)  // each row repeats it
+    if (cell.text.size() > kLongestName)  // repeated in each row
       throw DataError(concat(path_, ": column ", names_.size() + 1, " has a name of ",
                              cell.text.size(), " bytes; want at most ", kLongestName,
                              ", and the names in the first line"));
@@ -93,7 +93,7 @@ bool CsvRows::next(std::vector<Cell>& cells) {
   }
 }
 
-/// Up to a separator or the line's end, which stay.
+/// Reads up to a separator or the line's end, without taking it.
 void CsvRows::read_cell(Cell& cell) {
   cell.is_quoted = rest_.starts_with('"');
   if (cell.is_quoted) rest_.remove_prefix(1);
@@ -109,7 +109,7 @@ void CsvRows::read_cell(Cell& cell) {
     cell.text += '"';
     rest_.remove_prefix(1);
   }
-  for (std::size_t at = 0;; ++at) {  // without quotes, or behind them
+  for (std::size_t at = 0;; ++at) {  // without quotes, or after them
     const bool ends =
         at == rest_.size() || rest_[at] == separator_ || break_bytes(rest_.substr(at)) > 0;
     if (!ends) continue;

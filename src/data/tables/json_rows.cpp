@@ -25,15 +25,15 @@ std::vector<JsonRow> lines_of(std::string_view content) {
   return rows;
 }
 
-/// Where the element of an array or an object that begins at `begin` ends: at the comma behind it or
-/// at what closes the whole. npos: nowhere.
+/// Returns the end of the array element or object member that begins at `begin`: the comma after it
+/// or the closing bracket. npos: none.
 std::size_t end_of_element(std::string_view text, std::size_t begin, char closing) {
   std::size_t depth = 0;
   bool is_in_string = false;
   for (std::size_t i = begin; i < text.size(); ++i) {
     const char c = text[i];
     if (is_in_string) {
-      if (c == '\n' && closing == '}') return text.npos;  // JSON has none there
+      if (c == '\n' && closing == '}') return text.npos;  // JSON has no line breaks in strings
       if (c == '\\') ++i;
       is_in_string = c != '"';
     } else if (c == '"') {
@@ -68,7 +68,7 @@ std::vector<Member> members_of(std::string_view object) {
   }
 }
 
-/// The name in a key's quotes.
+/// Returns the name in a key's quotes.
 std::string_view name_of(std::string_view key) { return key.substr(1, key.size() - 2); }
 
 using Names = std::vector<std::string>;
@@ -87,7 +87,7 @@ bool is_message(const std::vector<Member>& members) {
   return has_key(members, "role") || (has_key(members, "from") && has_key(members, "value"));
 }
 
-/// Whether a list under the name is what is said in one row, whatever its elements are.
+/// Whether a list under this name is the content of one row, for any elements.
 bool is_chat_name(std::string_view name) {
   static constexpr std::array kNames{"messages", "conversations", "conversation",
                                      "chat",     "dialog",        "dialogue",
@@ -95,7 +95,7 @@ bool is_chat_name(std::string_view name) {
   return std::ranges::find(kNames, name) != kNames.end();
 }
 
-/// The first element of a list, if that is an object; else nothing.
+/// Returns the members of a list's first element if that is an object; else nothing.
 std::vector<Member> first_object_of(std::string_view list) {
   const std::string_view inside = trimmed(list.substr(1));
   return inside.starts_with('{') ? members_of(inside) : std::vector<Member>();
@@ -129,7 +129,7 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
   }
 }
 
-/// Where the object that begins at `begin` ends: behind its brace. npos: nowhere.
+/// Returns the end of the object that begins at `begin`, after its brace. npos: none.
 std::size_t end_of_object(std::string_view text, std::size_t begin) {
   std::size_t at = begin + 1;
   while (at < text.size() && text[at] != '}') {
@@ -140,8 +140,7 @@ std::size_t end_of_object(std::string_view text, std::size_t begin) {
   return at < text.size() ? at + 1 : text.npos;
 }
 
-/// Objects that stand behind one another, the first of them over several lines; none where that is
-/// not what the file is.
+/// Returns consecutive objects, the first of which spans several lines; none for other files.
 std::vector<JsonRow> objects_of(std::string_view content) {
   std::vector<JsonRow> rows;
   std::int64_t line = 1;
@@ -160,7 +159,7 @@ std::vector<JsonRow> objects_of(std::string_view content) {
   }
 }
 
-/// pandas' name of the way in which a file's one object holds a table that is not rows; or "".
+/// Returns pandas' name of the orientation of a file's one object that is not rows; or "".
 std::string orientation_of(const std::vector<Member>& members) {
   const auto is_number = [](std::string_view name) {
     return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
@@ -180,7 +179,7 @@ std::string orientation_of(const std::vector<Member>& members) {
   return are_rows ? "index" : are_lists || are_columns ? "columns" : "";
 }
 
-/// The examples in the only list of objects that a file's one object holds; nothing where there is
+/// Returns the examples in the only list of objects in a file's one object; nothing if there is
 /// none, or the object is an example itself.
 JsonRows wrapped_rows(std::string_view object, const std::string& path, const Names& wanted) {
   const std::vector<Member> members = members_of(object);

@@ -12,12 +12,12 @@ namespace json = boost::json;
 
 namespace {
 
-/// What one row may hold, so that a few bytes of the file do not become gigabytes.
+/// Limits one row, so that a few bytes of the file do not become gigabytes.
 struct RowAllowance {
   std::size_t values = 0, bytes = 0;
 };
 
-/// Bytes that all rows may take: dictionaries and runs make much of a few bytes, and a reader may keep it all.
+/// Limits the bytes of all rows: dictionaries and runs expand, and a reader may keep all.
 class TableAllowance {
  public:
   explicit TableAllowance(const ParquetFile& file)
@@ -62,7 +62,7 @@ class ColumnRows {
  private:
   ParquetLeaf& first_of(const ParquetNode& node) { return *leaves_[node.leaf - node_.leaf]; }
 
-  /// Passes over a place that is empty in all columns of the node.
+  /// Skips a place that is empty in all columns of the node.
   void pass(const ParquetNode& node) {
     ParquetValue none;
     for (std::size_t i = 0; i < node.leaves; ++i) leaves_[node.leaf - node_.leaf + i]->take(none);
@@ -78,7 +78,7 @@ class ColumnRows {
     }
     if (node.kind == ParquetNode::Kind::kList) return read_list(node);
     if (node.kind == ParquetNode::Kind::kMap) return read_map(node);
-    json::object object;  // a row without a member has null there, which is as absent
+    json::object object;  // a row without a member has null there, equivalent to absent
     for (const ParquetNode& child : node.children) {
       table_.spend(child.name.size());
       if (json::value held = read(child); !held.is_null()) object[child.name] = std::move(held);

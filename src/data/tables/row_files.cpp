@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of the files that data sets of others have beside their rows.
+/// Whether the file is one that other programs' data sets contain in addition to rows.
 bool describes_a_data_set(const std::string& name) {
   static constexpr std::array kNames{"dataset_info.json", "dataset_infos.json", "dataset_dict.json",
                                      "state.json"};
@@ -36,7 +36,7 @@ std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-/// Names of other files in the folder that may hold more rows.
+/// Returns the names of other files in the folder that may contain more rows.
 std::vector<std::string> other_names_in(const fs::path& folder) {
   static constexpr std::array kAside{".md",  ".png",  ".jpg", ".jpeg", ".gif", ".webp", ".bmp",
                                      ".ppm", ".tiff", ".wav", ".flac", ".mp3", ".ogg",  ".mp4"};
@@ -53,8 +53,8 @@ std::vector<std::string> other_names_in(const fs::path& folder) {
   return names;
 }
 
-/// Splits by words of file names, as datasets of Hugging Face and mlx-lm name their files:
-/// train.jsonl, test-00000-of-00001.parquet.
+/// Splits by words in file names, as used by Hugging Face's datasets and mlx-lm: train.jsonl,
+/// test-00000-of-00001.parquet.
 std::optional<RowSplit> named_split(const fs::path& file) {
   static const std::map<std::string, RowSplit> kWords{
       {"train", RowSplit::kTrain},      {"training", RowSplit::kTrain},
@@ -95,7 +95,7 @@ std::string folders_with_rows(const fs::path& folder) {
   return found.empty() ? "" : "; these folders in it have some: " + join(found);
 }
 
-/// A path has no such bytes, and sound and pictures have some.
+/// Paths have no such bytes, but sound and pictures do.
 bool is_binary(const json::string& text) {
   const std::string_view bytes(text);
   return bytes.find('\0') != bytes.npos || valid_utf8_bytes(bytes, 0) != bytes.size();

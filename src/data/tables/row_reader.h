@@ -14,7 +14,7 @@ struct RowFile {
   TableForm form;
 };
 
-/// Files of rows that were read, and the rows in them that cannot be used, in order.
+/// Row files that were read, and their rejected rows, in order.
 struct ReadRows {
   struct Refusal {
     std::int64_t line = 0;
@@ -24,55 +24,54 @@ struct ReadRows {
   std::vector<RowFile> files{};
   std::vector<Refusal> refused{};
 
-  /// "line 3", "row 3"; with the file's name, where that is asked for or there are several.
+  /// Returns "line 3", "row 3"; with the file's name if requested or if there are several.
   std::string place(std::size_t file, std::int64_t line, bool names_file) const;
 };
 
-/// A row, renamed, and its place.
+/// A row, renamed, and its location.
 struct GivenRow {
   const boost::json::object& object;
   const WideIntegers& wide;
   const std::string& called;  // the file's name in messages
   std::size_t file = 0;       // in ReadRows::files
-  std::int64_t line = 0;      // of its file, from 1; of an array its place, of a table its row
+  std::int64_t line = 0;      // in its file, from 1; its index in an array, its row in a table
 };
 
-/// What the rows of one shape hold.
+/// Contents of the rows of one kind.
 struct RowSchema {
   std::string rows;               // "clips", in messages
-  std::vector<std::string> keys;  // that are looked at
+  std::vector<std::string> keys;  // that are read
   bool is_closed = true;          // a warning names other keys
-  bool takes_bytes = false;       // texts of parquet may be bytes that are no UTF-8
+  bool takes_bytes = false;       // texts of parquet may be bytes that are not UTF-8
   std::string renaming{};         // see TableReading
-  /// Ends the reading of a file that is something else: after so many refusals, where no more rows are
-  /// used than this share of them.
+  /// Stops after `most_refused` rejections if at most this share of the file's rows was used.
   std::size_t most_refused = 1000;
   double used_share = 0;
-  /// Takes a row. It is refused if this throws DataError or MissingInput.
+  /// Takes a row. Rejects it by throwing DataError or MissingInput.
   std::function<void(const GivenRow& row)> use;
 };
 
-/// Where rows are, and by which names.
+/// Location of rows, and the names that they are read by.
 struct RowSource {
   const std::filesystem::path& path;  // a file, or a folder of files
   const ColumnNames& columns;
-  std::string called{};               // the file's name in messages, if that is not its path
-  RowSplit split = RowSplit::kTrain;  // of a folder, the files that are read
+  std::string called{};               // the file's name in messages, if not its path
+  RowSplit split = RowSplit::kTrain;  // files to read in a folder
 };
 
-/// Reads a file of rows, or the files of a folder in order of their names (row_files, visit_rows), into
-/// `read`. Throws MissingInput, DataError if there are no rows or most are refused, IoError.
+/// Reads a file of rows, or the files of a folder sorted by name (row_files, visit_rows), into
+/// `read`. Throws MissingInput, DataError if there are no rows or most are rejected, IoError.
 void read_rows(const RowSource& source, const RowSchema& schema, ReadRows& read);
 
-/// Rows to train on and rows to measure on.
+/// Rows for training and rows for evaluation.
 template <class Row>
 struct DividedRows {
   std::vector<Row> train, validation;
   bool are_same = false;  // both have all rows
 };
 
-/// Holds back a share of the rows, at least one, by a draw that depends on their number alone. Of a
-/// single row, or a share of 0, all are in both.
+/// Holds out a share of the rows, at least one, by a random selection that depends only on their
+/// number. For a single row, or a share of 0, both contain all rows.
 template <class Row>
 DividedRows<Row> divided(std::vector<Row> rows, double share, std::uint64_t key) {
   const auto count = static_cast<std::uint64_t>(rows.size());
@@ -86,7 +85,7 @@ DividedRows<Row> divided(std::vector<Row> rows, double share, std::uint64_t key)
   return parts;
 }
 
-/// The file that a row has under `name`; paths are relative to its file (folder_of_rows).
+/// Returns the file that a row has under `name`; paths are relative to folder_of_rows.
 FilePart file_in_row(FilesInRows& files, const GivenRow& row, std::string_view name,
                      const RowFileWords& words, const ReadRows& read);
 

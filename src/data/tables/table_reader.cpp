@@ -92,7 +92,7 @@ bool is_list_of_messages(const json::value& value) {
   return first != nullptr && (first->contains("role") || first->contains("from"));
 }
 
-/// Reads one file. Of the columns that are renamed it notes which it has seen.
+/// Reads one file, and records which renamed columns it has seen.
 class TableRows {
  public:
   TableRows(const fs::path& path, const TableReading& reading, const TableVisitor& visitor)
@@ -131,19 +131,19 @@ class TableRows {
     return columns;
   }
 
-  /// Whether what is no JSON has a first line with names that are looked for.
+  /// Whether a file that is not JSON has a first line with wanted names.
   bool is_table_by_content(const JsonRows& rows, std::string_view content) const {
     if (rows.rows.empty() || rows.begins_with_object()) return false;
     const std::vector<std::string> wanted = wanted_columns();
     try {
       const std::vector<std::string> names = CsvRows(content, called_, wanted).names();
       return std::ranges::find_first_of(names, wanted) != names.end();
-    } catch (const DataError&) {  // a name stands twice, as in a sentence
+    } catch (const DataError&) {  // a duplicate name, as in a sentence
       return false;
     }
   }
 
-  /// Whether no line is an object, and the first one is no other JSON.
+  /// Whether no line is an object, and the first one is not other JSON.
   static bool is_plain_text(const JsonRows& rows) {
     if (rows.rows.empty() || rows.holds_objects()) return false;
     const std::string_view first = rows.rows.front().text;
@@ -235,7 +235,7 @@ class TableRows {
     return form;
   }
 
-  /// Throws DataError where no column is looked for, so that not each row is refused by itself.
+  /// Throws DataError if there is no wanted column, so that rows are not rejected one by one.
   void require_wanted(const std::vector<std::string>& names) const {
     const std::vector<std::string> wanted = wanted_columns();
     if (wanted.empty() || names.empty()) return;
@@ -274,7 +274,7 @@ class TableRows {
   const TableReading& reading_;
   const TableVisitor& visitor_;
   std::set<std::string> seen_;
-  std::set<std::string> replaced_;  // columns whose names others have taken
+  std::set<std::string> replaced_;  // columns whose names are assigned to others
   std::vector<std::string> first_columns_;
 };
 

@@ -28,7 +28,7 @@ int digit_of(char c) {
   return -1;
 }
 
-/// %XX and, in a query, + for a space.
+/// Decodes %XX and, in a query, + for a space.
 std::string percent_decoded(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -46,9 +46,9 @@ std::string percent_decoded(std::string_view text) {
 
 constexpr std::uint32_t kMostHeader = 16384;
 constexpr std::chrono::seconds kPatience{30};
-constexpr std::chrono::seconds kBetweenChecks{1};  // whether the reader of a stream is still there
+constexpr std::chrono::seconds kBetweenChecks{1};  // of a stream's connection
 
-/// Whether the other side has ended the connection.
+/// Returns whether the other side has closed the connection.
 bool is_closed(beast::tcp_stream& stream) {
   char byte = 0;
   const ssize_t got = ::recv(stream.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -148,14 +148,14 @@ class HttpServer::Engine {
           co_await acceptor_.async_accept(asio::redirect_error(use_awaitable, error));
       if (!error && connections_ < kMostConnections) {
         asio::co_spawn(context_, serve(beast::tcp_stream(std::move(socket))), asio::detached);
-      } else if (error) {  // no descriptor is free, for example
+      } else if (error) {  // for example no free descriptor
         Timer pause(context_, std::chrono::milliseconds(100));
         co_await pause.async_wait(asio::redirect_error(use_awaitable, error));
       }
     }
   }
 
-  /// Requests of one connection, one after the other.
+  /// Serves the requests of one connection, one after the other.
   asio::awaitable<void> serve(beast::tcp_stream stream) {
     ++connections_;
     try {
@@ -169,7 +169,8 @@ class HttpServer::Engine {
         co_await http::async_read(stream, buffer, parser, use_awaitable);
         goes_on = co_await reply(stream, parser.get());
       }
-    } catch (const std::exception&) {  // the client went away, was too slow, or speaks no HTTP
+    } catch (const std::exception&) {  // the client disconnected, was too slow, or does not speak
+                                       // HTTP
     }
     error_code ignored;
     stream.socket().shutdown(tcp::socket::shutdown_send, ignored);
@@ -189,7 +190,7 @@ class HttpServer::Engine {
     }
   }
 
-  /// False where the connection ends.
+  /// Returns false if the connection ends.
   asio::awaitable<bool> reply(beast::tcp_stream& stream,
                               const http::request<http::string_body>& request) {
     HttpAnswer answer = answer_to(request);
@@ -242,7 +243,7 @@ class HttpServer::Engine {
         wrote = Clock::now();
         stream.expires_never();
       }
-      if (seen != news_) continue;  // while it was writing
+      if (seen != news_) continue;  // changed while writing
       timer.expires_after(kBetweenChecks);
       error_code ignored;
       co_await timer.async_wait(asio::redirect_error(use_awaitable, ignored));
@@ -250,7 +251,7 @@ class HttpServer::Engine {
     }
   }
 
-  /// A stream's timer among those that news wake.
+  /// Registers a stream's timer, so that news wake it.
   class Listed {
    public:
     Listed(std::set<Timer*>& all, Timer& timer) : all_(all), timer_(timer) { all_.insert(&timer); }

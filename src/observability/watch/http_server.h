@@ -15,18 +15,17 @@ struct HttpRequest {
   std::string last_event;  // the header Last-Event-ID; "" without one
 };
 
-/// Of a request line's target, such as "/run/a%20b/?from=3".
+/// Parses a request line's target, such as "/run/a%20b/?from=3".
 HttpRequest request_of(std::string_view target, std::string_view last_event);
 
-/// Whether a request's Host is this machine by itself. A page of the web that has its name resolved to
-/// 127.0.0.1 sends its own.
+/// Returns whether a request's Host is this machine. A web page that resolves to it sends its own.
 bool is_local(std::string_view host);
 
-/// What is sent to a client bit by bit for as long as it listens.
+/// Data sent to a client in pieces while it listens.
 class EventStream {
  public:
   virtual ~EventStream() = default;
-  /// All that is new since the last call; "" if nothing is.
+  /// Returns everything new since the last call, or "".
   virtual std::string news() = 0;
 };
 
@@ -36,25 +35,25 @@ struct HttpAnswer {
   std::string body{};
   std::string policy{};                   // Content-Security-Policy; "": nothing may run
   std::string location{};                 // of a redirection
-  std::unique_ptr<EventStream> events{};  // in place of type and body
+  std::unique_ptr<EventStream> events{};  // instead of type and body
 };
 
-/// Answers GET and HEAD over HTTP/1.1 on 127.0.0.1, in one thread. Requests that name another host are
-/// refused, so that no page of the web reads what is shown here.
+/// Answers GET and HEAD over HTTP/1.1 on 127.0.0.1, in one thread. Refuses requests that name
+/// another host, so that web pages cannot read the contents.
 class HttpServer {
  public:
-  /// Comments keep a stream's connection open while it has no news.
+  /// Comments keep a stream's connection open while there is no news.
   static constexpr int kSecondsBetweenComments = 15;
   static constexpr int kMostConnections = 128;
 
-  /// Listens; port 0 takes a free one. Throws InUse where the port is taken, CannotCreate.
+  /// Listens on `port`; 0 selects a free one. Throws InUse if the port is taken, CannotCreate.
   HttpServer(std::uint16_t port, std::function<HttpAnswer(const HttpRequest&)> answer);
   ~HttpServer();
   std::uint16_t port() const;
-  /// Serves until SIGINT, SIGTERM, SIGHUP or stop(). Every `interval` seconds calls `tick`; where that
-  /// says true, each stream is asked for its news.
+  /// Serves until SIGINT, SIGTERM, SIGHUP or stop(). Calls `tick` every `interval` seconds; if it
+  /// returns true, asks each stream for its news.
   void run(double interval, const std::function<bool()>& tick);
-  /// From any thread.
+  /// Thread-safe.
   void stop();
 
  private:

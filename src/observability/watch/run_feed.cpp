@@ -68,7 +68,7 @@ std::string memory_row(const std::string& name, std::size_t bytes, std::size_t w
                 ";background:", color, "\"></u></i></div>\n");
 }
 
-/// Bars of the last step's peak by kind, in the colors of the chart below.
+/// Returns bars of the last step's peak by kind, in the colors of the chart below.
 std::string memory_bars(const WatchedRun& run) {
   const StepRecord& last = run.last();
   const std::size_t budget = run.device_budget(), peak = last.device_memory.peak_total;
@@ -94,7 +94,7 @@ std::string event_line(const char* what, const CurveEvent& event) {
                 html_escaped(event.text), "</span></p>\n");
 }
 
-/// The last decision and, if it is another one, the last warning.
+/// Returns the last decision and the last warning, if that is different.
 std::string last_events(const WatchedRun& run) {
   const auto& events = run.content().curves().events();
   if (events.empty()) return "";
@@ -106,7 +106,7 @@ std::string last_events(const WatchedRun& run) {
   return out;
 }
 
-/// The curve of a run as an SVG of 120 by 28.
+/// Returns the curve of a run as an SVG of 120 by 28.
 std::string svg_sparkline(const WatchedRun& run) {
   constexpr double kWidth = 120, kHeight = 28;
   const auto& points = run.content().curves().points();
@@ -135,7 +135,7 @@ std::string svg_sparkline(const WatchedRun& run) {
       path, "\" fill=\"none\" stroke=\"var(--line)\" stroke-width=\"1.5\"/></svg>");
 }
 
-/// For an address: all but letters, digits and a few signs as %XX.
+/// Encodes a name for a URL: all except letters, digits and a few signs as %XX.
 std::string address_of(const std::string& name) {
   static constexpr char kDigits[] = "0123456789ABCDEF";
   std::string out;
@@ -154,10 +154,10 @@ std::string data_cell(const char* label, const std::string& html, const char* ki
   return concat("<td class=\"", kind, "\" data-label=\"", label, "\">", html, "</td>");
 }
 
-/// The whole content of the page's script element.
+/// Returns the content of the page's script element.
 std::string script_of_runs() { return concat("\n", k_runs_js); }
 
-/// Differs between two servers, one after the other.
+/// Differs between successive servers.
 const std::string& server_mark() {
   static const std::string mark =
       concat(::getpid(), "-", std::chrono::system_clock::now().time_since_epoch().count());
@@ -233,7 +233,7 @@ bool RunFeed::refresh() {
     messages_.clear();
   }
   const std::int64_t steps_per_point = run_.content().curves().steps_per_point();
-  if (steps_per_point != steps_per_point_) {  // a page does not merge points itself
+  if (steps_per_point != steps_per_point_) {  // pages do not merge points
     steps_per_point_ = steps_per_point;
     ++curves_version_;
   }

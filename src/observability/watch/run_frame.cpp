@@ -119,14 +119,13 @@ class Frame {
     axis(curve, columns);
   }
 
-  /// The phases below the curve: colors, or letters where there are none.
+  /// Draws the phases below the curve: as colors, or as letters without colors.
   void strip(const LossCurve& curve, std::size_t columns) {
     std::vector<std::optional<Phase>> cells(columns);
     for (const PhaseRun& band : run_.content().curves().bands()) {
       const std::size_t begin = curve.column(band.first_step, columns);
       for (std::size_t i = begin; i <= curve.column(band.last_step, columns); ++i)
-        if (!cells[i] || band.phase > Phase::kFull)
-          cells[i] = band.phase;  // the rare ones are seen
+        if (!cells[i] || band.phase > Phase::kFull) cells[i] = band.phase;  // rare ones are visible
     }
     for (std::size_t i = 1; i < columns; ++i)
       if (!cells[i]) cells[i] = cells[i - 1];

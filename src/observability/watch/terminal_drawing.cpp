@@ -28,7 +28,7 @@ std::size_t columns_of_character(char32_t value) {
   return std::ranges::any_of(kWide, holds) ? 2 : 1;
 }
 
-/// Bytes and columns of the longest start that fits.
+/// Bytes and columns of the longest prefix that fits.
 struct Fitting {
   std::size_t bytes = 0, columns = 0;
 };
@@ -93,7 +93,7 @@ BraillePlot::BraillePlot(std::size_t columns, std::size_t rows)
       dots_(rows, std::vector<unsigned>(columns)),
       cells_(rows, std::vector<std::string>(columns, " ")) {}
 
-/// In dots from the bottom.
+/// Counted in dots from the bottom.
 std::size_t BraillePlot::height_of(double value, double low, double high) const {
   const double top = static_cast<double>(4 * rows_ - 1);
   const double share = high > low ? (value - low) / (high - low) : 0.5;
@@ -164,7 +164,7 @@ LossCurve loss_curve(const Curves& curves, std::size_t columns) {
   std::ranges::sort(losses);
   const std::size_t top = losses.size() - 1;
   curve.low = losses.front();
-  curve.high = losses[losses.size() < 60 ? top : top * 985 / 1000];  // without a first spike
+  curve.high = losses[losses.size() < 60 ? top : top * 985 / 1000];  // excludes an initial spike
   for (const CurveMark& mark : curves.validation()) curve.low = std::min(curve.low, mark.value);
   return curve;
 }

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Numbers of a terminal's escape sequences.
+/// Numbers of terminal escape sequences.
 constexpr const char* kSoft = "2";
 constexpr const char* kBold = "1";
 constexpr const char* kRed = "31";
@@ -18,20 +18,20 @@ inline const char* color_of(Phase phase) {
   return kColors[static_cast<std::size_t>(phase)];
 }
 
-/// Columns that UTF-8 text takes in a terminal: two for wide characters, none for combining ones.
+/// Returns the columns of UTF-8 text: two for wide characters, none for combining ones.
 std::size_t columns_of(std::string_view text);
-/// The longest start of a text that fits into so many columns, with "…" where something is left out.
+/// Returns the longest prefix that fits into `columns`, with "…" if it is shortened.
 std::string cut_to(std::string_view text, std::size_t columns);
 
 /// A line of text in several colors, with control characters made visible.
 class StyledLine {
  public:
-  /// `color`: the number of a terminal's escape sequence, such as "34"; "" for none.
+  /// `color`: the number of a terminal escape sequence, such as "34"; "" for none.
   StyledLine& add(std::string_view text, std::string_view color = "");
-  /// Spaces up to a column.
+  /// Appends spaces up to a column.
   StyledLine& pad_to(std::size_t column);
   std::size_t columns() const { return columns_; }
-  /// Cut to `columns`, with or without escape sequences.
+  /// Returns the text cut to `columns`, with or without escape sequences.
   std::string text(std::size_t columns, bool colors) const;
 
  private:
@@ -45,14 +45,14 @@ class StyledLine {
 /// A curve in Braille characters, each of two by four dots.
 class BraillePlot {
  public:
-  /// In characters.
+  /// Sizes are in characters.
   BraillePlot(std::size_t columns, std::size_t rows);
-  /// A curve that has a value for each column of dots, 2 × columns of them, from `low` at the bottom to
-  /// `high` at the top; others are drawn at the border. Absent values are bridged.
+  /// Draws a curve with a value for each column of dots, 2 × columns of them, from `low` at the
+  /// bottom to `high` at the top; values outside are drawn at the edge. Bridges absent values.
   void draw(const std::vector<std::optional<double>>& values, double low, double high);
-  /// A mark over the dots, at a column of characters.
+  /// Draws a mark over the dots, at a column of characters.
   void mark(std::size_t column, double value, double low, double high);
-  /// One string for each cell, row by row from the top: "⡠", " " or the mark "◆".
+  /// Returns one string per cell, row by row from the top: "⡠", " " or the mark "◆".
   const std::vector<std::vector<std::string>>& rows() const { return cells_; }
 
  private:
@@ -63,19 +63,19 @@ class BraillePlot {
   std::vector<std::vector<std::string>> cells_;
 };
 
-/// A run's curve over columns, and the range that it is drawn in.
+/// A run's curve over columns, and its range.
 struct LossCurve {
-  std::vector<std::optional<double>> values;  // means of the points that fall into each column
+  std::vector<std::optional<double>> values;  // means of the points in each column
   double low = 0, high = 1;
   std::int64_t first = 0, last = 0;  // steps
 
-  /// The column, of `columns`, that a step falls into.
+  /// Returns the column, of `columns`, of a step.
   std::size_t column(std::int64_t step, std::size_t columns) const;
 };
 
 LossCurve loss_curve(const Curves& curves, std::size_t columns);
 
-/// A curve of so many characters, "▇▅▃▂▁".
+/// Returns a curve of `columns` characters, "▇▅▃▂▁".
 std::string sparkline(const Curves& curves, std::size_t columns);
 
 }  // namespace hybrid_trainer

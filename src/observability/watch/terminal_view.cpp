@@ -30,7 +30,7 @@ WindowStyle WindowStyle::of(int descriptor) {
 
 namespace {
 
-/// One line for each run.
+/// Returns one line per run.
 std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
   std::size_t widest = 4;
   for (const auto& run : folder.runs()) widest = std::max(widest, columns_of(run->name()));
@@ -60,7 +60,7 @@ std::string list_of(const WatchedFolder& folder, const WindowStyle& window) {
   return text;
 }
 
-/// While it lives, the terminal shows a screen of its own and gives each key at once.
+/// During its lifetime, the terminal shows an alternate screen and delivers each key immediately.
 class TerminalScreen {
  public:
   TerminalScreen() {
@@ -88,7 +88,7 @@ class TerminalScreen {
   TerminalScreen(const TerminalScreen&) = delete;
   TerminalScreen& operator=(const TerminalScreen&) = delete;
 
-  /// False where the terminal is gone.
+  /// Returns false if the terminal is closed.
   bool show(const std::string& view, std::size_t rows) {
     std::string out = "\x1b[H";
     std::size_t row = 0;
@@ -100,7 +100,7 @@ class TerminalScreen {
     return static_cast<bool>(std::cout);
   }
 
-  /// Waits; false once somebody wants to leave.
+  /// Waits; returns false if the user wants to leave.
   bool waits(double seconds) {
     pollfd sources[] = {{signals_.number(), POLLIN, 0}, {has_keys_ ? STDIN_FILENO : -1, POLLIN, 0}};
     if (::poll(sources, 2, narrow<int>(1000 * seconds)) <= 0) return true;

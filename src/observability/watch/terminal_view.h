@@ -10,20 +10,20 @@ namespace hybrid_trainer {
 struct WindowStyle {
   std::size_t columns = 80, rows = 30;
   bool colors = false;  // with escape sequences
-  /// That of a file descriptor; 80 columns where it is no terminal.
+  /// Returns the window of a file descriptor; 80 columns if it is not a terminal.
   static WindowStyle of(int descriptor);
 };
 
 /// Refreshes a folder and all of its runs.
 void refresh_all(WatchedFolder& folder);
-/// The frame of a run, or the list of a folder's runs.
+/// Returns the frame of a run, or the list of a folder's runs.
 std::string view_of(const WatchedFolder& folder, const WindowStyle& window);
 
-/// Shows the view on the terminal of standard output and draws it anew every `interval` seconds, until
-/// `q`, Ctrl-C or a signal. Leaves the terminal as it was.
+/// Shows the view on the terminal of standard output and redraws it every `interval` seconds, until
+/// `q`, Ctrl-C or a signal. Restores the terminal.
 void watch_in_terminal(WatchedFolder& folder, double interval);
 
-/// What a run does, as lines of text: progress, the loss as a plot, memory, the last decisions.
+/// Returns a run's state as lines of text: progress, loss plot, memory, the last decisions.
 std::string frame_of(const WatchedRun& run, const WindowStyle& window);
 
 }  // namespace hybrid_trainer

@@ -50,8 +50,8 @@ class Metric {
 
 std::string label(const char* name, const char* value) { return concat(name, "=\"", value, "\""); }
 
-/// The numbers of all runs' last steps in the text format of Prometheus, version 0.0.4. Each has a
-/// label `run`.
+/// Returns the numbers of all runs' last steps in the text format of Prometheus, version 0.0.4.
+/// Each has a label `run`.
 std::string prometheus_text(const WatchedFolder& folder) {
   std::string out;
   const auto metric = [&](const char* name, const char* type, const char* help, const auto& fill) {
@@ -146,7 +146,7 @@ class WatchServer::Routes {
       : server(port, [this](const HttpRequest& request) { return answer(request); }),
         folder_(folder) {}
 
-  /// True where somebody has something to get.
+  /// Returns true if a viewer has news.
   bool look() {
     folder_.refresh();
     bool has_news = false;

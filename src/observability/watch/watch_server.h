@@ -4,19 +4,19 @@
 
 namespace hybrid_trainer {
 
-/// Shows a run, or a folder of runs, to browsers of this machine. A run has `/`, a page that follows it;
-/// `/events`, its steps as server-sent events; `/metrics` for Prometheus; `/summary.json`. A folder has
-/// the same of all its runs, and each run below `/run/NAME/`.
+/// Shows a run, or a folder of runs, to browsers on this machine. A run has `/`, a live page;
+/// `/events`, its steps as server-sent events; `/metrics` for Prometheus; `/summary.json`. A folder
+/// has the same for all its runs, and each run under `/run/NAME/`.
 class WatchServer {
  public:
-  /// Listens on 127.0.0.1; port 0 takes a free one. `folder` must outlive it. Throws InUse where the
+  /// Listens on 127.0.0.1; port 0 selects a free one. `folder` must outlive it. Throws InUse if the
   /// port is taken, CannotCreate.
   WatchServer(WatchedFolder& folder, std::uint16_t port);
   ~WatchServer();
   std::uint16_t port() const;
-  /// Looks at the folder every `interval` seconds and serves, until Ctrl-C, a signal or stop().
+  /// Refreshes the folder every `interval` seconds and serves, until Ctrl-C, a signal or stop().
   void run(double interval);
-  void stop();  // from any thread
+  void stop();  // thread-safe
 
  private:
   class Routes;

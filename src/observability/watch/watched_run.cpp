@@ -26,8 +26,8 @@ std::string content_of_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Whether a process of this machine holds the lock of a run's folder. It takes no lock itself, so that
-/// no trainer that starts meets it.
+/// Returns whether a process of this machine has the lock of a run's folder. Does not lock it,
+/// which would disturb a starting trainer.
 bool is_locked(const std::string& lock) {
   struct stat found {};
   if (::stat(lock.c_str(), &found) != 0) return false;
@@ -36,14 +36,13 @@ bool is_locked(const std::string& lock) {
   for (std::string line; std::getline(locks, line);) {
     const bool is_whole = line.find("FLOCK") != std::string::npos &&
                           line.find("WRITE") != std::string::npos &&
-                          line.find("->") == std::string::npos;  // one that waits
+                          line.find("->") == std::string::npos;  // marks a waiting process
     if (is_whole && line.find(inode) != std::string::npos) return true;
   }
   return false;
 }
 
-/// The command line of the process whose number a lock's file holds; "" where it has ended, or runs on
-/// another machine.
+/// Returns the command line of a lock's process; "" if it has ended, or runs on another machine.
 std::string command_of_holder(const std::string& lock) {
   const std::string process = process_of_lock(lock);
   if (process.empty()) return "";
@@ -56,11 +55,11 @@ std::string command_of_holder(const std::string& lock) {
 }
 
 constexpr std::size_t kMostBytes = std::size_t{1} << 24;  // of config.json and summary.json
-/// A run on another machine, whose lock is not seen here, counts as running for so long after its last
-/// sign. Where the lock's file names a process of this machine, nothing is waited for.
+/// A run on another machine, whose lock is not visible here, counts as running until this time
+/// after its last change. If the lock's file names a process of this machine, there is no wait.
 constexpr double kSecondsOfSilence = 20;
 
-/// An object, empty where the file is absent, damaged or just being written.
+/// Returns an object; empty if the file is absent, damaged or being written.
 json::object object_in(const std::string& path, std::string& text) {
   try {
     text = read_file(path, kMostBytes);
@@ -71,7 +70,7 @@ json::object object_in(const std::string& path, std::string& text) {
   return {};
 }
 
-/// The value at "a.b.c"; null where there is none.
+/// Returns the value at "a.b.c"; null if there is none.
 json::value at_path(const json::object& object, std::string_view path) {
   const std::size_t dot = path.find('.');
   const json::value* const found = object.if_contains(path.substr(0, dot));
@@ -100,13 +99,13 @@ constexpr int kDeepest = 3;
 constexpr double kSecondsBetweenLooks = 5;
 constexpr std::size_t kMostRuns = 500;
 
-/// The folder's own name, also of "." and of "runs/mine/".
+/// Returns the folder's actual name, also for "." and "runs/mine/".
 std::string name_of_folder(const fs::path& path) {
   const fs::path clean = fs::absolute(path).lexically_normal();
   return (clean.has_filename() ? clean : clean.parent_path()).filename().string();
 }
 
-/// A run, or one that is starting: a process of this machine holds its lock.
+/// Returns whether it is a run, or one that is starting: a process of this machine has its lock.
 bool is_watchable(const RunPaths& run) {
   return run.hold_a_run() || (run.hold_a_start() && is_locked(run.lock()));
 }
@@ -265,7 +264,7 @@ WatchedFolder::WatchedFolder(const fs::path& path)
                             "made, or a folder of such folders"));
 }
 
-/// Whether an entry is a link to a folder that is found by its own name.
+/// Returns whether an entry is a link to a folder that is also found by its own name.
 static bool is_link_inside(const fs::directory_entry& entry, const fs::path& watched) {
   std::error_code ignored;
   if (!entry.is_symlink(ignored)) return false;

@@ -10,15 +10,14 @@
 
 namespace hybrid_trainer {
 
-/// What the files of a run's folder say of it. It only reads, and each time only what is new, so the
-/// trainer does not notice it.
+/// State of a run from its folder's files. Only reads, and only new data: trainers are unaffected.
 class WatchedRun {
  public:
   enum class Change { kNone, kState, kMore, kAnew };
   using Visit = std::function<void(const StepRecord&)>;
 
   WatchedRun(const std::filesystem::path& root, std::string name);
-  /// Reads what is new, and visits each new record. kAnew: the run went back, or began or resumed at
+  /// Reads new data, and visits each new record. kAnew: the run rolled back, or began or resumed at
   /// an earlier step, and all its records were visited again. Throws IoError.
   Change refresh(const Visit& visit = {});
 
@@ -27,22 +26,22 @@ class WatchedRun {
   bool has_steps() const { return summary_.steps > 0; }
   const StepRecord& last() const { return last_; }
   const ReportContent& content() const { return content_; }
-  /// Of the records so far, with what summary.json says once there is one.
+  /// Returns the summary of the records so far, completed from summary.json once it exists.
   const RunSummary& summary() const { return summary_; }
-  /// "running", "waiting" (no step yet), "finished", "interrupted", "diverged", "failed", or "killed"
-  /// where it ended without a summary.
+  /// Returns "running", "waiting" (no step yet), "finished", "interrupted", "diverged", "failed",
+  /// or "killed" if it ended without a summary.
   const std::string& state() const { return state_; }
   bool is_active() const { return state_ == "running" || state_ == "waiting"; }
-  /// As it was typed, or as the system knows it; "" where neither is known.
+  /// Returns the command as typed, or as the system reports it; "" if neither is known.
   const std::string& command() const { return command_; }
-  std::int64_t planned_steps() const { return planned_steps_; }  // 0: not known
+  std::int64_t planned_steps() const { return planned_steps_; }  // 0: unknown
   std::size_t device_budget() const { return device_budget_; }   // 0: none
   const std::string& settings() const { return settings_; }      // config.json
   double done_share() const;
-  /// While it runs; by the mean of the last 300 steps.
+  /// Estimates from the mean of the last 300 steps while the run is active.
   std::optional<double> seconds_left() const;
   double tokens_per_second() const;  // by the same mean
-  /// The object of summary.json, or while there is none that of the records so far.
+  /// Returns the object of summary.json or, until it exists, of the records so far.
   std::string summary_json() const;
 
  private:
@@ -62,28 +61,28 @@ class WatchedRun {
   MetricsTail tail_;
   Stamp config_stamp_, summary_stamp_;
   std::string settings_, summary_text_, state_, command_;
-  std::string end_;         // as summary.json has it
+  std::string end_;         // from summary.json
   bool is_locked_ = false;  // by a process of this machine
   std::int64_t planned_steps_ = 0;
   std::size_t device_budget_ = 0;
   StepRecord last_;
   ReportContent content_;
-  RunSummary summary_, given_;  // given_: what summary.json says beside the records
+  RunSummary summary_, given_;  // given_: from the run's files other than the records
   double mean_seconds_ = 0, mean_overhead_ = 0, mean_tokens_ = 0;
   std::int64_t averaged_ = 0;  // steps in these means
 };
 
-/// A run's folder, or a folder of runs, as `hybrid compare` makes one: up to three levels deep.
+/// A run's folder, or a folder of runs as made by `hybrid compare`: up to three levels deep.
 class WatchedFolder {
  public:
-  /// Throws MissingInput where the path holds no run.
+  /// Throws MissingInput if the path contains no run.
   explicit WatchedFolder(const std::filesystem::path& path);
   /// Whether the path itself is a run.
   bool is_run() const { return is_run_; }
   const std::string& name() const { return name_; }
-  /// Now and then looks for new runs. The runs themselves are refreshed by the caller.
+  /// Occasionally searches for new runs. The caller refreshes the runs.
   void refresh();
-  /// In the order of their names. Runs stay, also if their folders go.
+  /// Sorted by name. Runs are kept, even if their folders disappear.
   const std::vector<std::unique_ptr<WatchedRun>>& runs() const { return runs_; }
 
  private:
