@@ -7,8 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns the variants as a Markdown table, means with intervals, and below it the claim for each
-/// variant, or why there is none.
+/// Returns the variants as a Markdown table with intervals, and each variant's claim below it.
 std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result);
 
 /// Writes report.html to the comparison's folder, with the curves from its runs/: one file for any

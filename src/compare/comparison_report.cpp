@@ -191,8 +191,7 @@ std::string verdict(const ComparisonResult& result) {
   return out + "</ul>\n";
 }
 
-/// Returns the table of variants, with the columns of the target or, without a target, of the
-/// largest budget.
+/// Returns the table of variants, for the target or, without one, for the largest budget.
 std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out = head_of({"Variant", "Learning rate", "Final validation loss",

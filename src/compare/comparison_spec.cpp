@@ -133,8 +133,7 @@ void check_configs(const ComparisonSpec& spec, const ComparisonArm& arm, const s
   for (const std::string& problem : told) problems.note(at, problem);
 }
 
-/// Requires the same objective: losses of next tokens, and of masked tokens at different shares,
-/// cannot be compared.
+/// Requires equal objectives and mask shares; otherwise losses cannot be compared.
 void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const std::string& at,
                      SpecProblems& problems) {
   const HybridTrainerConfig &one = first.config, &other = arm.config;
@@ -148,8 +147,7 @@ void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const
   }
 }
 
-/// Records inconsistencies between the variants of a spec, and the problems of each run's
-/// configuration.
+/// Records inconsistencies between variants, and the problems of each run's configuration.
 void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < spec.arms.size(); ++i) {

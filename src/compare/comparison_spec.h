@@ -26,8 +26,7 @@ struct RunPoint {
   std::string name() const;
 };
 
-/// Short timing runs of all variants in turn, after all other runs. If present, only they measure
-/// the time per step.
+/// Timing runs of all variants in turn, after all others; only they measure step times.
 struct ComparisonPace {
   std::int64_t steps = 0, rounds = 0;
 };

@@ -74,8 +74,7 @@ struct ReadInputs {
   std::shared_ptr<const NetworkData> network{};    // null: not read
 };
 
-/// Returns whether a path is a file, or a folder with row files: examples, as opposed to the tokens
-/// that `hybrid prepare` writes.
+/// Returns whether a path is a file or a folder with row files, not tokens of `hybrid prepare`.
 bool may_be_examples(const std::filesystem::path& path);
 
 /// Reads the examples for sequences of config.sequence_length. Without a validation file, uses the
@@ -107,8 +106,7 @@ std::vector<std::string> told_of_cut_rows(
     std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
     std::int64_t length, const std::string& way_out);
 
-/// Returns how rows are packed into sequences. `source_length`: maximum length of sources, if rows
-/// have them.
+/// Returns how to pack rows into sequences. `source_length`: maximum length of sources.
 PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,
                                 std::int64_t source_length = 0);
 

@@ -50,8 +50,8 @@ std::string blocks_text(LossModel& model) {
                 " % of them in f32, since the file has no blocks for these");
 }
 
-/// Returns "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen
-/// ones in nf4".
+/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in
+/// nf4".
 std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
   if (!lora.is_on()) return has_parts ? "of parts, see below" : "none";
   std::int64_t trained = 0;
@@ -83,8 +83,7 @@ std::string objective_line(const HybridTrainerConfig& config) {
                 length, " tokens of a sequence, which both sides tell");
 }
 
-/// Returns the settings of a language model, its adapters, data and batches, one line each. `data`:
-/// the text of the data line.
+/// Returns the settings of model, adapters, data and batches. `data`: text of the data line.
 std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
                                          const ModelFamily& family, const std::string& data,
                                          LossModel& model) {
@@ -100,8 +99,7 @@ std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
 
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 
-/// Returns the GGUF file with the blocks of the frozen weights. Throws ConfigError if the model is
-/// not a GGUF file.
+/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is none.
 std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();

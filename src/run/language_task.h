@@ -41,8 +41,7 @@ class LanguageTask : public Task {
       : settings_(settings), model_(opened_model(settings, model)) {}
   /// Returns the folder with the initial weights.
   const std::optional<ModelFolder>& model_folder() const { return model_; }
-  /// Returns the precision of generated text, chosen so that frozen weights are not converted for
-  /// each token.
+  /// Returns the precision of generated text that avoids converting frozen weights per token.
   DType dtype_of_text() const;
 
  private:

@@ -167,8 +167,7 @@ std::string training_of(const RunPaths& run, const RunData& data) {
 
 }  // namespace
 
-/// Returns the first scalar of a YAML value after a key or dash, without quotes, comments and the
-/// brackets of a list.
+/// Returns the first scalar of a YAML value, without quotes, comments and list brackets.
 static std::string scalar_of(std::string_view text) {
   text = without_blanks_around(text);
   const bool is_list = text.starts_with('[');

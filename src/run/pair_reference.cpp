@@ -27,8 +27,7 @@ std::string bytes_of_numbers(const std::vector<Number>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
 }
 
-/// Returns the log-likelihoods of a batch's halves, (B, T) f64 on the host. Splits the batch if
-/// memory is short.
+/// Returns the log-likelihoods of halves, (B, T) f64 on the host; splits the batch if necessary.
 Tensor wait_for_sums(LossModel& model, const Batch& batch, DType dtype, const Stream& host,
                      const Stream& stream) {
   const Tensor sums =

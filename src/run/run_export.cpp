@@ -63,8 +63,7 @@ void require_plain_base(const ModelFolder& base) {
                          "cannot be merged into them; export them with --adapter"));
 }
 
-/// Computes logits of random tokens, padding columns included. Throws DataError naming `what` if
-/// one is not finite.
+/// Computes logits of random tokens, with padding columns. Throws DataError if not all are finite.
 std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                                 const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
@@ -137,8 +136,7 @@ std::string text_of_words(const Tokenizer& tokenizer) {
   return text;
 }
 
-/// Returns the number of tokens of a test text if the file's tokenizer encodes it identically; else
-/// warns and returns 0.
+/// Returns the length of a test text that both tokenizers encode equally; else warns, returns 0.
 std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
   const std::string text = text_of_words(tokenizer);
   const std::vector<std::int32_t> wanted = tokenizer.encode(text),

@@ -16,8 +16,8 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream);
 
-/// Difference between the logits of an exported model and the trained one, on random tokens. Zeros
-/// for a network without logits.
+/// Logits of an exported model compared with the trained one, on random tokens; zeros without
+/// logits.
 struct LogitChange {
   double largest_logit = 0, largest_change = 0;
   std::int64_t places = 0, same_choices = 0;  // positions; with the same top token

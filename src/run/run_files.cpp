@@ -69,8 +69,7 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
   model.tied_head = false;
 }
 
-/// Sets the vocabulary of an adapter that was trained after tokens were added to or removed from
-/// its base.
+/// Sets the vocabulary of an adapter that was trained with added or removed tokens.
 void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
                      const AdapterFolder& adapter, const ModelRegistry& registry) {
   ModelConfig& model = config.model;
@@ -90,8 +89,7 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
-/// Sets the classes of an adapter with a head for other classes than the base's. PEFT's own files
-/// do not store their names.
+/// Sets the classes of an adapter with another head. PEFT's own files do not store their names.
 void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
   const std::int64_t classes =
       adapter.classes_of(find_family(model.family, registry).hugging_face.classifier);
@@ -307,8 +305,7 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
-/// Throws MissingInput if there is no checkpoint, DataError if all of them or the requested one are
-/// damaged.
+/// Throws MissingInput if there is none, DataError if all or the requested one are damaged.
 static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
   const std::string folder = paths.checkpoints();
   if (weights.checkpoint == RunWeights::Checkpoint::kStep)

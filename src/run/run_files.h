@@ -47,8 +47,7 @@ struct RunData {
 /// tokenizer/, whose generation_config.json lists the end tokens of base and data, then data.json
 /// and, last, config.json. Throws IoError.
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const RunData& data);
-/// Writes only config.json, for a run that starts or resumes, and removes its old summary. Throws
-/// IoError.
+/// Writes config.json when a run starts or resumes, and removes the old summary. Throws IoError.
 void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config);
 
 /// Read the configuration or data description that write_run_files wrote. Throw MissingInput if
@@ -86,27 +85,23 @@ struct TrainedRun {
   ModelFolder origin;                    // Hugging Face folder of the initial model, or empty
   std::filesystem::path base_config;     // config.json of the initial model, or empty
   std::vector<std::string> warnings;     // skipped damaged checkpoints
-  /// Returns the network as a language model. Throws UsageError if it is not one; see
-  /// as_language_model for `what`.
+  /// Throws UsageError if the network is not a language model; `what`: see as_language_model.
   LanguageModel& model(const std::string& what = "the command") const {
     return as_language_model(*network, config.model.family, what);
   }
 };
 
-/// Returns the folder of tokenizer and chat template for an adapter: the adapter's folder if it has
-/// a tokenizer, else its base.
+/// Returns the folder of tokenizer and chat template: the adapter's if it has one, else the base.
 ModelFolder tokenizer_beside(const ModelFolder& adapter, const ModelFolder& base);
 
-/// Returns the generation settings of the model's folder: the file of the run or adapter, else of
-/// its base. Throws DataError.
+/// Returns the generation settings of the run or adapter, else of its base. Throws DataError.
 GenerationKeys generation_keys_of(const TrainedRun& run);
 
 /// Selects the weights of a run to load.
 struct RunWeights {
   /// The weights themselves, or their average over the last updates (training.average_weights).
   enum Kind { kLast, kAverage };
-  /// The newest checkpoint, the one with the lowest validation loss (checkpoint.keep_best), or the
-  /// one of `step`.
+  /// Newest checkpoint, lowest validation loss (checkpoint.keep_best), or the one of `step`.
   enum class Checkpoint { kNewest, kBest, kStep };
   RunWeights(Kind of_kind = kLast) : kind(of_kind) {}  // NOLINT: implicit; newest checkpoint
   Kind kind;

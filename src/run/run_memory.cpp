@@ -106,8 +106,7 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
   return plan.config;
 }
 
-/// Halves the size of micro-batches and doubles their number. Returns false if they cannot be
-/// split.
+/// Halves the micro-batches and doubles their number. Returns false if they cannot be split.
 bool halve_micro_batches(HybridTrainerConfig& config) {
   if (config.training.cuda_graphs || config.data.batch_size % 2 != 0) return false;
   config.data.batch_size /= 2;
@@ -146,8 +145,7 @@ NeedInMicroBatches need_where_it_fits(HybridTrainerConfig config, int ranks, Sim
   return least;
 }
 
-/// Throws OutOfMemory if the run, or the rank that uses most, cannot stay within its budgets in any
-/// micro-batches.
+/// Throws OutOfMemory if the rank that uses most exceeds its budgets in all micro-batch sizes.
 NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
                                    const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
@@ -163,8 +161,7 @@ NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
   return taken;
 }
 
-/// Throws OutOfMemory if the run cannot stay within its budgets or, on a CPU, if this machine's
-/// ranks need more than it has.
+/// Throws OutOfMemory if a run exceeds its budgets or, on a CPU, the memory of this machine.
 void check_memory(const HybridTrainerConfig& config, const RankCount& ranks,
                   const ModelRegistry& registry) {
   const bool has_budget = config.device_budget() || config.memory.host_budget.limit();

@@ -39,8 +39,7 @@ struct RunMoment {
   std::int64_t step = 0;
 };
 
-/// Rethrows the error. If it carries a MemoryShortage, first writes that to the run's oom.json and
-/// names the file in the message.
+/// Rethrows the error. First writes its MemoryShortage, if any, to oom.json, named in the message.
 [[noreturn]] void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths,
                                       const RunMoment& moment);
 

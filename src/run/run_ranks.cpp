@@ -82,8 +82,7 @@ std::vector<NamedText> with_keys_of(const HybridTrainerConfig& config,
   return facts;
 }
 
-/// Returns the first fact in which a rank differs from the majority, or without a majority, from
-/// the first rank.
+/// Returns the first fact in which a rank differs from the majority, or else from the first rank.
 std::optional<std::string> first_difference(const RunRanks& ranks,
                                             const std::vector<NamedText>& facts) {
   std::string mine;
@@ -163,8 +162,7 @@ static RunDirectory open_when_free(const std::string& folder) {
   }
 }
 
-/// Waits until the file has this text; returns false on timeout. Network folders (NFS) may show it
-/// late.
+/// Waits until the file has this text, which NFS may show late; returns false on timeout.
 static bool comes_to_hold(const std::string& file, const std::string& text) {
   constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {

@@ -23,8 +23,7 @@ class RunRecords {
   void resume_after(std::int64_t step);
   /// Records every allocation in the first `steps` steps of each phase from now on.
   void watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools);
-  /// Enables tensorboard/, with the records so far and all later ones. `settings`: the
-  /// configuration as text.
+  /// Enables tensorboard/ for past and future records. `settings`: the configuration as text.
   void write_tensorboard(const std::string& settings);
   void begin_step(Phase phase, std::int64_t step);
   void write(const StepRecord& record);
@@ -32,8 +31,7 @@ class RunRecords {
   void write_failed(const StepRecord& record);
   /// Removes the records of all steps after `step`.
   void go_back_to(std::int64_t step);
-  /// Flushes all records to disk. Called before each checkpoint, so that a run resumed from it has
-  /// every record up to its step.
+  /// Flushes all records to disk. Called before each checkpoint, so that a resumed run has them.
   void sync();
   void tell(const std::string& text) { console_.tell(text); }
   RunSummary& summary() { return summary_; }

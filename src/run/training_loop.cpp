@@ -134,8 +134,7 @@ void TrainingLoop::add_overhead(StepRecord& record) {
   recorded_ = Clock::now();
 }
 
-/// Returns whether to evaluate after this step. An evaluation due in Predict waits until the
-/// prediction is decided.
+/// Returns whether to evaluate now; in Predict, only once the prediction is decided.
 bool TrainingLoop::evaluates_after(std::int64_t step, std::int64_t undecided_before) {
   if (run_.trainer.machine().undecided_steps() > 0) return false;
   const std::int64_t every = run_.config.training.evaluate_every_steps;
@@ -211,8 +210,7 @@ void TrainingLoop::settle() {
   }
 }
 
-/// Votes with the pending gradients of other ranks if there are some, so that no rank waits for the
-/// vote.
+/// Votes with the pending gradients of other ranks if there are some, so that no rank waits.
 StepWish TrainingLoop::agree() {
   const StepWish here{run_.interruption.requested(), schedule_.is_due_by_time()};
   if (const auto late = run_.trainer.vote_to_stop(here.stops)) return {.stops = *late};

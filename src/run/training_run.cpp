@@ -168,8 +168,7 @@ class TrainingRun {
 
  private:
   TrainingRunResult train_or_resume();
-  /// Returns the stream to make batches on: the CPU device's own memory, or pinned memory for
-  /// upload.
+  /// Returns the stream for batches: CPU device memory, or pinned memory for upload.
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }

@@ -210,8 +210,7 @@ void tell_form(const ExampleRows& examples, const std::string& name, const Telle
     tell("pairs of answers are trained on with `hybrid finetune --objective dpo` or orpo");
 }
 
-/// Returns the model's configuration, or a default one without an encoder if the folder only has a
-/// tokenizer.
+/// Returns the model's configuration, or a default one if the folder only has a tokenizer.
 ModelConfig model_in(const ModelFolder& folder) {
   if (!std::filesystem::exists(folder.path() / "config.json")) return {};
   return read_hugging_face_model_config(folder, 0);

@@ -73,8 +73,7 @@ using NetworkDataKinds = std::vector<NetworkDataKind>;
 /// Returns the data kinds of this build's families that are not language models.
 const NetworkDataKinds& network_data_kinds();
 
-/// Opens the data of the config's family. Throws UsageError if the family has none; otherwise as
-/// NetworkDataKind::open.
+/// Throws UsageError if the config's family has no data; otherwise as NetworkDataKind::open.
 std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
                                          const NetworkDataKinds& kinds = network_data_kinds());
 
@@ -103,8 +102,7 @@ std::unique_ptr<NetworkData> open_pictures(const NetworkDataSource& source);
 /// without a table, ConfigError, MissingInput, DataError.
 std::unique_ptr<NetworkData> series_data(const NetworkDataSource& source);
 
-/// Examples drawn from the seed. Training examples have the numbers from 0 on; validation uses
-/// numbers that no run trains on.
+/// Examples drawn from the seed, numbered from 0; validation uses numbers that no run trains on.
 class SyntheticData final : public NetworkData {
  public:
   /// The total mean loss is the sum of the set's losses.

@@ -66,8 +66,7 @@ class PictureExamples final : public Dataset {
 constexpr std::uint64_t kHeldPicturesKey = 0x68656C64;  // "held"
 constexpr const char* kProcessorFile = "preprocessor_config.json";
 
-/// Returns the processing steps of the model's folder; without one, ViTImageProcessor's defaults at
-/// the model's size.
+/// Returns the steps of the model's folder, else ViTImageProcessor's defaults at `size`.
 PictureSteps steps_of(const std::filesystem::path& model, std::int64_t size) {
   if (!model.empty()) return read_picture_steps(model);
   return {.height = size, .width = size};

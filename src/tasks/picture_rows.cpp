@@ -49,8 +49,7 @@ PictureLabel label_in(const json::object& row) {
 
 namespace fs = std::filesystem;
 
-/// Detects images by file name ending, unsupported formats included, so that these are refused by
-/// name.
+/// Detects images by name, also unsupported formats, which are then refused by name.
 bool has_name_of_picture(const fs::path& path) {
   static constexpr std::string_view kEndings[] = {".png",  ".jpg", ".jpeg", ".npy",  ".gif", ".bmp",
                                                   ".webp", ".tif", ".tiff", ".heic", ".avif"};

@@ -44,8 +44,7 @@ struct PictureRows : ReadRows {
 PictureRows read_picture_rows(const std::filesystem::path& path, const ColumnNames& columns,
                               const std::function<void(const FilePart&)>& check);
 
-/// Returns the class number of a row's label, by name or number. Throws DataError if no class or
-/// several classes match.
+/// Returns the class of a label, by name or number. Throws DataError if it is not exactly one.
 std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
 /// Returns the number that a label is or spells.
@@ -55,8 +54,8 @@ std::optional<std::int64_t> number_of(const PictureLabel& label);
 /// shares its name with another class.
 bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
-/// Returns a message on names that differ only in blanks, case, leading zeros or Unicode form; ""
-/// if there are none.
+/// Returns a message on names that differ only in blanks, case, leading zeros or Unicode form, or
+/// "".
 std::string told_of_similar(const std::vector<ClassLabel>& classes);
 
 /// Returns the classes of rows for a new model: names in sorted order, or numbers up to the largest

@@ -17,8 +17,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Extends the sequence length to the longest row and reduces the batch to keep the number of
-/// tokens.
+/// Extends the sequence length to the longest row, keeping the number of tokens in a batch.
 void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
   std::int64_t longest = 0;
   for (const ExampleRow& row : rows) longest = std::max(longest, row.places());
@@ -91,8 +90,7 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
           are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
 }
 
-/// `host`: stream for the batches. `stream`: the model's. `shards`: receives the data that the
-/// batches read.
+/// `host`: stream for batches; `stream`: the model's; `shards`: receives the data of the batches.
 MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream& host,
                         const Stream& stream, std::optional<TokenDataset>& shards) {
   const std::string& folder = on.folder;

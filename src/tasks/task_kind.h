@@ -40,8 +40,7 @@ struct RowsAsked {
   bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.hold_a_run(); }
 };
 
-/// Functions of a kind of model, a language model or another network: how to train, evaluate and
-/// show its data.
+/// How to train, evaluate and show the data of a kind of model: a language model or another one.
 struct TaskKind {
   const char* unit;   // training unit: "tokens", "examples"
   bool in_sequences;  // a batch consists of sequences of units
@@ -59,8 +58,7 @@ struct TaskKind {
 const TaskKind& task_kind(const ModelConfig& model,
                           const ModelRegistry& registry = model_families());
 
-/// TaskKind::rows of a language model: shows the rows after tokenization, or after the features of
-/// an encoder.
+/// TaskKind::rows of a language model: shows rows as tokens, or as features of an encoder.
 Findings language_rows(const RowsAsked& asked, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

@@ -37,8 +37,7 @@ HybridTrainerConfig build_config(
 /// Returns the explicitly set keys: by --set, or by the file to a value other than the default.
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments);
 
-/// Sets the preset's vocabulary for `command`, which has no data. Throws UsageError if a language
-/// model still has none.
+/// Sets the preset's vocabulary for `command`. Throws UsageError if a language model has none.
 void set_vocabulary(const std::string& command, const ConfigArguments& arguments,
                     HybridTrainerConfig& config);
 

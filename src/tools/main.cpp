@@ -64,8 +64,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   throw UsageError(concat("there is no command \"", name, "\"", name_hint(name, names)));
 }
 
-/// Prints a message after "error: ", truncated if it would fill the screen; it may contain names
-/// from files.
+/// Prints a message after "error: ", truncated if it would fill the screen.
 void print_error(const std::string& message) {
   constexpr int kMostLines = 10;
   constexpr std::size_t kLongestLine = 4000;

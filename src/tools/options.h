@@ -29,8 +29,7 @@ Device device_of_option(const std::string& name);
 /// Declares --columns, the column names of the examples; same as data.columns.
 void add_columns_option(po::options_description& options, std::string& columns);
 
-/// Declares --control-tokens, bound to `name`, which must outlive the parsing. Read it with
-/// control_text_of.
+/// Declares --control-tokens for control_text_of, bound to `name`, which must outlive the parsing.
 void add_control_tokens_option(po::options_description& options, std::string& name);
 
 /// Declares --context-overflow, bound to `name`, which must outlive the parsing.
@@ -38,8 +37,7 @@ void add_overflow_option(po::options_description& options, std::string& name);
 /// Throws UsageError if the name is not "error" or "truncate".
 ContextOverflow overflow_of_option(const std::string& name);
 
-/// Returns a message on a truncated prompt, "the prompt has 891 tokens and the model's context 128:
-/// …".
+/// "the prompt has 891 tokens and the model's context 128: …", for a truncated prompt.
 std::string told_of_left_out(const FittedPrompt& prompt, const ContextWindow& window);
 /// Returns a message that the model no longer sees the beginning of its text.
 std::string told_of_forgotten(std::int64_t forgotten, const ContextWindow& window);

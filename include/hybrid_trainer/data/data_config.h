@@ -19,8 +19,7 @@ struct MaskSettings {
   std::int32_t words = 0;  // size of the data's vocabulary
 };
 
-/// Returns the number of chosen tokens in a sequence of `length`. It is constant, so that all parts
-/// of a batch have equal weight.
+/// Returns the number of chosen tokens; constant, so that all parts of a batch weigh the same.
 std::int64_t masked_tokens(double share, std::int64_t length);
 
 /// The config's group `data`: how training examples are made from the data.

@@ -40,8 +40,7 @@ class ExampleMemory {
   /// Return an empty span if the batch has no tensor of this name.
   std::span<float> floats(std::string_view name) const { return part<float>(name); }
   std::span<std::int32_t> labels(std::string_view name) const { return part<std::int32_t>(name); }
-  /// Adds to the number of targets that the batch's loss is divided by. Without any call, all
-  /// tokens of the batch count.
+  /// Adds targets, the divisor of the batch's loss. Without any call, all of its tokens count.
   void add_targets(std::int64_t count) const {
     batch_->set_targets(batch_->targets() + static_cast<double>(count));
   }
@@ -71,15 +70,13 @@ class Dataset {
   virtual Batch empty_batch(std::int64_t examples, const Stream& stream) const = 0;
   /// Writes an example. Thread-safe. Throws DataError, IoError if it cannot be read.
   virtual void write(std::int64_t number, const ExampleMemory& memory) const = 0;
-  /// Returns whether a batch may have places without an example; `write` gets the number kPadding
-  /// for them.
+  /// Returns whether a batch may have places without examples, which `write` gets as kPadding.
   virtual bool pads() const { return false; }
   /// Returns the third word of the random keys that shuffle epochs.
   virtual std::uint64_t order_key() const { return 0; }
   /// Returns whether runs count epochs, for example for checkpoint.every_epochs.
   virtual bool counts_epochs() const { return true; }
-  /// Returns the length of a final shorter sequence, number size(), that only evaluations use; 0 if
-  /// there is none.
+  /// Returns the length of a final shorter sequence for evaluations, number size(); 0: none.
   virtual std::int64_t rest() const { return 0; }
 
   /// Writes the examples from number `first` on to `memory`, filling it.
@@ -151,8 +148,7 @@ class OrderedBatches {
   /// Allocates one batch from the stream's pool.
   OrderedBatches(DatasetPart part, std::int64_t batch_size, const Stream& stream);
   std::int64_t batches() const;
-  /// Returns batch `index`, which is at most as large as the first; its memory is valid until the
-  /// next call.
+  /// Returns batch `index`, at most as large as the first; valid until the next call.
   Batch batch(std::int64_t index) const;
 
  private:

@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 /// vocabularies above 65,535. Source: github.com/karpathy/llm.c, dev/data/data_common.py.
 inline constexpr std::int64_t kDefaultShardTokens = 100'000'000;
 
-/// Writes one split to `<split>_000000.bin`, `<split>_000001.bin`, …, each with at most
-/// `shard_tokens` tokens.
+/// Writes one split to `<split>_000000.bin`, … with at most `shard_tokens` tokens each.
 class ShardWriter {
  public:
   struct Settings {
@@ -46,10 +45,9 @@ class TokenShard {
   std::int64_t tokens() const { return tokens_; }
   int bytes_per_token() const { return bytes_per_token_; }
   const std::filesystem::path& path() const { return file_.path(); }
-  /// Copies the tokens [start, start + out.size()). Throws IoError, also if the file has been
-  /// truncated since it was opened.
+  /// Copies the tokens [start, start + out.size()). Throws IoError, also if the file was truncated.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
-  /// Reads the whole file. Throws DataError with file, position and value of the first token >=
+  /// Reads the file. Throws DataError with position and value of the first token >=
   /// vocabulary_size.
   void check_tokens(std::int64_t vocabulary_size) const;
 
@@ -75,8 +73,7 @@ struct DataInfo {
 };
 /// Throws IoError.
 void write_data_info(const DataInfo& info, const std::filesystem::path& folder);
-/// Reads data.json. Returns none if the folder has none. Throws MissingInput if there is no folder,
-/// DataError.
+/// Reads data.json; none if it is absent. Throws MissingInput if there is no folder, DataError.
 std::optional<DataInfo> read_data_info(const std::filesystem::path& folder);
 
 /// Tokens of one split of a data folder, over all its shards sorted by name. A folder without
@@ -117,8 +114,7 @@ class TokenWindows final : public Dataset {
  public:
   struct Settings {
     std::int64_t sequence_length = 0;  // T
-    /// In training, start the first window at a random token in [0, T), different in each epoch;
-    /// otherwise at token 0.
+    /// In training, start at a random token in [0, T), different in each epoch; else at token 0.
     bool shifts = false;
     std::uint64_t seed = 0;  // for shifts and masks
     std::optional<MaskSettings> masks{};

@@ -68,8 +68,7 @@ class Tokenizer {
   virtual bool adds_prefix_space() const { return false; }
   /// Returns whether every id means the same bytes in both.
   bool has_tokens_of(const Tokenizer& other) const { return tokens_ == other.tokens_; }
-  /// Returns the bytes of one token that follows others. Throws DataError if the id is not in the
-  /// vocabulary.
+  /// Returns the bytes of a token that follows others. Throws DataError if the id is unknown.
   std::string_view token_bytes(std::int32_t id) const;
 
   /// Tokens that a tokenizer.json's template puts before and after a document, such as a
@@ -83,8 +82,7 @@ class Tokenizer {
                              ControlText control = ControlText::kAsText) const = 0;
   std::vector<std::int32_t> encode(std::string_view text,
                                    ControlText control = ControlText::kAsText) const;
-  /// Returns the ids of a complete document, with template_start unless the text spells that
-  /// itself.
+  /// Returns the ids of a document, with template_start unless the text spells that itself.
   std::vector<std::int32_t> encode_document(std::string_view text, ControlText control) const;
   /// Returns the text of a document's tokens, with special tokens spelled out. May not be UTF-8 for
   /// byte-level tokens; "ByteFallback" bytes that form no character become U+FFFD.

@@ -39,8 +39,7 @@ struct TrainingRunSettings {
   std::vector<std::string> notes{};          // shown before the first step
   std::vector<std::string> explicit_keys{};  // reported if without effect
   bool quiet = false;  // print only warnings and notes to the console, no progress
-  /// Registry that checks the group `model`; an empty one disables the check, for tasks with their
-  /// own model.
+  /// Registry that checks the group `model`; empty: no check, for tasks with their own model.
   const ModelRegistry* registry = &model_families();
   /// Makes the task.
   std::function<std::unique_ptr<Task>(const TrainingRunSettings&)> task = language_task;

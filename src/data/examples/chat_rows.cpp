@@ -32,8 +32,7 @@ bool holds(const Span& outer, const Span& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-/// Returns the location of each of `count` messages; none for a message with no or several
-/// locations.
+/// Returns the location of each of `count` messages; none if it has no or several locations.
 std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);

@@ -11,8 +11,7 @@ namespace hybrid_trainer {
 /// Shape of an example, determined by its keys.
 enum class RowShape { kText, kPair, kMessages, kShareGpt, kAlpaca, kPreference, kClip };
 
-/// Returns "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference",
-/// "clips".
+/// "text", "prompt and completion", "messages", "sharegpt", "alpaca", "preference", "clips".
 const char* name_of(RowShape shape);
 
 /// Returns the keys of examples that are read.
@@ -47,8 +46,7 @@ struct ExampleRow {
 
 /// Findings about used examples.
 struct ExampleFindings {
-  /// Unused members of rows, with the number of rows that have each; 0 for columns that were not
-  /// read.
+  /// Unused members of rows, with the number of rows of each; 0 for columns that were not read.
   std::map<std::string, std::int64_t> unused{};
   std::set<std::string> unused_of_messages{};
   std::set<std::string> said_roles{};   // of messages, mapped to user, assistant or tool
@@ -59,13 +57,11 @@ struct ExampleFindings {
   std::int64_t untemplated = 0;
   /// Keys of content that the chat template leaves out, with counts.
   std::map<std::string, std::int64_t> unwritten{};
-  /// Texts after the last answer without a special token, with the number of chats that end with
-  /// each.
+  /// Endings after the last answer without a special token, with the number of chats of each.
   std::map<std::string, std::int64_t> loose_ends{};
 };
 
-/// Two answers to the same prompt, one of them preferred. Both rows have the prompt's tokens, and
-/// only the answers are targets.
+/// A preferred and a rejected answer to the same prompt. Only the answers are targets.
 struct PreferencePair {
   ExampleRow chosen, rejected;
   /// The --columns that train only on the chosen answers; "" if there are none.
@@ -82,8 +78,7 @@ struct ExampleRows : ReadRows {
 
   /// Returns "CSV, 3 rows of messages and 1 of text"; for several files also their number.
   std::string form() const;
-  /// Returns one line for each kind of text in the examples that is not trained on, except
-  /// refusals.
+  /// Returns one line per kind of text that is not trained on, except refusals.
   std::vector<std::string> notes() const;
   /// Returns why files with mostly refused lines cannot be used; "" if fewer are refused.
   std::string mostly_refused() const;
@@ -96,8 +91,7 @@ struct SourceFormat {
       1024;  // maximum tokens of a source; truncation keeps the beginning and the end token
 };
 
-/// Ends a message about rows that are too long if the sequence already has the length of the
-/// model's context.
+/// Ends a message about rows that are too long if the model's context is exhausted.
 inline constexpr const char* kContextIsFull = "the model's context has no more";
 
 /// Settings for turning examples into rows; need not outlive the call.
@@ -110,8 +104,7 @@ struct ExampleFormat {
   /// Vocabulary of the model, 0 if unknown; a row with another token is refused.
   std::int64_t vocabulary = 0;
   std::int64_t context = 0;  // maximum tokens of a sequence, 0 if unknown
-  /// How texts, prompts and completions treat a special token that they spell. Chats always use the
-  /// token.
+  /// How texts, prompts and completions treat special tokens that they spell; chats use the tokens.
   ControlText control = ControlText::kAsTokens;
   ColumnNames columns{};                 // used to read the examples
   std::string called{};                  // name of the file in messages; empty: its path

@@ -22,8 +22,7 @@ bool is_name_of_role(std::string text) {
   return roles.contains(text);
 }
 
-/// Returns the last turn of a chat: the last text between special tokens that is not just a role's
-/// name.
+/// Returns the last text between special tokens that is not just a role's name.
 std::string last_turn(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
   std::size_t end = tokens.size();
   while (end > 0) {

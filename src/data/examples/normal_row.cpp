@@ -24,8 +24,7 @@ std::string shown(const json::value& value) {
   return value.is_double() ? shortest(value.get_double()) : json::serialize(value).substr(0, 60);
 }
 
-/// Parses a text as JSON; none if it is not JSON. Throws DataError for a number that no template
-/// would write unchanged.
+/// Parses JSON; none for other text. Throws DataError for numbers that templates would change.
 std::optional<json::value> parsed(std::string_view text) {
   WideIntegers wide;
   json::value value;

@@ -42,8 +42,7 @@ bool is_of_messages(std::string_view key);
 /// Serializes like Python's json.dumps.
 std::string json_text(const boost::json::value& value);
 
-/// Returns the text under a key of a row; a number or Boolean becomes its JSON text. Throws
-/// DataError for anything else.
+/// Returns the text of a key; numbers and Booleans as JSON. Throws DataError for anything else.
 std::string text_in_row(const boost::json::value& value, std::string_view key);
 
 /// Returns the function of a tool or tool call: the member "function", or the object itself.

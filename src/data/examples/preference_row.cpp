@@ -46,8 +46,7 @@ std::size_t common_messages(const json::array& one, const json::array& other) {
   return count;
 }
 
-/// Returns the number of common leading bytes, in complete characters; a final space belongs to the
-/// continuation.
+/// Returns the number of common leading bytes, in whole characters and without a final space.
 std::size_t common_bytes(std::string_view one, std::string_view other) {
   std::size_t count = 0;
   while (count < std::min(one.size(), other.size()) && one[count] == other[count]) ++count;

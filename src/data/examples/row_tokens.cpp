@@ -133,8 +133,7 @@ class RowTokens {
               row_.learnt.begin() + static_cast<std::ptrdiff_t>(last), true);
   }
 
-  /// Returns the first of the special tokens, possibly separated by white space, that an answer
-  /// ends with.
+  /// Returns the first of the special tokens that end an answer; white space may separate them.
   std::optional<std::int32_t> end_token_in(std::size_t first, std::size_t last) const {
     std::optional<std::int32_t> end;
     for (std::size_t i = last; i-- > first;) {
@@ -407,8 +406,7 @@ void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) 
   }
 }
 
-/// Returns whether the template's output depends on a key of a message, tested on the first message
-/// of each role that has the key.
+/// Returns whether the template reads a key, tested on the first message of each role with it.
 bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
   if (!is_named_in_template(row, key)) return false;
   const std::string place = concat(role_in(row.messages[i]), " ", key);
@@ -435,8 +433,7 @@ void RowMaker::note_calls(const NormalRow& row, const json::array& calls) {
           findings_.unused_of_messages.insert(concat("tool_calls.", std::string_view(key)));
 }
 
-/// Records the ending of an answer without an end token, unless the ending contains a special
-/// token.
+/// Records the ending of an answer without an end token, unless it has a special token.
 void RowMaker::note_ending(const std::string& ending) {
   constexpr std::size_t kMostEndings = 8;
   if (const auto known = findings_.loose_ends.find(ending); known != findings_.loose_ends.end()) {

@@ -178,8 +178,7 @@ class ShapeReader {
     return !list->is_array() || !is_answer(list->get_array().back());
   }
 
-  /// Finds the prompt of a preference: "prompt", a list of messages, or an instruction; else none,
-  /// and the answers include it.
+  /// Finds the prompt: "prompt", a list of messages or an instruction; else the answers include it.
   ShapedRow preference() {
     std::optional<json::value> prompt;
     const bool is_instruction =

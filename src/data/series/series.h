@@ -79,8 +79,7 @@ struct SeriesWindows {
   std::vector<bool> training_rows;
 };
 
-/// Finds the windows. `held_out` may be 1. Throws DataError if no window fits in a split that needs
-/// one.
+/// `held_out` may be 1. Throws DataError if no window fits in a split that needs one.
 SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out);
 
 /// Windows of a table: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the last row,

@@ -97,8 +97,7 @@ std::optional<double> seconds_of_day(int year, int month, int day) {
   return 86400.0 * static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());
 }
 
-/// Parses a time as seconds, or a plain number: "2024-01-31", "2024-01-31T10:00:00.5+01:00",
-/// "10:00:00".
+/// Parses seconds of "2024-01-31", "2024-01-31T10:00:00.5+01:00" or "10:00:00", or a number.
 std::optional<double> moment_of(const json::value& cell) {
   const json::string* const text = cell.if_string();
   if (text == nullptr || plain_number(std::string(*text))) return number_in_cell(cell);

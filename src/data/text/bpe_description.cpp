@@ -37,8 +37,7 @@ BpeWords words_of_bytes(const std::vector<PreTokenizerStep>& steps) {
 
 constexpr const char* kBlank = "▁";
 
-/// Detects pipelines for the whole text: "▁" replaces each blank, optionally with one before the
-/// text.
+/// Detects whole-text pipelines: "▁" replaces each blank, optionally with one before the text.
 void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
                          const std::vector<PreTokenizerStep>& steps, BpeDescription& found) {
   bool replaces = false, prepends = false, is_other = false;

@@ -80,8 +80,7 @@ class WordModel {
   bool ignores_merges() const { return vocabulary_.ignores_merges; }
   /// Returns the token equal to a whole word, before any merge.
   std::optional<std::int32_t> whole_word(std::string_view word) const;
-  /// Appends the initial symbols of a word. Throws DataError if one needs an unk_token that has no
-  /// id.
+  /// Appends the initial symbols of a word. Throws DataError without an id for a needed unk_token.
   void append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;
   /// Returns whether nothing, such as a merge, can join two neighboring characters.
   bool may_divide(std::string_view before, std::string_view after) const;

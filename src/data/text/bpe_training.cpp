@@ -98,8 +98,7 @@ std::int64_t WordCounts::forget_rarest(std::size_t limit) {
   return before - words();
 }
 
-/// Counts of each pair of neighboring tokens within the words of a corpus, updated while pairs are
-/// joined.
+/// Counts of pairs of neighboring tokens within words, updated while pairs are joined.
 class PairCounts {
  public:
   explicit PairCounts(const std::array<std::int32_t, 256>& byte_ids) : byte_ids_(byte_ids) {}
@@ -110,8 +109,8 @@ class PairCounts {
     std::int32_t left = 0;
     std::int32_t right = 0;
   };
-  /// Removes and returns the most frequent pair, on a tie the one of the smallest ids. Count is 0
-  /// if no pair is left.
+  /// Removes and returns the most frequent pair, of equal ones the smallest ids. Count 0: none
+  /// left.
   Pair take_most_frequent();
   /// Replaces every occurrence of the pair by `joined`, a new id, left to right within a word.
   void join(const Pair& pair, std::int32_t joined) {
@@ -204,8 +203,7 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   for (std::int32_t i = 0; i < word.size; ++i, ++out) {
     const bool matches = i + 1 < word.size && symbol[i] == pair.left && symbol[i + 1] == pair.right;
     if (matches) {
-      // Replaces the pairs on both sides by pairs with the joined symbol; the next iteration may
-      // change the right one again.
+      // Replaces the pairs on both sides; the next iteration may change the right one again.
       if (out > 0) {
         lower(symbol[out - 1], pair.left);
         add_pair(symbol[out - 1], joined, word.count, index);

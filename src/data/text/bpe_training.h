@@ -69,8 +69,7 @@ class BpeTrainer {
   static constexpr std::int64_t kSmallestVocabulary = 257;
   static constexpr std::int64_t kLargestVocabulary = 1'000'000;
 
-  /// Limit of WordCounts::weight(): the text of the kept words plus 8 bytes each. Learning takes
-  /// about twenty times as much.
+  /// Limit of WordCounts::weight(). Learning takes about twenty times as much.
   static constexpr std::size_t kWordBytes = std::size_t{16} << 20;
 
   /// Throws UsageError if vocabulary_size is not in [kSmallestVocabulary, kLargestVocabulary].

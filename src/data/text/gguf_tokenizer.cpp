@@ -100,8 +100,7 @@ json::object pre_tokenizer_of(const NamedWords& words) {
                               byte_level(false, true)});
 }
 
-/// Merges of a tokenizer by scores: for each token, best score first, all ways to split it into two
-/// others.
+/// Merges by scores: for each token, best score first, all ways to split it into two others.
 class ScoredMerges {
  public:
   ScoredMerges(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& uses,

@@ -23,8 +23,7 @@ constexpr std::int64_t kFewestTokens = 2;  // an input and its target
 /// words are dropped after each batch.
 constexpr std::int64_t kBatchBytes = 16 << 20;
 
-/// Calls f(segments) for all text of the pieces, kBatchBytes at a time; reports progress after each
-/// call.
+/// Calls f(segments) for all text, kBatchBytes at a time; reports progress after each call.
 template <class F>
 void for_each_batch(const std::vector<TextPiece>& pieces, const SegmentReader::Cut& cut,
                     PrepareProgress report, const Progress& progress, const F& f) {
@@ -168,8 +167,7 @@ class SplitEncoder {
   std::int64_t divided_bytes_ = 0;
 };
 
-/// Returns the tokens before each document: the end of the previous one and the start of a
-/// document.
+/// Returns the tokens before each document: end of the previous one and start of a document.
 std::vector<std::int32_t> separator_of(const Tokenizer& tokenizer, std::size_t documents) {
   std::vector<std::int32_t> ids;
   if (documents > 1 && tokenizer.end_of_text()) ids.push_back(*tokenizer.end_of_text());

@@ -33,8 +33,7 @@ Ranges digit_matches(std::string_view text) {
   return matches;
 }
 
-/// Throws DataError if a tokenizer expands a text too much, since an untrusted file must not
-/// exhaust memory.
+/// Throws DataError if an untrusted tokenizer expands a text so much that memory could run out.
 void check_growth(std::size_t bytes, std::size_t text_bytes) {
   constexpr std::size_t kMostTimes = 64, kAlwaysAllowed = 1 << 20;
   if (bytes <= kMostTimes * text_bytes + kAlwaysAllowed) return;

@@ -77,8 +77,7 @@ class TextPipeline {
     }
   }
 
-  /// Whether a text may be cut between two neighboring characters, as far as the pipeline
-  /// determines it.
+  /// Answer of the pipeline on cutting a text between two neighboring characters.
   enum class Cut { kYes, kNo, kWhereTheModelDivides };
   Cut may_cut(char32_t before, char32_t after) const;
   /// Returns the character that replaces a blank; a blank if there is no single one.

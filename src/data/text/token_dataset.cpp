@@ -71,8 +71,7 @@ struct PlacedToken {
   std::int64_t id;
 };
 
-/// Finds the first of `count` tokens that is >= limit. The inner loop has no branch, so it
-/// vectorizes.
+/// Finds the first of `count` tokens that is >= limit. The branch-free inner loop vectorizes.
 template <class Id>
 std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t count,
                                           std::int64_t limit) {
@@ -102,8 +101,7 @@ bool names_split(const fs::path& path, Split split) {
   return names(split);
 }
 
-/// Returns the token files of a split, sorted: with data.json "train_….bin", else every .bin with
-/// "train" in its name.
+/// Returns a split's token files, sorted: with data.json "train_….bin", else "…train….bin".
 std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_info) {
   const std::string prefix = std::string(name_of(split)) + "_";
   std::vector<fs::path> paths;

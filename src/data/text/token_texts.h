@@ -53,8 +53,7 @@ struct DecoderStep {
 /// bytes that are not UTF-8 instead of U+FFFD.
 std::string decoded(std::vector<std::string> parts, const std::vector<DecoderStep>& steps);
 
-/// Returns the bytes of a token that follows others: nothing is stripped, and a byte token is that
-/// byte.
+/// Returns the bytes of a token that follows others, without stripping; a byte token is its byte.
 std::string decoded_within(const std::string& token, const std::vector<DecoderStep>& steps);
 
 }  // namespace hybrid_trainer

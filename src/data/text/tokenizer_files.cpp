@@ -67,8 +67,7 @@ class NamedTokens {
   std::vector<ListedToken> run() && {
     for (const char* role : kRoles)
       if (const auto found = first_of(files_, role)) tokens_.push_back(special_token(*found));
-    // Other names such as image_token: objects of the config, the map's members, texts of the
-    // config.
+    // Names such as image_token: objects of the config, members of the map, texts of the config.
     add_other_names(config_, {.objects = true});
     if (&files_.front() != &config_)
       add_other_names(files_.front(), {.objects = true, .texts = true});
@@ -165,8 +164,7 @@ json::value settings_in(const FolderFiles& folder, const char* name) {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 
-/// Returns the tokenizer.json of a byte-level BPE with GPT-2's words. An `end_of_text` is a special
-/// token.
+/// Returns the tokenizer.json of a byte-level BPE with GPT-2's words; `end_of_text` is special.
 json::object gpt2_pipeline(json::object vocab, json::array merges,
                            std::optional<std::int64_t> end_of_text, bool adds_prefix_space) {
   TokenizerJson file{.pre_tokenizer = byte_level(adds_prefix_space, true),

@@ -13,8 +13,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns the length in seconds of one window of a model with this resolved configuration, or 0 if
-/// it does not take audio.
+/// Returns the seconds in one window of this resolved model, or 0 if it takes no audio.
 double heard_seconds(const ModelConfig& model);
 
 /// Features of a clip.
@@ -84,8 +83,7 @@ class ClipExamples final : public Dataset {
   Settings settings_;
 };
 
-/// Returns the dataset of rows for this configuration: ClipExamples if they have clips, else
-/// PackedRows.
+/// Returns ClipExamples if the rows have clips, else PackedRows.
 std::shared_ptr<const Dataset> dataset_of_rows(std::vector<ExampleRow> rows,
                                                PackedRows::Settings layout,
                                                const HybridTrainerConfig& config);

@@ -92,8 +92,7 @@ bool is_timestamp(std::string_view token) {
          token.find_first_not_of("0123456789.", 2) == token.size() - 2;
 }
 
-/// Reads the timestamps, which are in the tokenizer or follow its last token, and the added words,
-/// which follow both.
+/// Reads timestamps, in the tokenizer or after its last token, and the added words after both.
 void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   const auto count = static_cast<std::int32_t>(tokenizer.vocabulary_size());
   tokens.times_end = tokens.first_time();

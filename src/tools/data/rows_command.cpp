@@ -16,8 +16,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Reads the configuration of a run or of a folder with config.json; a folder with only a tokenizer
-/// has none.
+/// Reads the configuration of a run or of a folder with config.json; else the default one.
 HybridTrainerConfig config_of(const RowsAsked& asked, const ConfigArguments& source) {
   HybridTrainerConfig config;
   if (asked.is_of_run()) {

@@ -90,8 +90,7 @@ std::size_t Conversation::messages_of_system() const {
   return count;
 }
 
-/// Returns the number of messages from the first user message to the next one; 0 if there is no
-/// next one.
+/// Returns the number of messages from the first user message to the next one; 0 if it is last.
 std::size_t Conversation::oldest_turn() const {
   const std::size_t first = messages_of_system();
   for (std::size_t next = first + 1; next < messages_.size(); ++next)

@@ -65,8 +65,7 @@ void print_written(const Prompts& prompts, std::size_t i, const WrittenText& wri
   print_now(json_line(line) + "\n");
 }
 
-/// Continues the prompts one by one, reusing the cache of the prefix shared with the previous
-/// prompt.
+/// Continues the prompts one by one, reusing the cache of the common prefix with the previous one.
 void continue_in_turn(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                       const Prompts& prompts, const Stream& stream) {
   CachedDecoder decoder(model.run.model(), model.dtype, stream);

@@ -269,8 +269,7 @@ std::string unusual(const SamplingSettings& settings, const SampleOptions& optio
   return join(texts);
 }
 
-/// Applies the settings of a decoder's folder that no option overrides, and prints the sampling
-/// settings.
+/// Applies the folder's settings that no option overrides, and prints the sampling settings.
 void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOptions& options) {
   keys.require_honored();
   GenerationSettings& settings = options.generation;

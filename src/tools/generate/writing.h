@@ -87,8 +87,7 @@ struct SourceSampling {
 /// context and may not be truncated.
 void write_of_sources(const WritingModel& model, const SourceSampling& asked, const Stream& stream);
 
-/// Prints each prompt and its continuation by beam search in a decoder, with the settings of its
-/// folder.
+/// Prints each prompt and its continuation by beam search, with the settings of the folder.
 void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
                        const GenerationSettings& settings, const GenerationKeys& keys,
                        const Stream& stream);

@@ -44,8 +44,7 @@ std::string quoted(const std::string& text) {
   return quotes + text + quotes;
 }
 
-/// Returns the token that llama.cpp adds before each prompt, since export_gguf marks such
-/// tokenizers.
+/// Returns the token that llama.cpp adds before each prompt, as export_gguf tells it to.
 std::string start_of_runner(const TrainedRun& run, const ChatFiles& chat) {
   const bool adds = run.tokenizer && !run.tokenizer->template_start().empty();
   return adds ? chat.special_token("bos_token") : "";
@@ -168,8 +167,7 @@ TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
                           "fp32");
 }
 
-/// Returns "22 tensors in q8_0, 13 tensors in f32", and why some types differ from the requested
-/// one.
+/// Returns "22 tensors in q8_0, 13 tensors in f32", and why types differ from the requested one.
 std::string told_of_types(const GgufExport& written) {
   std::string text;
   for (const auto& [type, count] : written.types)

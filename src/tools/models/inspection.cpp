@@ -331,8 +331,7 @@ json::object inspect_checkpoint(const fs::path& path) {
           {"files", std::move(files)}};
 }
 
-/// Lists the checkpoints of a folder by step, reading only their manifests; null values for a
-/// damaged one.
+/// Lists a folder's checkpoints by step, from their manifests; null values for a damaged one.
 json::array checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code absent;

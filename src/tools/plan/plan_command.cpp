@@ -62,8 +62,7 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
 
 constexpr std::int64_t kMostRanks = 64;  // limited because each rank is simulated
 
-/// Returns whether only `hybrid finetune` trains this folder's model, because it takes other inputs
-/// than text.
+/// Returns whether only `hybrid finetune` trains the model, because it takes more than text.
 bool is_only_tuned(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
   return find_family(model.family).purpose.task.empty() || model.encoder.layers > 0;
@@ -126,8 +125,7 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
           false};
 }
 
-/// Returns CUDA's share of the device memory. The free memory of a local device already excludes
-/// the context.
+/// Returns CUDA's share of memory. The free memory of a local device excludes the context.
 std::optional<CudaShare> cuda_share(const Asked& asked, const PlannedDevice& planned) {
   const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
   if (!is_cuda) return {};
@@ -145,8 +143,7 @@ MemoryBudgets budgets_of_run(const Asked& asked, const PlannedDevice& planned,
   return budgets;
 }
 
-/// Returns the training command of the plan, with placeholders in capitals for values that only the
-/// user knows.
+/// Returns the plan's training command, with placeholders in capitals for unknown values.
 std::string training_command(const Asked& asked, const MemoryPlan& plan,
                              const MemoryBudgets& budgets) {
   std::vector<std::string> words;

@@ -240,8 +240,7 @@ std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files
       .size();
 }
 
-/// Packs the rows of a small file into sequences of its longest row, unless the length is set, for
-/// more steps and less padding.
+/// Packs a small file into sequences of its longest row, unless the length is set.
 void fit_to_small_file(const FineTuning& asked, const ExampleData& data, const ExampleFiles& files,
                        HybridTrainerConfig& config) {
   if (asked.source.sets("data.sequence_length")) return;
@@ -280,8 +279,7 @@ EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings
   return {std::ssize(data.train), packed_sequences(data, files, config)};
 }
 
-/// Chooses lengths, batch and steps from the examples, unless they are set. Stores the examples in
-/// `read`.
+/// Chooses lengths, batch and steps from the examples, unless set. `read` receives them.
 void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   const bool goes_on = goes_on_with_a_run(asked),

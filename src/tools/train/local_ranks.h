@@ -5,8 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// Returns the command of each rank of `hybrid COMMAND ARGUMENTS`, whose arguments include --ranks
-/// N.
+/// Returns the command of each rank of `hybrid COMMAND ARGUMENTS` with --ranks N.
 std::vector<std::string> command_of_rank(const std::string& command,
                                          const std::vector<std::string>& arguments);
 

@@ -5,15 +5,12 @@
 
 namespace hybrid_trainer {
 
-/// Returns whether to print no progress to standard error: with JSON output, unless it is a
-/// terminal.
+/// Returns whether to hide progress: with JSON output, unless standard error is a terminal.
 bool keeps_quiet(bool json);
 
-/// Returns whether a --set KEY=VALUE is for a key of the model that its folder determines, not of
-/// training.
+/// Returns whether a --set KEY=VALUE is for a key that the model's folder determines.
 bool is_of_folder(const std::string& setting);
-/// Throws UsageError for such a --set: it would have no effect, because the folder determines the
-/// model.
+/// Throws UsageError for such a --set, which would have no effect.
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);
 
 /// Adds --export.

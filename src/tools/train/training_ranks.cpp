@@ -30,8 +30,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Returns the checkpoint that a resumed run would start from, in words. The launcher may leave no
-/// time to load checkpoints.
+/// Describes the checkpoint to resume from. There may be no time to load checkpoints.
 std::string way_on(const RunPaths& run) {
   try {
     if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
@@ -63,8 +62,7 @@ void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, 
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-/// Records why this rank gave up, before it ends the other ranks. Does nothing if it did not take
-/// part in the run.
+/// Records why this rank gave up, before it ends the others; nothing if it was not in the run.
 void leave_word_in_run(const TrainingRunSettings& settings, const std::string& reason) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
@@ -76,16 +74,14 @@ void leave_word_in_run(const TrainingRunSettings& settings, const std::string& r
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-/// Time for rank 0 to report an error that all ranks have, and to end, before another rank ends the
-/// job.
+/// Time for rank 0 to report an error of all ranks and to end, before another rank ends the job.
 constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
 /// Time for the same before ranks have connected.
 constexpr auto kTimeOfStart = std::chrono::seconds(5);
 /// Time for the watch to report a lost rank, which ends the process.
 constexpr auto kTimeOfWatch = std::chrono::seconds(2);
 
-/// Waits for rank 0 to end the job if it has the error, too: its launcher then asks this process to
-/// stop.
+/// Waits for rank 0 to end the job if it has the error, too: its launcher then stops this rank.
 void leave_it_to_rank_0(const Interruption& interruption) {
   if (interruption.requested()) return;  // requested before the error
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
@@ -122,8 +118,7 @@ void check_backend_is(const std::string& name, const HybridTrainerConfig& config
                             "srun --mpi=pmix, ranks that send by mpi")});
 }
 
-/// Returns the rank of a process other than rank 0. Errors in a launcher's variables are reported
-/// elsewhere.
+/// Returns the rank, if not 0. Errors in a launcher's variables are reported elsewhere.
 std::optional<std::string> later_rank() {
   std::string rank = "0";
   try {
