@@ -35,7 +35,7 @@ struct BenchmarkResult {
   double share_of_product_rate = 0;
   std::optional<double> mfu;  // model_flops_per_second / published_bf16_rate; only for bf16
   std::size_t bytes_allocated_after_first_step = 0;
-  MemoryUse memory;       // peaks of the whole benchmark
+  MemoryUse memory;       // peaks of the benchmark
   std::string precision;  // see precision_name
   Profile profile;        // totals over profiled_steps steps, which took profiled_seconds
   int profiled_steps = 0;

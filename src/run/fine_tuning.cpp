@@ -159,7 +159,7 @@ class FineTuning final : public LanguageTask {
             .now = files_.now,
             .end_tokens = end_tokens_};
   }
-  /// With objective dpo: loads the reference from the run's folder, or computes it from the initial
+  /// Loads the reference of objective dpo from the run's folder, or computes it with the initial
   /// weights.
   void prepare_data(const Beginning& beginning) override {
     if (beginning.config.objective != "dpo") return;

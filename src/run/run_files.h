@@ -61,7 +61,7 @@ void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
                           const std::filesystem::path& data);
 
 /// Explains why a run cannot resume with `here` in place of its own data, which may be the same
-/// file with changes, and what to do. `tokens`: the old and new number of tokens, or "".
+/// file with changes, and suggests a remedy. `tokens`: the old and new number of tokens, or "".
 std::string told_of_other_data(const std::filesystem::path& here, const std::filesystem::path& own,
                                const std::string& tokens);
 

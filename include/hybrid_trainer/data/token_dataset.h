@@ -114,7 +114,7 @@ class TokenWindows final : public Dataset {
  public:
   struct Settings {
     std::int64_t sequence_length = 0;  // T
-    /// In training, start at a random token in [0, T), different in each epoch; else at token 0.
+    /// Start training at a random token in [0, T), different in each epoch, instead of token 0.
     bool shifts = false;
     std::uint64_t seed = 0;  // for shifts and masks
     std::optional<MaskSettings> masks{};

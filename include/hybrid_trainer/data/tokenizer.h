@@ -128,7 +128,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path);
 void write_tokenizer_files(const TokenizerFiles& files, const std::filesystem::path& folder);
 /// Returns whether a folder has the files of a tokenizer, valid or not, or is a GGUF file.
 bool holds_tokenizer(const std::filesystem::path& folder);
-/// Returns a message that a folder has no tokenizer: what it has instead, and what to do.
+/// Returns a message that a folder has no tokenizer, with its contents and a remedy.
 std::string absent_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace hybrid_trainer

@@ -142,7 +142,7 @@ class RowMaker {
   const ExampleFormat& format_;
   ChatRows chats_;
   ExampleFindings findings_;
-  /// By template: for chats without and with tools.
+  /// Two templates: for chats without and with tools.
   std::array<std::map<std::string, bool>, 2> named_in_template_;
   std::array<std::map<std::string, bool>, 2> read_;  // by role and key of a message
 };

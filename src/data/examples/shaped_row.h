@@ -16,7 +16,7 @@ struct ShapedRow {
   boost::json::object example;
   /// The other half of a preference; `example` has the chosen completion.
   std::optional<boost::json::object> rejected{};
-  /// For a preference: the --columns that train only on the chosen answers; "" if there are none.
+  /// The --columns that train only on a preference's chosen answers; "" if there are none.
   std::string chosen_columns{};
   /// Members of the row that the form was made of.
   std::set<std::string> used{};

@@ -210,7 +210,7 @@ class GgufTokenizer {
     }
     return added;
   }
-  /// Returns the post-processor that adds tokens before or after a text, or null.
+  /// Returns the post-processor that adds tokens around a text, or null.
   json::value template_of(bool adds_bos) const {
     json::array single;
     json::object tokens;

@@ -35,7 +35,7 @@ class JsonPlace {
   /// Records the members of an object that are not in `keys`, except null ones.
   void know(std::initializer_list<std::string_view> keys) const;
   /// Returns the paths of unknown members of this file, in order, at most 100; without indices for
-  /// array elements, "added_tokens[].colour".
+  /// array elements, "added_tokens[].color".
   std::vector<std::string> unknown() const {
     return {file_->unknown.begin(), file_->unknown.end()};
   }

@@ -45,7 +45,7 @@ struct BpeDescription {
   bool composes = false;        // text is converted to NFC first
   bool ignores_merges = false;  // a word equal to a token becomes that token
   bool adds_prefix_space = false;
-  /// By id: spelled as in tokenizer.json, bytes as GPT-2's symbols; "" for an unused id.
+  /// Spelling of each id in tokenizer.json, bytes as GPT-2's symbols; "" for an unused id.
   std::vector<std::string> tokens{};
   std::vector<TokenUse> uses{};                               // by id
   std::vector<std::pair<std::string, std::string>> merges{};  // in order

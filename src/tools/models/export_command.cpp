@@ -30,7 +30,7 @@ class Modelfile {
   explicit Modelfile(const std::filesystem::path& gguf);
 
   /// Writes FROM, and if Ollama can express the run's chat template, TEMPLATE and PARAMETER stop.
-  /// Reports in one line on standard error what was written or why not. Throws IoError.
+  /// Reports in one line on standard error its result. Throws IoError.
   void write(const TrainedRun& run) const;
 
  private:
@@ -44,7 +44,7 @@ std::string quoted(const std::string& text) {
   return quotes + text + quotes;
 }
 
-/// Returns the token that llama.cpp adds before each prompt, as export_gguf tells it to.
+/// Returns the token that llama.cpp adds before each prompt, as export_gguf requests.
 std::string start_of_runner(const TrainedRun& run, const ChatFiles& chat) {
   const bool adds = run.tokenizer && !run.tokenizer->template_start().empty();
   return adds ? chat.special_token("bos_token") : "";
