@@ -30,7 +30,7 @@ class Modelfile {
   explicit Modelfile(const std::filesystem::path& gguf);
 
   /// Writes FROM, and if Ollama can express the run's chat template, TEMPLATE and PARAMETER stop.
-  /// Reports in one line on standard error its result. Throws IoError.
+  /// Reports the result in one line on standard error. Throws IoError.
   void write(const TrainedRun& run) const;
 
  private:
