@@ -37,7 +37,7 @@ struct ComparisonSpec {
   std::filesystem::path data;    // absolute; empty: the networks generate their examples
   std::filesystem::path model;   // absolute: initial model of each run; or empty
   std::vector<ComparisonArm> arms;
-  std::vector<std::int64_t> budgets;  // of variants without their own
+  std::vector<std::int64_t> budgets;  // of variants that set none
   std::vector<std::int64_t> seeds;
   std::string sweep_key;  // "optimizer.learning_rate"; "" without a sweep
   std::optional<double> target_loss;

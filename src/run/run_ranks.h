@@ -59,7 +59,7 @@ class RunRanks {
   bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
   /// Returns the value of rank 0. Collective.
   std::int64_t of_first(std::int64_t here) const;
-  /// Waits for all ranks, for messages outside of training steps. Collective; blocks.
+  /// Waits for all ranks, including their transfers in the background. Collective; blocks.
   void wait_for_all() const {
     if (are_several()) ranks_->barrier();
   }

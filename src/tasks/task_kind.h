@@ -58,7 +58,7 @@ struct TaskKind {
 const TaskKind& task_kind(const ModelConfig& model,
                           const ModelRegistry& registry = model_families());
 
-/// TaskKind::rows of a language model: shows rows as tokens, or as features of an encoder.
+/// TaskKind::rows of a language model: shows the rows as its tokenizer encodes them.
 Findings language_rows(const RowsAsked& asked, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer
