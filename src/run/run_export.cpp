@@ -63,7 +63,7 @@ void require_plain_base(const ModelFolder& base) {
                          "cannot be merged into them; export them with --adapter"));
 }
 
-/// Computes logits of random tokens, with padding columns. Throws DataError if not all are finite.
+/// Computes logits of random tokens and padding. Throws DataError naming `what` if not finite.
 std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                                 const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);

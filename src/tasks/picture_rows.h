@@ -54,7 +54,7 @@ std::optional<std::int64_t> number_of(const PictureLabel& label);
 /// shares its name with another class.
 bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes);
 
-/// Returns a message on names that differ only in blanks, case, zeros or Unicode form; else "".
+/// Reports names that differ only in blanks, case, leading zeros or Unicode form; "" if none do.
 std::string told_of_similar(const std::vector<ClassLabel>& classes);
 
 /// Returns the classes of rows for a new model: names in sorted order, or numbers up to the largest
