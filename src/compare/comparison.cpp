@@ -25,16 +25,17 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// One progress line: run of all runs, arm, budget, seed, swept value, step, loss, time left; and a
-/// line for each run that ended. The time left is by the steps that this process has done.
+/// Progress display: one line with run number, variant, budget, seed, swept value, step, loss and
+/// time left, and one line for each finished run. Estimates the time left from the steps of this
+/// process.
 class ComparisonProgress {
  public:
-  /// `out` outlives the object. All runs together take `steps` steps.
+  /// `out` must outlive the object. `steps`: total of all runs.
   ComparisonProgress(std::ostream& out, std::int64_t runs, std::int64_t steps, ConsoleStyle style)
       : out_(out), runs_(runs), steps_left_(steps), style_(style) {}
   void begin(const std::string& arm, const RunPoint& point);
   void step(std::int64_t step, double loss);
-  /// `ran`: it was not finished before.
+  /// `ran`: the run was not already finished.
   void end(const RunOutcome& outcome, bool ran);
   void skip(std::int64_t runs, std::int64_t steps) {
     ended_ += runs;
@@ -56,17 +57,17 @@ class ComparisonProgress {
   ConsoleStyle style_;
   Clock::time_point began_ = Clock::now(), last_shown_ = began_;
   std::int64_t ended_ = 0, steps_done_ = 0;
-  double seconds_ = 0;  // of runs that ended
+  double seconds_ = 0;  // of finished runs
   Clock::time_point run_began_ = began_;
-  std::int64_t first_step_ = 0;  // of this run here, 0 before it
+  std::int64_t first_step_ = 0;  // of the current run in this process, 0 before it
   RunPoint point_;
   std::string label_;
-  std::size_t shown_ = 0;  // columns of the terminal's line
+  std::size_t shown_ = 0;  // columns of the current terminal line
 };
 
 constexpr double kSecondsBetweenLooks = 0.2, kSecondsBetweenNewLines = 10;
 
-/// After `done` steps of the current run.
+/// Returns the time left after `done` steps of the current run.
 std::string ComparisonProgress::left(std::int64_t done) const {
   const std::int64_t here = first_step_ > 0 ? done - first_step_ + 1 : 0;
   const std::int64_t steps = steps_done_ + here;
@@ -118,7 +119,7 @@ void ComparisonProgress::end(const RunOutcome& outcome, bool ran) {
               ended_ < runs_ ? left(0) : ""));
 }
 
-constexpr std::size_t kMostSpecBytes = std::size_t{4} << 20;  // indented, it is longer
+constexpr std::size_t kMostSpecBytes = std::size_t{4} << 20;  // larger when indented
 
 bool is_empty_or_absent(const fs::path& folder) {
   std::error_code absent;
@@ -127,7 +128,7 @@ bool is_empty_or_absent(const fs::path& folder) {
   return true;
 }
 
-/// The comparison's folder, made if missing and locked while the object exists.
+/// The comparison's folder, created if missing and locked during the object's lifetime.
 class ComparisonFolder {
  public:
   ComparisonFolder(const fs::path& path, bool resume, const std::string& spec) : path_(path) {
@@ -194,7 +195,7 @@ class Comparison {
         runs_(spec.arms.size()),
         progress_(console, all_runs(spec), all_steps(spec),
                   ConsoleStyle::of_errors(settings.quiet)) {}
-  /// False where a stop was asked for.
+  /// Returns false if a stop was requested.
   bool run_all() { return run_sweeps() && run_measured() && run_pace(); }
   std::vector<ArmRuns>& runs() { return runs_; }
   ComparisonProgress& progress() { return progress_; }
@@ -229,7 +230,7 @@ bool Comparison::run_sweeps() {
   return true;
 }
 
-/// The arms take turns, so that a machine that gets slower meanwhile is unfair to none.
+/// Alternates between the variants, so that a machine that slows down affects all of them.
 bool Comparison::run_measured() {
   std::size_t most = 0;
   for (const ComparisonArm& arm : spec_.arms) most = std::max(most, arm.budgets.size());
@@ -255,7 +256,7 @@ bool Comparison::run_pace() {
   return true;
 }
 
-/// At the best value of the arm's sweep; skipped where no trial ended.
+/// Runs at the best value of the variant's sweep; skips the run if no trial finished.
 bool Comparison::run_at_best(std::size_t arm, RunPoint point, std::vector<RunOutcome>& outcomes) {
   const RunOutcome* best = best_trial(runs_[arm].trials);
   if (best == nullptr && !runs_[arm].trials.empty()) {
@@ -283,7 +284,7 @@ TrainingRunSettings Comparison::settings_of(const ComparisonArm& arm, const RunP
   return run;
 }
 
-/// False where a stop was asked for.
+/// Returns false if a stop was requested.
 bool Comparison::train(TrainingRunSettings run) {
   std::ostream nowhere(nullptr);
   if (spec_.ranks == 1) return run_training(run, nowhere).end != RunEnd::kInterrupted;
@@ -336,7 +337,7 @@ bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOu
 ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& console) {
   const ComparisonSpec spec = read_comparison_spec(settings.spec);
   const ComparisonFolder folder(settings.output, settings.resume, spec.text);
-  const Interruption interruption;  // before any thread that computes
+  const Interruption interruption;  // before any compute thread
   for (const char* old : {"result.json", "report.html"}) fs::remove(settings.output / old);
   Comparison comparison(settings, spec, interruption, console);
   ComparisonEnd end;

@@ -7,36 +7,35 @@
 
 namespace hybrid_trainer {
 
-/// The arms as a table in Markdown, means with their intervals, and below it what is claimed of each
-/// arm, or why nothing is.
+/// Returns the variants as a Markdown table with intervals, and each variant's claim below it.
 std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result);
 
-/// Writes report.html into the comparison's folder, whose runs/ it takes the curves from: one file
-/// for any browser, without scripts and without a network. Throws IoError.
+/// Writes report.html to the comparison's folder, with the curves from its runs/: one file for any
+/// browser, without scripts or network access. Throws IoError.
 void write_comparison_report(const std::filesystem::path& output, const ComparisonSpec& spec,
                              const ComparisonResult& result);
 
 struct ComparisonSettings {
   std::filesystem::path spec;
-  /// Gets spec.json, result.json, report.html and runs/ARM/RUN, each a run's folder.
+  /// Folder for spec.json, result.json, report.html and runs/ARM/RUN, each a run's folder.
   std::filesystem::path output;
-  bool resume = false;  // go on with what `output` holds, or start where it holds nothing
-  std::string command;  // as it was typed, for the runs' summaries
-  bool quiet = false;   // the console gets warnings, no progress
+  bool resume = false;  // resume the comparison in `output`, or start if there is none
+  std::string command;  // as typed, for the runs' summaries
+  bool quiet = false;   // print only warnings to the console
 };
 
 struct ComparisonEnd {
-  bool interrupted = false;  // then there is no result
+  bool interrupted = false;  // without a result
   ComparisonResult result;
-  std::string result_json;  // what result.json holds
+  std::string result_json;  // contents of result.json
   std::string markdown;     // see markdown_table
 };
 
-/// Runs the sweeps of all arms, then for each seed and budget all arms in turn, one run at a time,
-/// with progress on `console`. A run that diverges, runs out of memory or whose program fails is
-/// part of the result; the others go on. Ctrl-C and SIGTERM end it as they end a run. Throws
-/// ConfigError (also where a resumed spec changed), MissingInput, CannotCreate (`output` holds
-/// something else), InUse, DataError, IoError.
+/// Runs the sweeps of all variants, then for each seed and budget all variants in turn, one run at
+/// a time. Prints progress to `console`. A run that diverges, runs out of memory or whose program
+/// fails is part of the result; the others continue. Ctrl-C and SIGTERM end it like a run. Throws
+/// ConfigError (also if a resumed spec changed), MissingInput, CannotCreate (`output` has other
+/// contents), InUse, DataError, IoError.
 ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

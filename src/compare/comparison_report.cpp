@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What the style sheet of a run's report does not say.
+/// Additions to the style sheet of a run's report.
 constexpr char kComparisonStyle[] = R"css(
 :root { --warn: #a85b00;
   --c0: #2667d9; --c1: #d9480f; --c2: #2b8a3e; --c3: #9a3fd1; --c4: #c4264e; --c5: #0c8599; --c6: #946200; --c7: #5d6679; }
@@ -51,7 +51,7 @@ using Format = std::function<std::string(double)>;
 
 constexpr const char* kNone = "–";
 
-/// "1.8293 (1.8201 to 1.8385)"; the mean alone of one seed.
+/// Returns "1.8293 (1.8201 to 1.8385)", or only the mean for a single seed.
 std::string with_interval(const std::optional<Interval>& interval, const Format& text) {
   if (!interval) return kNone;
   const bool is_one = std::isnan(interval->low);
@@ -64,14 +64,14 @@ std::string in_two(double value) { return units::fixed(value, 2); }
 std::string in_four(double value) { return units::fixed(value, 4); }
 std::string in_seconds(double value) { return units::fixed(value, 1) + " s"; }
 
-/// "0.551 s (0.548 to 0.560)"
+/// Returns "0.551 s (0.548 to 0.560)".
 std::string pace_text(const std::optional<Pace>& pace) {
   if (!pace) return kNone;
   const auto text = [](double seconds) { return units::fixed(seconds, 3); };
   return concat(text(pace->median), " s (", text(pace->low), " to ", text(pace->high), ")");
 }
 
-/// Columns of the table, which go by what the spec asks for.
+/// Columns of the table, chosen by the spec.
 class Columns {
  public:
   Columns(const ComparisonSpec& spec, const ComparisonResult& result)
@@ -114,7 +114,7 @@ class Columns {
   std::string unit_;
   bool masked_, has_pace_;
   std::optional<double> target_;
-  std::optional<std::int64_t> steps_;  // of all arms' largest budgets
+  std::optional<std::int64_t> steps_;  // common largest budget of all variants
 };
 
 constexpr std::size_t kPointsOfACurve = 120;
@@ -123,14 +123,14 @@ std::string signed_in_four(double value) {
   return (value < 0 ? "−" : "+") + units::fixed(std::abs(value), 4);
 }
 
-/// "3.2e+12".
+/// Returns "3.2e+12".
 std::string scientific(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", value);
   return text;
 }
 
-/// The mean, and under it the interval.
+/// Returns a cell with the mean and below it the interval.
 std::string cell_of(const Measured* measured, const Format& format) {
   if (measured == nullptr || !measured->interval) return concat("<td>", kNone, "</td>");
   const Interval& interval = *measured->interval;
@@ -165,7 +165,7 @@ std::string card(const std::string& title, const std::string& remark, const std:
                 html_escaped(remark), "</small></h2>\n", body, "</section>\n");
 }
 
-/// "Tokens", "Examples": the name of a column.
+/// Returns a column's name: "Tokens", "Examples".
 std::string units_of(const ComparisonSpec& spec) {
   return spec.unit() == "tokens" ? "Tokens" : "Examples";
 }
@@ -191,7 +191,7 @@ std::string verdict(const ComparisonResult& result) {
   return out + "</ul>\n";
 }
 
-/// The target's columns, or, without a target, those of the largest budget.
+/// Returns the table of variants, for the target or, without one, for the largest budget.
 std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out = head_of({"Variant", "Learning rate", "Final validation loss",
@@ -316,7 +316,7 @@ std::string sweep_cards(const ComparisonSpec& spec, const ComparisonResult& resu
                 card("Trials", "the chosen one in bold", sweep_table(result)), "</div>\n");
 }
 
-/// Curves of the largest budget, and the final validation losses of all.
+/// Returns the curves of the largest budget, and the final validation losses of all budgets.
 std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
                        const ComparisonResult& result, double LossPoint::*x,
                        double (*x_of)(const RunOutcome&), const std::string& label) {

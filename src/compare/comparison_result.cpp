@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kConfidence = 0.95;
 
-/// Whether the arm is a program whose command does not take the place, such as "{seed}".
+/// Returns whether the variant is a program whose command lacks the placeholder, such as "{seed}".
 bool lacks(const ComparisonArm& arm, const std::string& place) {
   return arm.is_program() &&
          std::none_of(arm.command.begin(), arm.command.end(), [&](const std::string& part) {
@@ -22,7 +22,7 @@ bool lacks(const ComparisonArm& arm, const std::string& place) {
 
 constexpr std::size_t kSeedsOfAClaim = 3;
 
-/// Why figures of the arm support no claim.
+/// Returns the reasons against a claim about the variant.
 std::vector<std::string> doubts(const ArmResult& arm, const ComparisonArm& from,
                                 const ComparisonSpec& spec) {
   std::vector<std::string> found;
@@ -64,7 +64,7 @@ std::string time_claim(const ArmResult& arm, const ArmResult& first) {
                 ", ", arm.time_ratio->values.size(), " seeds)");
 }
 
-/// Whether all runs of both had the same losses, to the last bit.
+/// Returns whether all runs of both have bit-identical losses.
 bool have_same_bits(const ArmResult& arm, const ArmResult& first) {
   const std::vector<RunOutcome>&a = arm.runs.runs, &b = first.runs.runs;
   return !a.empty() && std::ranges::equal(a, b, [](const RunOutcome& one, const RunOutcome& other) {
@@ -72,8 +72,8 @@ bool have_same_bits(const ArmResult& arm, const ArmResult& first) {
   });
 }
 
-/// Claims that arm number `index` differs from the first one, or says why nothing is claimed. All
-/// arms have been measured and compared.
+/// Claims that variant number `index` differs from the first one, or explains why there is no
+/// claim. All variants must have been measured and compared.
 void add_claim(std::vector<ArmResult>& arms, std::size_t index, const ComparisonSpec& spec) {
   const ArmResult& first = arms.front();
   ArmResult& arm = arms[index];
@@ -123,8 +123,8 @@ Measured measured(std::vector<std::optional<double>> values) {
   return of_seeds;
 }
 
-/// What the rounds tell, which from here on times all runs of the arm; where one failed, nothing
-/// does.
+/// Computes the time per step from the timing rounds, and from it the seconds of all runs of the
+/// variant. Without a time per step, because a round failed, the seconds are NaN.
 void add_pace(ArmResult& arm) {
   std::vector<double> seconds;
   for (const RunOutcome& round : arm.runs.pace) {
@@ -142,7 +142,7 @@ void add_pace(ArmResult& arm) {
   }
 }
 
-/// One run for each seed; null where there is none.
+/// Summarizes one run per seed; null if missing.
 BudgetResult budget_result(std::int64_t steps, const std::vector<const RunOutcome*>& runs) {
   std::vector<std::optional<double>> loss, seconds, tokens, flops;
   for (const RunOutcome* run : runs) {
@@ -156,7 +156,7 @@ BudgetResult budget_result(std::int64_t steps, const std::vector<const RunOutcom
   return {steps, measured(loss), measured(seconds), measured(tokens), measured(flops)};
 }
 
-/// Of runs that are sorted by budget.
+/// Returns the first matching run; `runs` are sorted by budget.
 const RunOutcome* first_run(const std::vector<RunOutcome>& runs, std::int64_t seed, auto&& wanted) {
   for (const RunOutcome& run : runs) {
     if (run.point.seed == seed && wanted(run)) return &run;
@@ -224,7 +224,7 @@ void compare_with(const ArmResult& first, ArmResult& arm) {
     arm.time_ratio = paired(arm.to_target->seconds, first.to_target->seconds, std::divides<>());
 }
 
-/// How many seeds, and the interval of several.
+/// Returns the number of seeds, and the interval if there are several.
 std::string spread_text(const Interval& shown, std::size_t seeds) {
   if (std::isnan(shown.low)) return concat(" (", seeds, seeds == 1 ? " seed)" : " seeds)");
   return concat(" (95 % interval of the difference ", brief(shown.low), " to ", brief(shown.high),

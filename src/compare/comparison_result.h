@@ -9,30 +9,30 @@ namespace hybrid_trainer {
 /// Result of one run.
 struct RunOutcome {
   RunPoint point;
-  std::string folder;          // from the comparison's: "runs/muon/600-steps-seed-0"
-  std::string failure;         // "" or why it counts as failed
-  bool diverged = false;       // it failed since its loss was not finite
-  std::string remark;          // "" or what a person should know of it
-  std::optional<double> loss;  // on the validation split, after the last step
-  std::string losses;          // checksum of the losses of all steps; empty of a program
+  std::string folder;          // relative to the comparison's: "runs/muon/600-steps-seed-0"
+  std::string failure;         // "" or the reason of the failure
+  bool diverged = false;       // failed because the loss was not finite
+  std::string remark;          // "" or a note for the user
+  std::optional<double> loss;  // validation loss after the last step
+  std::string losses;          // checksum of the losses of all steps; empty for a program
   std::int64_t steps = 0, tokens = 0;
-  double seconds = 0;           // of training alone; by the arm's pace where the spec has one
-  std::optional<double> flops;  // the model's, each step by its charged cost
-  std::optional<double> cost;   // charged, in Full steps; none of a program
+  double seconds = 0;  // training only; from the variant's time per step if the spec measures it
+  std::optional<double> flops;  // of the model, each step at its charged cost
+  std::optional<double> cost;   // charged, in Full steps; none for a program
   std::int64_t predicted_steps = 0;
   PredictionCounts predictions;
 };
 
 struct ArmRuns {
   std::vector<RunOutcome> trials;  // of the sweep, in order of its values
-  std::vector<RunOutcome> runs;    // measured: every budget, and in each every seed
+  std::vector<RunOutcome> runs;    // measured: for every budget every seed
   std::vector<RunOutcome> pace;    // each round
 };
 
-/// One quantity over the seeds, in the spec's order.
+/// A quantity over the seeds, in the spec's order.
 struct Measured {
   std::vector<std::optional<double>> values;
-  std::optional<Interval> interval;  // where each seed has a value
+  std::optional<Interval> interval;  // if each seed has a value
 };
 
 struct BudgetResult {
@@ -40,37 +40,35 @@ struct BudgetResult {
   Measured loss, seconds, tokens, flops;
 };
 
-/// Seconds of a step: the median round's, and those between which all are.
+/// Seconds per step: median, lowest and highest of the rounds.
 struct Pace {
   double median = 0, low = 0, high = 0;
 };
 
-/// Use of prediction in the runs of the largest budget together.
+/// Prediction in all runs of the largest budget.
 struct PredictionUse {
   PredictionCounts counts;
   double predicted_share = 0;  // of the steps
-  double cost_overhead = 0;    // charged Full steps for a step, less 1; below 0 where it saves
+  double cost_overhead = 0;    // charged Full steps per step, minus 1; negative if it saves
 };
 
 struct ArmResult {
   std::string name;
   ArmRuns runs;
-  std::optional<double> chosen;         // swept value; none without a sweep or a trial that ended
+  std::optional<double> chosen;         // swept value; none without a sweep or a finished trial
   std::optional<double> learning_rate;  // of the measured runs
-  bool edge_of_sweep = false;           // the best value has none beyond it
-  std::optional<Pace> pace;             // where the spec has one and no round failed
+  bool edge_of_sweep = false;           // the best value is the lowest or highest
+  std::optional<Pace> pace;             // if measured and no round failed
   std::vector<BudgetResult> budgets;
   std::int64_t seeds_at_target = 0;
-  std::optional<BudgetResult>
-      to_target;                       // of each seed's smallest budget that reaches it; where all
-                                       // seeds do
-  std::optional<Measured> difference;  // final losses less the first arm's, seed by seed; none
-                                       // where the largest budgets differ
-  std::optional<Measured> time_ratio;  // seconds to the target by the first arm's, seed by seed
+  std::optional<BudgetResult> to_target;  // each seed's smallest budget that reaches it; if all do
+  std::optional<Measured> difference;     // of final losses from the first variant, by seed;
+                                          // none if budgets differ
+  std::optional<Measured> time_ratio;     // seconds to the target by the first variant's
   std::optional<PredictionUse> predictions;
-  std::string claim, why_no_claim;  // one of them, but in the first arm
+  std::string claim, why_no_claim;  // exactly one is set, except in the first variant
   const Measured& loss() const { return budgets.back().loss; }
-  /// Trials, measured runs and rounds that failed.
+  /// Returns the failed trials, measured runs and rounds.
   std::vector<RunOutcome> failed() const;
 };
 
@@ -79,24 +77,24 @@ struct ComparisonResult {
   std::vector<std::string> warnings;
 };
 
-/// "muon ended 0.0123 lower than adamw (2 seeds)": what was measured, whether or not it supports a
-/// claim; "" where a run has no loss, or the largest budgets differ.
+/// Returns "muon ended 0.0123 lower than adamw (2 seeds)", whether or not it supports a claim; ""
+/// if a run has no loss or the largest budgets differ.
 std::string difference_text(const ArmResult& arm, const ArmResult& first);
 
-/// The trial with the smallest loss; none where all failed.
+/// Returns the trial with the smallest loss; null if all failed.
 const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);
 
-/// Statistics of the runs, arm by arm in the spec's order. A claim is made where the interval of the
-/// difference excludes 0, or, of arms whose largest budgets differ, that of the time ratio 1 (of
-/// confidence 1 − 0.05/k for k claims), and both arms have at least three
-/// seeds, a swept rate inside its sweep, a decayed learning rate and no failed run but trials that
-/// diverged.
+/// Computes the statistics of the runs, variant by variant in the spec's order. A claim requires
+/// that the interval of the difference excludes 0, or, for variants with different largest budgets,
+/// that the interval of the time ratio excludes 1 (confidence 1 − 0.05/k for k claims). Both
+/// variants need at least three seeds, a swept rate inside its sweep, a decayed learning rate and
+/// no failed run except trials that diverged.
 ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRuns> runs);
 
-/// result.json.
+/// Returns the contents of result.json.
 std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result);
 
-/// Explains to people how the figures are computed.
+/// Explains how the figures are computed, for users.
 std::string statistics_text(const ComparisonSpec& spec);
 
 }  // namespace hybrid_trainer

@@ -21,16 +21,16 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What is wrong with a spec, to be thrown together; each says where it stands.
+/// Collects the problems of a spec with their locations, to throw them together.
 class SpecProblems {
  public:
-  /// `lines` tells where keys outside lists stand.
+  /// `lines`: line numbers of keys outside of lists.
   SpecProblems(std::string file, std::map<std::string, std::size_t> lines)
       : file_(std::move(file)), lines_(std::move(lines)) {}
   void note(const std::string& path, const std::string& problem);
   std::vector<std::string>& all() { return problems_; }
 
-  // What a key has; each notes what is wrong with it.
+  // Read the value of a key and record its problems.
   void check_keys(const boost::json::object& object, const std::string& path,
                   const std::vector<std::string>& known);
   std::string text(const boost::json::object& object, const char* key, const std::string& path);
@@ -43,7 +43,7 @@ class SpecProblems {
   std::vector<std::string> problems_;
 };
 
-/// A value for a message.
+/// Returns a value for a message.
 std::string in_brief(const json::value& value) {
   const std::string text = json_line(value);
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
@@ -96,7 +96,7 @@ std::vector<std::int64_t> SpecProblems::whole_numbers(const json::object& object
 
 constexpr const char* kLearningRate = "optimizer.learning_rate";
 
-/// What does not go with the spec's ranks.
+/// Returns the problems with the spec's ranks.
 std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec, const ComparisonArm& arm,
                                              const HybridTrainerConfig& config) {
   if (arm.is_program() || (spec.ranks == 1 && !config.phases.traits().runs_ahead_of_ranks))
@@ -109,7 +109,7 @@ std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec, const C
   }
 }
 
-/// Each run's configuration, for each swept value once.
+/// Checks each run's configuration, once per swept value.
 void check_configs(const ComparisonSpec& spec, const ComparisonArm& arm, const std::string& at,
                    SpecProblems& problems) {
   std::set<std::string> told;
@@ -133,7 +133,7 @@ void check_configs(const ComparisonSpec& spec, const ComparisonArm& arm, const s
   for (const std::string& problem : told) problems.note(at, problem);
 }
 
-/// Losses of next tokens, and of masked ones at different shares, cannot be compared.
+/// Requires equal objectives and mask shares; otherwise losses cannot be compared.
 void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const std::string& at,
                      SpecProblems& problems) {
   const HybridTrainerConfig &one = first.config, &other = arm.config;
@@ -147,8 +147,7 @@ void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const
   }
 }
 
-/// Notes what does not fit together in the arms of a spec that was read, and in each run's
-/// configuration.
+/// Records inconsistencies between variants, and the problems of each run's configuration.
 void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
   std::set<std::string> names;
   for (std::size_t i = 0; i < spec.arms.size(); ++i) {
@@ -168,10 +167,10 @@ void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
   }
 }
 
-/// One spec being read, whose problems are noted.
+/// Reads one spec and records its problems.
 class SpecReading {
  public:
-  /// `folder`: the spec's.
+  /// `folder`: the spec's folder.
   SpecReading(SpecProblems& problems, fs::path folder) : problems_(problems) {
     spec_.folder = std::move(folder);
   }
@@ -201,7 +200,7 @@ class SpecReading {
 };
 
 constexpr std::size_t kLongestName = 64;
-constexpr std::size_t kMostArms = 1000;     // each is a whole configuration
+constexpr std::size_t kMostArms = 1000;     // each has a complete configuration
 constexpr std::size_t kMostProblems = 100;  // looking for the nearest names takes time
 
 bool is_folder_name(const std::string& name) {
@@ -214,7 +213,7 @@ bool is_folder_name(const std::string& name) {
 
 constexpr const char* kOfTheFolder = "is what the folder \"model\" says; leave it out";
 
-/// What each run has its own of.
+/// Returns whether the comparison sets the key for each run.
 bool is_of_a_run(const std::string& key) {
   return key == "training.seed" || key == "training.steps";
 }
@@ -239,7 +238,7 @@ void SpecReading::read_preset(const std::string& name) {
   }
 }
 
-/// What each run begins with, trained as `hybrid finetune` does where nothing else is set.
+/// Reads the initial model of each run. Its defaults are those of `hybrid finetune`.
 void SpecReading::read_model(const Object& root) {
   spec_.model = problems_.text(root, "model", "");
   if (spec_.model.empty()) return;
@@ -266,7 +265,7 @@ void SpecReading::read_base(const Value& base) {
     read_config_text(base_, json::serialize(base), "");
   } catch (const ConfigError& error) {
     for (const std::string& problem : error.problems()) {
-      // ":1: training.stps: unknown key": the line is of a text that nobody wrote.
+      // In ":1: training.stps: unknown key", the line refers to a text that the user did not write.
       const std::string rest = problem.substr(problem.find(": ") + 2);
       const std::size_t end = rest.find(": ");
       problems_.note("base." + rest.substr(0, end), rest.substr(end + 2));
@@ -339,7 +338,7 @@ void SpecReading::read_command(const Value& command, const std::string& path, Co
     is_good = is_good && part.is_string();
     if (is_good) arm.command.emplace_back(part.get_string());
   }
-  // The zero character would end an argument.
+  // A NUL character would end an argument.
   const bool is_whole = std::all_of(arm.command.begin(), arm.command.end(), [](const auto& part) {
     return part.find('\0') == std::string::npos;
   });
@@ -491,14 +490,14 @@ void replace_all(std::string& text, const std::string& what, const std::string& 
     text.replace(at, what.size(), by);
 }
 
-/// What a key holds; null where it is absent.
+/// Returns the value of a key; null if absent.
 const json::value& value_at(const json::object& object, std::string_view key) {
   static const json::value absent;
   const json::value* value = object.if_contains(key);
   return value == nullptr ? absent : *value;
 }
 
-/// Elements of the list `key` that `now` lacks.
+/// Returns the elements of the list `key` that `now` lacks.
 std::vector<std::string> gone(const json::object& before, const json::object& now,
                               const char* key) {
   std::vector<std::string> texts;

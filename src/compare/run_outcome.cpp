@@ -43,7 +43,7 @@ FileDescriptor created(const std::filesystem::path& path) {
   return file;
 }
 
-/// What posix_spawn is told; freed with the object.
+/// Attributes for posix_spawn, freed with the object.
 class SpawnSettings {
  public:
   SpawnSettings(const std::filesystem::path& folder, int output, int errors) {
@@ -58,7 +58,7 @@ class SpawnSettings {
     sigemptyset(&usual);
     for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ})
       sigaddset(&usual, signal);
-    ::posix_spawnattr_setsigmask(&attributes, &none);  // a thread that computes blocks some
+    ::posix_spawnattr_setsigmask(&attributes, &none);  // compute threads block some signals
     ::posix_spawnattr_setsigdefault(&attributes, &usual);
     ::posix_spawnattr_setflags(
         &attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETPGROUP);
@@ -73,7 +73,7 @@ class SpawnSettings {
   posix_spawnattr_t attributes;
 };
 
-/// The wait status; signals the process's group once a stop is asked for.
+/// Returns the wait status; signals the process group after a stop request.
 int wait_for(pid_t process, const Interruption& interruption) {
   std::optional<Clock::time_point> asked;
   for (int status = 0;;) {
@@ -102,7 +102,7 @@ std::optional<ProgramLine> line_of(const std::string& text) {
     const auto& object = value.get_object();
     const auto step = number_at(object, "step"), tokens = number_at(object, "tokens"),
                seconds = number_at(object, "seconds"), loss = number_at(object, "validation_loss");
-    constexpr double kMost = 9e18;  // of what an integer holds
+    constexpr double kMost = 9e18;  // about the largest integer
     const auto counts = [](double number) { return number >= 0 && number < kMost; };
     if (!step || !tokens || !seconds || !loss || !counts(*step) || !counts(*tokens) || *seconds < 0)
       return {};
@@ -123,7 +123,7 @@ json::object summary_of(const fs::path& run) {
   return value.get_object();
 }
 
-/// The value below these keys; null where there is none.
+/// Returns the value at this path of keys; null if there is none.
 const json::value& value_below(const json::value& from, std::initializer_list<const char*> keys) {
   static const json::value none;
   const json::value* at = &from;
@@ -149,7 +149,7 @@ std::string string_below(const json::value& from, const char* key) {
   return value.is_string() ? std::string(value.get_string()) : "";
 }
 
-/// Sum over the phases; none where a phase does not tell it.
+/// Returns the sum over the phases; none if a phase has no cost.
 std::optional<double> charged_cost(const json::value& summary) {
   double cost = 0;
   for (const Phase phase : kAllPhases)
@@ -157,7 +157,7 @@ std::optional<double> charged_cost(const json::value& summary) {
   return std::isnan(cost) ? std::nullopt : std::optional(cost);
 }
 
-/// What the steps were charged, in FLOPs of Full steps on batches of the same shape.
+/// Returns the charged cost of the steps in FLOPs of Full steps on batches of the same shape.
 double charged_flops(const HybridTrainerConfig& config, const std::string& metrics) {
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
   const auto model = make_network(config.model, 0, nowhere);
@@ -184,7 +184,7 @@ json::array as_array(const std::vector<std::string>& texts) {
   return json::array(texts.begin(), texts.end());
 }
 
-/// summary.json of a program's run.
+/// Returns the summary.json of a program's run.
 json::object program_summary(const std::vector<std::string>& command, const ProgramOutput& output,
                              std::string failure) {
   if (failure.empty()) failure = output.problem;
@@ -213,7 +213,7 @@ std::string run_program(const ProgramCall& call, const Interruption& interruptio
   const SpawnSettings settings(call.folder, output.number(), errors.number());
   std::vector<char*> arguments;
   for (const std::string& argument : call.command)
-    arguments.push_back(const_cast<char*>(argument.c_str()));  // as execve(2) wants it
+    arguments.push_back(const_cast<char*>(argument.c_str()));  // required by execve(2)
   arguments.push_back(nullptr);
   pid_t process = 0;
   const int problem = ::posix_spawnp(&process, arguments[0], &settings.actions,
@@ -226,7 +226,7 @@ std::string run_program(const ProgramCall& call, const Interruption& interruptio
 }
 
 ProgramOutput parse_program_output(const std::string& text) {
-  // As Python, C and JavaScript write them.
+  // Spellings of Python, C and JavaScript.
   static const std::regex not_finite(R"(:\s*[-+]?(nan|inf|infinity)\b)", std::regex::icase);
   ProgramOutput found;
   std::istringstream in(text);

@@ -11,52 +11,52 @@ class Interruption;
 
 struct ProgramCall {
   std::vector<std::string> command;
-  std::filesystem::path folder;          // in which it runs
+  std::filesystem::path folder;          // working folder
   std::filesystem::path output, errors;  // files of its standard output and error
 };
 
-/// Runs the program without a shell, in a process group of its own and with nothing on its standard
-/// input, and waits. "" where it ended with exit status 0, else how it ended or why it did not
-/// start. A stop that is asked for ends it (SIGTERM, after five seconds SIGKILL). Throws IoError.
+/// Runs the program without a shell, in a separate process group and with empty standard input, and
+/// waits. Returns "" if it ended with exit status 0, else how it ended or why it did not start. A
+/// stop request ends it (SIGTERM, after five seconds SIGKILL). Throws IoError.
 std::string run_program(const ProgramCall& call, const Interruption& interruption);
 
-/// A line {"step", "tokens", "seconds", "validation_loss"} of a program, perhaps with "flops".
+/// A line {"step", "tokens", "seconds", "validation_loss"} of a program, optionally with "flops".
 struct ProgramLine {
   std::int64_t step = 0, tokens = 0;
-  double seconds = 0;  // of training, since its first step
+  double seconds = 0;  // training time since its first step
   double validation_loss = 0;
   std::optional<double> flops;
 };
 
-/// What a program told on its standard output.
+/// Standard output of a program.
 struct ProgramOutput {
   std::vector<ProgramLine> lines;
-  std::int64_t junk_lines = 0;  // others
+  std::int64_t junk_lines = 0;  // other lines
   std::string first_junk;
-  std::string problem;  // "" or the line that tells of a number that is not finite
+  std::string problem;  // "" or the line with a number that is not finite
 };
 ProgramOutput parse_program_output(const std::string& text);
 
-/// One point of a run's loss curve.
+/// A point of a run's loss curve.
 struct LossPoint {
   double tokens = 0, seconds = 0, loss = 0;
 };
-/// Of training loss, averaged over neighbouring steps to `most` points; of a program the validation
-/// losses that it told. Empty where the run left none.
+/// Returns the training losses, averaged over neighboring steps to `most` points; for a program,
+/// its validation losses. Empty if there are none.
 std::vector<LossPoint> loss_curve(const std::filesystem::path& run, std::size_t most);
 
-/// What the run's summary.json and config.json tell. Throws DataError.
+/// Reads the results from the run's summary.json and config.json. Throws DataError.
 RunOutcome read_outcome(const std::filesystem::path& run, const RunPoint& point);
 
-/// True if the run's folder holds one of this configuration that is finished. Throws ConfigError where
-/// it holds a run of another one; as the task.
+/// Returns whether the folder has a finished run of this configuration. Throws ConfigError if it
+/// has a run of another one; otherwise as the task.
 bool is_finished(const TrainingRunSettings& run);
 
-/// The same of a program's run, which is done anew where it is not.
+/// Returns whether a program's run is finished; an unfinished one is repeated.
 bool is_finished(const std::filesystem::path& run, const std::vector<std::string>& command);
 
-/// Runs a program of the spec and leaves stdout.txt, stderr.txt and summary.json in `run`; false
-/// where a stop was asked for. Throws IoError.
+/// Runs a program of the spec and writes stdout.txt, stderr.txt and summary.json to `run`. Returns
+/// false if a stop was requested. Throws IoError.
 bool run_program_arm(const ComparisonSpec& spec, const std::vector<std::string>& command,
                      const std::filesystem::path& run, const Interruption& interruption);
 

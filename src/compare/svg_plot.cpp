@@ -16,7 +16,7 @@ constexpr double kWidth = 560, kHeight = 300, kLeft = 52, kRight = 14, kTop = 12
 constexpr double kBetweenLabels = 44;
 constexpr int kTicks = 5;
 
-/// The extent of what is drawn along one axis.
+/// Range of the data along one axis.
 struct Extent {
   double low = std::numeric_limits<double>::infinity();
   double high = -std::numeric_limits<double>::infinity();
@@ -32,7 +32,7 @@ struct Extent {
   }
 };
 
-/// Round numbers, 1, 2 or 5 times a power of ten apart.
+/// Returns round tick values, 1, 2 or 5 times a power of ten apart.
 std::vector<double> round_ticks(const Extent& extent) {
   const double wanted = (extent.high - extent.low) / kTicks;
   const double power = std::pow(10, std::floor(std::log10(wanted)));

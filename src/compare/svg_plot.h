@@ -7,19 +7,19 @@
 namespace hybrid_trainer {
 
 struct PlotSeries {
-  std::size_t colour = 0;  // a style class "c0" to "c7"
+  std::size_t colour = 0;  // style class "c0" to "c7"
   std::vector<std::pair<double, double>> line, dots;
-  std::vector<double> crosses;  // x of what has no finite y
+  std::vector<double> crosses;  // x of points without a finite y
 };
 
 struct Plot {
   std::string x_label, y_label;
-  bool logarithmic = false;     // of x, which is then above 0
-  std::vector<double> x_ticks;  // chosen by the plot where empty
+  bool logarithmic = false;     // of x, which must be positive
+  std::vector<double> x_ticks;  // if empty, chosen by the plot
   std::vector<PlotSeries> series;
 };
 
-/// An inline <svg> with axes; "" where no series has a point.
+/// Returns an inline <svg> with axes; "" if no series has a point.
 std::string svg_plot(const Plot& plot);
 
 }  // namespace hybrid_trainer

@@ -6,8 +6,8 @@
 
 namespace hybrid_trainer {
 
-/// A ring of batches and the thread that fills those to come. Batch i lies in slot i mod their
-/// number, so that the one in use is the slot that is wanted last.
+/// A ring of batches and the thread that fills it. Batch i uses slot i modulo the number of slots,
+/// so the batch in use occupies the slot that is needed last.
 class BatchLoader::Prefetch {
  public:
   Prefetch(const ShuffledBatches& source, std::int64_t depth, const Stream& stream)
@@ -17,10 +17,10 @@ class BatchLoader::Prefetch {
         start_thread([this] { return std::jthread([this](std::stop_token stop) { run(stop); }); });
   }
 
-  /// Batch `index`, which is already filled if it follows the one taken before.
+  /// Returns batch `index`, which is already filled if it follows the previous one.
   Batch take(std::int64_t index) {
     std::unique_lock lock(mutex_);
-    // What index - 1 left free is wanted only now that nobody reads it any more.
+    // The slot of batch index - 1 is requested only now, when it is no longer read.
     const auto count = static_cast<std::int64_t>(slots_.size());
     for (std::int64_t i = index; i < index + count; ++i) slot_of(i).wanted = i;
     changed_.notify_all();
@@ -37,9 +37,9 @@ class BatchLoader::Prefetch {
   static constexpr std::int64_t kNone = -1;
   struct Slot {
     Batch memory;
-    Batch batch;                  // the part of it that is used
-    std::int64_t wanted = kNone;  // index of the batch that belongs here
-    std::int64_t filled = kNone;  // index of the batch that is here, complete
+    Batch batch;                  // the used part of it
+    std::int64_t wanted = kNone;  // index of the requested batch
+    std::int64_t filled = kNone;  // index of the completed batch
     std::exception_ptr failure;   // while filling it
   };
 
@@ -47,7 +47,7 @@ class BatchLoader::Prefetch {
     return slots_[static_cast<std::size_t>(index) % slots_.size()];
   }
 
-  /// The slot whose batch is needed first among those that are not there, or null.
+  /// Returns the slot whose missing batch is needed first, or null.
   Slot* next_to_fill() {
     Slot* next = nullptr;
     for (Slot& slot : slots_) {

@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// The first tokens of each tensor under another shape.
+/// Returns views of the first tokens of each tensor in another shape.
 Batch shaped(const Batch& batch, const BatchShape& shape) {
   std::vector<NamedTensor> parts;
   for (const NamedTensor& part : batch.tensors())

@@ -17,7 +17,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Of an even count the upper one. `values`: not empty.
+/// Returns the median, the upper one of an even number of values. `values` must not be empty.
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -40,7 +40,7 @@ Batch random_batch(const BenchmarkSettings& settings, const Stream& stream) {
   return token_batch(wait_for_device(tokens, stream), wait_for_device(targets, stream));
 }
 
-/// Random tokens, and of other networks a batch of zeros.
+/// Returns a batch of random tokens for a language model, of zeros for other networks.
 Batch batch_for(Network& network, const BenchmarkSettings& settings, const Stream& stream) {
   if (const auto* const model = dynamic_cast<const LanguageModel*>(&network))
     return model->with_sources(random_batch(settings, stream), stream);
@@ -50,7 +50,8 @@ Batch batch_for(Network& network, const BenchmarkSettings& settings, const Strea
   return batch;
 }
 
-/// Plain training at a constant learning rate, so that all steps cost the same.
+/// Returns a configuration of plain training at a constant learning rate, so that all steps cost
+/// the same.
 HybridTrainerConfig config_of(const BenchmarkSettings& settings) {
   HybridTrainerConfig config;
   config.model = settings.model;
@@ -75,7 +76,7 @@ double wait_for_forward_only(LossModel& model, const Batch& batch, const Pass& p
   return seconds_since(begin);
 }
 
-/// Steps of the trainer, timed as a whole and then part by part.
+/// Measures whole training steps, then their parts.
 class Subject {
  public:
   Subject(const BenchmarkSettings& settings, Stream& stream)
@@ -84,7 +85,7 @@ class Subject {
         trainer_(*model_, config_of(settings), stream),
         batch_(batch_for(*model_, settings, stream)) {}
 
-  /// Seconds of `count` steps; includes their memory peaks in the result.
+  /// Returns the seconds of each of `count` steps and records their memory peaks.
   std::vector<double> step(int count) {
     std::vector<double> seconds;
     for (int i = 0; i < count; ++i) {
@@ -152,8 +153,8 @@ DType dtype_of(const BenchmarkSettings& settings, const Stream& stream) {
   return settings.precision == "bf16" ? DType::kBF16 : DType::kF32;
 }
 
-/// Bytes of weights that the products and norms of one token read. A table is read whole where the
-/// head shares it; of any other a token takes one row.
+/// Returns the bytes of weights that the products and norms read for one token. Counts a token
+/// table only if the head shares it; otherwise one row is read.
 double weight_bytes(LanguageModel& model, DType dtype) {
   double bytes = 0, tables = 0;
   bool has_head = false;
@@ -171,7 +172,7 @@ double weight_bytes(LanguageModel& model, DType dtype) {
   return has_head ? bytes : bytes + tables;
 }
 
-/// Texts of random tokens that grow by one each at a time.
+/// Sequences of random tokens that grow by one token each per call.
 class RandomTexts {
  public:
   RandomTexts(LanguageModel& model, const BenchmarkSettings& settings, std::int64_t count,

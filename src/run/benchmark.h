@@ -14,61 +14,61 @@ struct BenchmarkSettings {
   OptimizerConfig optimizer;
   std::int64_t batch = 4;
   std::int64_t sequence = 256;
-  std::string precision = "fp32";  // of precision_names(); "auto" as training would choose
+  std::string precision = "fp32";  // one of precision_names(); "auto" chooses as training does
   int steps = 10;
 };
 
-/// Medians over the steps after the first. Forward, backward and optimizer are measured in further
-/// steps, in which a profile waits for each kernel; forward includes the head's gradient, which is
-/// computed chunk by chunk with its loss.
+/// Medians over the steps after the first. Forward, backward and optimizer are measured in separate
+/// steps, in which a profile waits for each kernel. Forward includes the head's gradient, which is
+/// computed chunk by chunk with the loss.
 struct BenchmarkResult {
   double tokens_per_second = 0;
   double step_seconds = 0;
   double forward_seconds = 0;
   double backward_seconds = 0;
   double optimizer_seconds = 0;
-  double forward_only_seconds = 0;      // the pass that a Predict step makes
+  double forward_only_seconds = 0;      // forward pass of a Predict step
   double model_flops_per_second = 0;    // see ModelFamily::step_flops
-  double product_flops_per_second = 0;  // best product of the same run and precision
+  double product_flops_per_second = 0;  // best matrix product rate measured in this precision
   std::string device;                   // "cpu" or the CUDA device's name
-  double copy_bytes_per_second = 0;     // of the device, read and written
+  double copy_bytes_per_second = 0;     // read plus written bytes of a device copy
   double share_of_product_rate = 0;
-  std::optional<double> mfu;  // share of published_bf16_rate; of a bf16 run on such a device
+  std::optional<double> mfu;  // model_flops_per_second / published_bf16_rate; only for bf16
   std::size_t bytes_allocated_after_first_step = 0;
-  MemoryUse memory;       // peaks of the whole benchmark
+  MemoryUse memory;       // peaks of the benchmark
   std::string precision;  // see precision_name
-  Profile profile;        // of profiled_steps steps, which took profiled_seconds
+  Profile profile;        // totals over profiled_steps steps, which took profiled_seconds
   int profiled_steps = 0;
   double profiled_seconds = 0;
 };
 
-/// Dense bf16 FLOP/s that NVIDIA's data sheets give for a CUDA device, by its name; 0 where the
-/// name is none of those listed.
+/// Returns the dense bf16 FLOP/s in NVIDIA's data sheet of the CUDA device of this name, or 0 if it
+/// is not listed.
 double published_bf16_rate(const std::string& device_name);
 
-/// Steps of HybridTrainer in plain training, on random tokens. `stream`'s pool is measured too; on
-/// CUDA its first slab is that of a run. Throws OutOfMemory, as `hybrid train`, where that is too
-/// large.
+/// Runs steps of HybridTrainer in plain training on random tokens. Also measures the pool of
+/// `stream`; on CUDA its first slab has the size of a training run's. Throws OutOfMemory, like
+/// `hybrid train`, if that does not fit.
 BenchmarkResult run_throughput_benchmark(const BenchmarkSettings& settings, Stream& stream);
 
 /// Medians over the tokens after the first.
 struct GenerationRates {
-  double token_seconds = 0;  // one text alone
+  double token_seconds = 0;  // a single sequence
   double tokens_per_second = 0;
-  std::int64_t batch = 1;              // texts at a time
-  double batch_token_seconds = 0;      // for a token of each of them
-  double batch_tokens_per_second = 0;  // of all
-  double batch_gain = 1;               // over one text alone
-  double weight_bytes = 0;           // that a token reads, tables of which it takes a row left out
-  double read_bytes_per_second = 0;  // of the device, over arrays much larger than the caches
-  double share_of_read_rate = 0;     // weight_bytes / token_seconds, of that rate
-  std::string device, precision;     // as in BenchmarkResult
+  std::int64_t batch = 1;              // sequences per batch
+  double batch_token_seconds = 0;      // one token for each sequence
+  double batch_tokens_per_second = 0;  // over all sequences of the batch
+  double batch_gain = 1;               // relative to a single sequence
+  double weight_bytes = 0;  // weights read per token, without tables of which only one row is read
+  double read_bytes_per_second = 0;  // read rate of arrays much larger than the caches
+  double share_of_read_rate = 0;  // weight_bytes / token_seconds, divided by read_bytes_per_second
+  std::string device, precision;  // as in BenchmarkResult
 };
 
-/// One text of `settings.sequence` random tokens, after which `tokens` more are computed one at a
-/// time, as `hybrid sample` does it; then, in turn with each, a token of each of `settings.batch`
-/// such texts, if these are several. Of the settings, model, batch, sequence and precision count;
-/// the context must have room for both. `stream`: where the model is.
+/// Measures cached generation as in `hybrid sample`: extends a sequence of `settings.sequence`
+/// random tokens by `tokens` more, one at a time. If `settings.batch` is above 1, alternates with a
+/// batch of that size. Uses only model, batch, sequence and precision of the settings. The model's
+/// context must have room for both lengths. `stream` has the model's device.
 GenerationRates run_generation_benchmark(const BenchmarkSettings& settings, std::int64_t tokens,
                                          const Stream& stream);
 

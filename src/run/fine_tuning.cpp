@@ -25,8 +25,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Of all tokens up to 16 million, else of as many that are spread over them: data that differ do so
-/// nearly everywhere.
+/// Returns a checksum of all tokens, or of an evenly spaced sample of 16 million: different data
+/// differ nearly everywhere.
 std::string sampled_checksum(const TokenDataset& data) {
   constexpr std::int64_t kPiece = 4096, kMostPieces = 4096;
   const std::int64_t pieces = (data.tokens() + kPiece - 1) / kPiece;
@@ -41,7 +41,7 @@ std::string sampled_checksum(const TokenDataset& data) {
   return checksum.text();
 }
 
-/// On the windows of prepared text.
+/// Trains on windows of prepared text.
 class Pretraining final : public LanguageTask {
  public:
   Pretraining(const TrainingRunSettings& settings, const ModelFolder& model)
@@ -77,7 +77,7 @@ class Pretraining final : public LanguageTask {
   std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const override {
     return train_.info() ? tokenizer_of_data(folder_, vocabulary) : nullptr;
   }
-  /// Of data that do not say it themselves; with those that do, LanguageTask compares.
+  /// Returns the vocabulary for data without metadata; with metadata, LanguageTask compares it.
   static std::optional<std::int64_t> known_vocabulary(const TrainingRunSettings& settings) {
     if (settings.config.model.vocabulary == 0 || read_data_info(settings.data)) return {};
     return settings.config.data_vocabulary();
@@ -87,7 +87,7 @@ class Pretraining final : public LanguageTask {
   std::string checksum_;
 };
 
-/// The run's own, once it is there.
+/// Returns the folder of the tokenizer: the run's copy if it resumes and has one.
 ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                                   const std::optional<ModelFolder>& model) {
   const std::filesystem::path of_run = settings.run / "tokenizer";
@@ -99,7 +99,7 @@ ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                           "encodes; give that folder (hybrid finetune --model HF_DIR)"));
 }
 
-/// A resumed run's chats have the date that they had.
+/// Returns the run's example files. Chats of a resumed run keep the date of its start.
 ExampleFiles files_of(const TrainingRunSettings& settings,
                       const std::optional<ModelFolder>& model) {
   ExampleFiles files{.examples = settings.data,
@@ -117,10 +117,10 @@ ExampleFiles files_of(const TrainingRunSettings& settings,
   return files;
 }
 
-/// Most tokens of an answer to a prompt of the validation data.
+/// Maximum tokens of an answer to a validation prompt.
 constexpr std::int64_t kAnswerTokens = 48;
 
-/// On the rows of examples.
+/// Trains on rows of examples.
 class FineTuning final : public LanguageTask {
  public:
   FineTuning(const TrainingRunSettings& settings, const ReadInputs& read)
@@ -159,7 +159,8 @@ class FineTuning final : public LanguageTask {
             .now = files_.now,
             .end_tokens = end_tokens_};
   }
-  /// With objective dpo: takes the reference from the run's folder, or computes it from the first weights.
+  /// Loads the reference of objective dpo from the run's folder, or computes it with the initial
+  /// weights.
   void prepare_data(const Beginning& beginning) override {
     if (beginning.config.objective != "dpo") return;
     const std::string file = reference_file(beginning.run);
@@ -175,14 +176,14 @@ class FineTuning final : public LanguageTask {
     train_references_->assign(known->begin(), middle);
     validation_references_->assign(middle, known->end());
   }
-  /// Identifies the first weights and their precision; empty if the run resumes and its settings do not
-  /// name them.
+  /// Identifies the initial weights and their precision; empty if the run resumes and its settings
+  /// do not name them.
   std::string identity_of_start(const Beginning& beginning) const {
     if (!model_folder()) return "";
     return concat(hybrid_trainer::identity_of_start(*model_folder(), adapter_.value_or("")), " ",
                   name_of(dtype_of_training(beginning)));
   }
-  /// Of a run that goes on they are in its folder.
+  /// Computes the answers before training, or reads them from the folder of a resumed run.
   void answer_before(const Beginning& beginning) override {
     const HybridTrainerConfig& config = beginning.config;
     prompts_ = hears()
@@ -207,7 +208,8 @@ class FineTuning final : public LanguageTask {
     beginning.stream.synchronize();
     beginning.stream.pool()->trim();
   }
-  /// Either may be shorter than the prompts, where the run does not know the others.
+  /// Pairs the answers with their prompts. Either list may be shorter if the run does not know the
+  /// rest.
   std::vector<ComparedAnswer> compared(const std::vector<std::optional<std::string>>& before,
                                        const std::vector<std::string>& after) const {
     std::vector<ComparedAnswer> answers;
@@ -220,7 +222,7 @@ class FineTuning final : public LanguageTask {
   }
   bool hears() const { return files_.heard_seconds > 0; }
   SpeechTokens speech_tokens() const { return read_speech_tokens(*tokenizer_, files_.generation); }
-  /// The first clips of the validation rows, at most so many, each named as its own prompt.
+  /// Returns the first clips of the validation rows, at most `most`, each named as its own prompt.
   std::vector<HeldOutPrompt> clips_to_hear(std::int64_t most) const {
     std::vector<HeldOutPrompt> prompts;
     const SpeechTokens tokens = speech_tokens();
@@ -244,7 +246,7 @@ class FineTuning final : public LanguageTask {
                                         data_.validation.begin() + std::ssize(prompts_));
     return heard_texts(model, *tokenizer_, speech_tokens(), clips, dtype_of_text(), stream, 1);
   }
-  /// Of the prompts, which are sources: the likeliest tokens, without a search.
+  /// Generates greedily from the prompts, which are encoder sources.
   std::vector<std::string> written_of_sources(LanguageModel& model, const Stream& stream) const {
     SourceWriting writing = source_writing_of(model.config(), files_.generation);
     writing.beams = 1;
@@ -256,7 +258,7 @@ class FineTuning final : public LanguageTask {
       texts.push_back(readable_text(*tokenizer_, writer.write(prompt.tokens)));
     return texts;
   }
-  /// Answers to the prompts: the likeliest tokens.
+  /// Generates greedy answers to the prompts.
   std::vector<std::string> written_behind_prompts(LanguageModel& model,
                                                   const Stream& stream) const {
     GenerationSettings generation{.tokens = kAnswerTokens,
@@ -273,7 +275,7 @@ class FineTuning final : public LanguageTask {
     }
     return texts;
   }
-  /// f32 if phases differ; evaluations are in f32.
+  /// Returns the precision of training, or f32 if Warmup and Full differ. Evaluations use f32.
   static DType dtype_of_training(const Beginning& beginning) {
     const HybridTrainerConfig& config = beginning.config;
     const PhasePrecision precision(config.mixed_precision, config.model.width,
@@ -298,7 +300,7 @@ class FineTuning final : public LanguageTask {
     }
     if (ranks.lead()) write_reference(file, key, all);
     beginning.stream.synchronize();
-    beginning.stream.pool()->trim();  // for training, which uses other blocks
+    beginning.stream.pool()->trim();  // training uses other block sizes
     beginning.tell(concat("reference: took ", units::duration(seconds_since(began)),
                           ", kept in reference.bin; the model that it is of takes no memory now"));
     return all;
@@ -364,18 +366,18 @@ class FineTuning final : public LanguageTask {
   const ExampleData& data_ = read_->data;
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::optional<std::filesystem::path> adapter_;
-  // Of pairs of answers, filled before the first batch is read.
+  // References for pairs of answers, filled before the first batch is read.
   const std::shared_ptr<PairReferences> train_references_ = std::make_shared<PairReferences>(),
                                         validation_references_ = std::make_shared<PairReferences>();
   std::vector<HeldOutPrompt> prompts_;
-  std::vector<std::optional<std::string>> before_;  // what the model answered to them
+  std::vector<std::optional<std::string>> before_;  // answers before training
   std::vector<std::int32_t> end_tokens_;
   std::int64_t sequence_length_;
 };
 
 }  // namespace
 
-/// Whether a file begins as JSON or parquet does, or has a name of rows.
+/// True if a file begins like JSON or Parquet, or has the name of a row format.
 bool may_hold_examples(const std::filesystem::path& path) {
   if (has_name_of_rows(path)) return true;
   std::ifstream in(path, std::ios::binary);

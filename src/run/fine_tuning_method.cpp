@@ -12,7 +12,8 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
-/// The form of a base of few bits: that of the weights, where they have one already.
+/// Returns the quantized format for qlora: that of the weights if they are quantized already, else
+/// nf4.
 std::string quantized_base(const ModelFolder& folder) {
   if (folder.is_gguf() && is_mostly_blocks(folder.gguf())) return kFileBase;
   const std::string held = quantization_of_hugging_face(folder);
@@ -25,7 +26,7 @@ void check_name(const std::string& method) {
     throw UsageError(choice_problem("--method", method, names));
 }
 
-/// Whether adapters are trained beside weights of few bits.
+/// Returns whether adapters are trained on a quantized base.
 bool has_quantized_base(const HybridTrainerConfig& config) {
   if (config.lora.is_on()) return is_quantized_base(config.lora.base);
   return std::ranges::any_of(config.parts, [&](const PartConfig& part) {
@@ -52,7 +53,7 @@ HybridTrainerConfig fine_tuning_config(const ModelFolder& folder, const std::str
   config.optimizer.name = "adamw";
   config.optimizer.learning_rate = family.fine_tuning.learning_rate;
   config.optimizer.weight_decay = 0;
-  config.phases.max_predict_steps = 0;  // no measurement shows that predicting pays here
+  config.phases.max_predict_steps = 0;  // no measurement shows a gain from predicting here
   if (method == "full") return config;
   config.optimizer.learning_rate = 2e-4;
   set_method(config, method, method == "qlora" ? quantized_base(folder) : "");

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Throws DataError if a start token is missing, or a token is none of the model's.
+/// Throws DataError if a start token is missing or a token is not in the model's vocabulary.
 void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
   const std::string file = keys.file.empty() ? "the model's folder" : keys.file.string();
   if (!keys.start)
@@ -25,7 +25,7 @@ void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
 }
 
 constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
-/// Throws DataError where the examples are for another way to train.
+/// Throws DataError if the examples are preference pairs.
 void refuse_preferences(const ExampleRows& read, bool measured) {
   if (read.pairs.empty()) return;
   const ExampleRow& first = read.pairs.front().chosen;
@@ -41,14 +41,14 @@ void refuse_preferences(const ExampleRows& read, bool measured) {
                          columns.empty() ? "" : "--columns " + columns));
 }
 
-/// Returns the first of the splits that a folder has, by default the training split.
+/// Returns the first of `splits` that the folder has, by default the training split.
 RowSplit first_split(const std::filesystem::path& path, std::initializer_list<RowSplit> splits) {
   for (const RowSplit split : splits)
     if (!row_files(path, split).empty()) return split;
   return RowSplit::kTrain;
 }
 
-/// Of a file called `name`.
+/// Moves the rows of a file called `name` out of `read`, adding its notes and refusals to `data`.
 std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bool measured,
                                    ExampleData& data) {
   refuse_preferences(read, measured);
@@ -65,8 +65,8 @@ std::vector<ExampleRow> taken_rows(ExampleRows read, const std::string& name, bo
 
 }  // namespace
 
-/// How rows become what an encoder of tokens reads and what its decoder writes; none for a model without
-/// such an encoder. Throws DataError if the keys name no start token.
+/// Returns how rows become encoder sources and decoder targets; none for a model without an encoder
+/// of tokens. Throws DataError if the keys name no start token.
 static std::optional<SourceFormat> source_format_of(const ModelConfig& model,
                                                     const GenerationKeys& keys) {
   if (!model.encoder.reads_tokens()) return {};

@@ -36,7 +36,7 @@ std::string model_line(const ModelFamily& family, const ModelConfig& model,
                 model.dropout > 0 ? concat(", dropout ", model.dropout) : "");
 }
 
-/// How much of the matrices a file's blocks hold.
+/// Describes how much of the frozen matrices is stored in the file's own blocks.
 std::string blocks_text(LossModel& model) {
   double all = 0, in_blocks = 0;
   model.visit_parameters([&](Parameter& parameter) {
@@ -50,7 +50,8 @@ std::string blocks_text(LossModel& model) {
                 " % of them in f32, since the file has no blocks for these");
 }
 
-/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in nf4".
+/// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in
+/// nf4".
 std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
   if (!lora.is_on()) return has_parts ? "of parts, see below" : "none";
   std::int64_t trained = 0;
@@ -72,7 +73,7 @@ std::string batch_line(const HybridTrainerConfig& config) {
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
-/// "masked: the loss is of 10 of 64 tokens".
+/// Returns "masked: the loss is of 10 of 64 tokens".
 std::string objective_line(const HybridTrainerConfig& config) {
   if (config.prefers())
     return concat(config.objective, ": the loss is of pairs of answers, beta ",
@@ -82,8 +83,7 @@ std::string objective_line(const HybridTrainerConfig& config) {
                 length, " tokens of a sequence, which both sides tell");
 }
 
-/// What the user is shown of a language model, its adapters, its data and its batches, line by line.
-/// `data`: the text of that line.
+/// Returns the settings of model, adapters, data and batches. `data`: text of the data line.
 std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
                                          const ModelFamily& family, const std::string& data,
                                          LossModel& model) {
@@ -99,7 +99,7 @@ std::vector<NamedText> language_settings(const HybridTrainerConfig& config,
 
 LanguageModel& as_language_model(LossModel& model) { return static_cast<LanguageModel&>(model); }
 
-/// The GGUF file whose blocks are the frozen weights. Throws ConfigError where the model is no such file.
+/// Returns the GGUF file with the frozen weights. Throws ConfigError if the model is none.
 std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();
@@ -108,7 +108,7 @@ std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& 
                             "; want such a file as the model, or nf4")});
 }
 
-/// What export.dtype auto means: of a run that goes on what it meant when it began.
+/// Resolves export.dtype=auto; a resumed run keeps its first choice.
 std::string dtype_of_export(const TrainingRunSettings& settings,
                             const std::optional<ModelFolder>& base) {
   if (goes_on(settings)) return config_of_run(RunPaths{settings.run.string()}).exported.dtype;
@@ -116,7 +116,7 @@ std::string dtype_of_export(const TrainingRunSettings& settings,
   return is_short ? "bf16" : "fp32";
 }
 
-/// Takes the base's ids of special tokens, and adds the end tokens that it has not.
+/// Copies the base's special token ids and adds the end tokens that it lacks.
 void add_token_ids(RunData& data) {
   const std::string ids = token_ids_in(data.base);
   if (ids.empty()) return;
@@ -126,7 +126,7 @@ void add_token_ids(RunData& data) {
   data.token_ids = with_end_tokens(ids, data.end_tokens);
 }
 
-/// Throws DataError where a run that was trained on `before` would find another place in `here`.
+/// Throws DataError if `here` differs from `before`, the data that the run was trained on.
 void check_same_data(const RunData& before, const RunData& here) {
   if (before.train_tokens == 0) return;
   const bool same_length = before.train_tokens == here.train_tokens;
@@ -157,7 +157,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
                          "; make the data anew with hybrid prepare"));
 }
 
-/// Whether the folder of --init-from has a tokenizer that can be read, and the data another one.
+/// Returns whether the folder of --init-from has a readable tokenizer that differs from the data's.
 static bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init_from,
                                           const Tokenizer* of_data) {
   if (!init_from || of_data == nullptr) return false;
@@ -168,7 +168,7 @@ static bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init
   }
 }
 
-/// Text that the model makes of nothing; "" without a tokenizer or without memory for it.
+/// Generates unconditional text; "" without a tokenizer or if memory is short.
 static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
                                const Stream& stream, DType dtype) {
   if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
@@ -182,13 +182,13 @@ static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
     generate_text(
         model, *tokenizer, "", generation, [&](std::string_view piece) { text += piece; }, stream,
         dtype);
-  } catch (const OutOfMemory&) {  // of its caches: the run itself is complete
+  } catch (const OutOfMemory&) {  // for the decoder's caches; the run itself is complete
     return "";
   }
   return text;
 }
 
-/// Keys of a run that goes on, which may have set them.
+/// Returns the keys for positions that a resumed run may have set.
 static std::vector<std::string> keys_of_positions(const ModelConfig& model) {
   const bool rotates = find_family(model.family).has("rope_scaling");
   return rotates ? std::vector<std::string>{"model.context", "model.rope_scaling"}
@@ -243,11 +243,11 @@ void LanguageTask::prepare(const Beginning& beginning) {
   answer_before(beginning);
 }
 
-/// A Hugging Face folder, or the adapters alone in PEFT's format.
+/// Writes a Hugging Face folder, or only the adapters in PEFT's format.
 void LanguageTask::write_export(const RunPaths& run, const std::filesystem::path& output) const {
   const Stream stream(MemoryPool::create("device"));
   const HybridTrainerConfig config = config_of_run(run);
-  const bool merges = config.freezes() && !config.lora.is_on();  // as parts say
+  const bool merges = config.freezes() && !config.lora.is_on();  // set by parts
   const TrainedRun trained =
       load_trained_run(run.root, stream, *settings_.registry, {},
                        merges ? std::optional<std::string>("fp32") : std::nullopt);
@@ -276,8 +276,7 @@ void LanguageTask::check_same(const RunPaths& run) const {
   check_same_data(data, described());
 }
 
-/// What the run's folder says of its data: also what model it began with, and which tokens end what
-/// it writes.
+/// Describes the run's data for its folder, including its initial model and end tokens.
 RunData LanguageTask::run_data(const RunPaths& run, bool resumes) const {
   RunData data = described();
   data.command = resumes ? data_of_run(run).command : settings_.command;
@@ -324,7 +323,7 @@ DType LanguageTask::dtype_of_text() const {
 }
 
 std::string LanguageTask::sample(LossModel& model, const Stream& stream) const {
-  if (as_language_model(model).reads_sources()) return "";  // it writes of nothing
+  if (as_language_model(model).reads_sources()) return "";  // generates only from a source
   return sample_text(as_language_model(model), tokenizer_.get(), stream, dtype_of_text());
 }
 

@@ -10,15 +10,15 @@
 
 namespace hybrid_trainer {
 
-/// Before the first step: a tokenizer that does not fit is told before hours are spent. Throws
-/// DataError, MissingInput.
+/// Reads the tokenizer of the data. Called before the first step, so that a mismatch is found
+/// early. Throws DataError, MissingInput.
 std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
                                                    std::int64_t vocabulary);
 
-/// Makes the task of a language model, which does not read these inputs again. Throws as language_task.
+/// Makes the task of a language model from inputs that were already read. Throws as language_task.
 std::unique_ptr<Task> language_task(const TrainingRunSettings& settings, const ReadInputs& read);
 
-/// Language modelling, whatever its data are.
+/// Base of the language modeling tasks, for data of any kind.
 class LanguageTask : public Task {
  public:
   HybridTrainerConfig completed(HybridTrainerConfig config) final;
@@ -36,34 +36,34 @@ class LanguageTask : public Task {
   const ModelRegistry* simulated_by() const final { return settings_.registry; }
 
  protected:
-  /// `model`: settings.init_from, which may have been opened before.
+  /// `model`: settings.init_from if it is already open.
   explicit LanguageTask(const TrainingRunSettings& settings, const ModelFolder& model)
       : settings_(settings), model_(opened_model(settings, model)) {}
-  /// The folder that the run takes its first weights from.
+  /// Returns the folder with the initial weights.
   const std::optional<ModelFolder>& model_folder() const { return model_; }
-  /// Of text that the model writes: frozen weights are not converted once more for each token.
+  /// Returns the precision of generated text that avoids converting frozen weights per token.
   DType dtype_of_text() const;
 
  private:
-  /// Tokens that the model must know; none where nothing says it.
+  /// Returns the number of tokens that the model must have; none if unknown.
   virtual std::optional<std::int64_t> vocabulary_size() const = 0;
-  /// The data as the run's folder names them, and as a resumed run compares them.
+  /// Describes the data for the run's folder and for the comparison on resume.
   virtual RunData described() const = 0;
-  /// Throws ConfigError of settings that these data cannot go with.
+  /// Throws ConfigError if settings are incompatible with the data.
   virtual void check_data(const HybridTrainerConfig&) const {}
-  /// Null where the data have none.
+  /// Returns null if the data have no tokenizer.
   virtual std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const = 0;
   virtual std::vector<std::string> notes_of_data() const { return {}; }
-  /// Computes what batches need of the base, whose adapters change nothing yet.
+  /// Computes what batches need from the base model, while the adapters have no effect yet.
   virtual void prepare_data(const Beginning& /*beginning*/) {}
-  /// Keeps what the model answers before it is trained.
+  /// Stores the model's answers before training.
   virtual void answer_before(const Beginning& /*beginning*/) {}
   RunData run_data(const RunPaths& run, bool resumes) const;
 
   TrainingRunSettings settings_;
-  std::optional<ModelFolder> model_;            // settings_.init_from
-  std::shared_ptr<const Tokenizer> tokenizer_;  // of the sample, if the data have one
-  std::optional<ModelFolder> base_;             // of the weights that the model began with
+  std::optional<ModelFolder> model_;            // opened settings_.init_from
+  std::shared_ptr<const Tokenizer> tokenizer_;  // for samples; null if the data have none
+  std::optional<ModelFolder> base_;             // model with the initial weights
 };
 
 }  // namespace hybrid_trainer

@@ -25,7 +25,7 @@ constexpr std::size_t kMostCardBytes = 1 << 20;
 
 constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
 
-/// "owner/name", as the Hub calls a model, and no path.
+/// Returns whether the name is a Hub name, "owner/name", and not a path.
 bool is_hub_name(const std::string& name) {
   const std::size_t slash = name.find('/');
   return slash != std::string::npos && slash > 0 && slash + 1 < name.size() && name[0] != '.' &&
@@ -33,7 +33,7 @@ bool is_hub_name(const std::string& name) {
          name.find_first_not_of(kPlain, slash + 1) == std::string::npos;
 }
 
-/// Keys of a model card and of GGUF files.
+/// License keys of model cards and the corresponding keys of GGUF files.
 constexpr std::pair<const char*, const char*> kLicenseKeys[] = {
     {"license", "general.license"},
     {"license_name", "general.license.name"},
@@ -45,7 +45,7 @@ std::string_view without_blanks_around(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kBlank) + 1 - begin);
 }
 
-/// On one line.
+/// Returns the text on one line.
 std::string line_of(const std::string& text) {
   std::string line = well_formed_utf8(text);
   for (char& c : line)
@@ -53,7 +53,7 @@ std::string line_of(const std::string& text) {
   return line;
 }
 
-/// As Markdown that shows it as it is.
+/// Escapes the text so that Markdown shows it unchanged.
 std::string markdown_of(const std::string& text) {
   std::string out;
   for (const char c : line_of(text)) {
@@ -63,7 +63,7 @@ std::string markdown_of(const std::string& text) {
   return out;
 }
 
-/// The value of a key in YAML: plain if it is an identifier, else a string in quotes, as JSON has it.
+/// Returns a YAML value: plain if it is an identifier, else a quoted string as in JSON.
 std::string yaml_of(const std::string& text) {
   const bool is_plain = text.find_first_not_of(kPlain) == std::string::npos;
   return is_plain && std::isalpha(static_cast<unsigned char>(text[0])) ? text
@@ -87,7 +87,7 @@ std::string published(const std::string& command) {
   return line_of(out);
 }
 
-/// A block of code that nothing in `text` ends.
+/// Returns a fenced code block, with a fence longer than any in `text`.
 std::string code_block(const std::string& text) {
   std::string fence = "```";
   while (text.find(fence) != std::string::npos) fence += '`';
@@ -105,7 +105,7 @@ json::object object_in_file(const fs::path& file) {
   return value.is_object() ? value.get_object() : json::object();
 }
 
-/// What the Hub calls a model, by its own files; "" where they do not tell.
+/// Returns the Hub name of a model according to its own files, or "" if they do not say.
 std::string hub_name_of(const fs::path& model) {
   if (!fs::is_directory(model)) return "";
   const char* const file = holds_adapter(model) ? "adapter_config.json" : "config.json";
@@ -114,7 +114,7 @@ std::string hub_name_of(const fs::path& model) {
   return is_hub_name(name) && !fs::exists(name) ? name : "";
 }
 
-/// The purpose of a run's family; without a run, that of a language model.
+/// Returns the purpose of a run's family; without a run, that of a language model.
 ModelFamily::Purpose purpose_of(const RunPaths& run) {
   const json::object config = run.hold_a_run() ? object_in_file(run.config()) : json::object();
   const json::value* model = config.if_contains("model");
@@ -167,8 +167,7 @@ std::string training_of(const RunPaths& run, const RunData& data) {
 
 }  // namespace
 
-/// The first text of a YAML value after a key or a dash: without quotes, a comment, and the
-/// brackets of a list.
+/// Returns the first scalar of a YAML value, without quotes, comments and list brackets.
 static std::string scalar_of(std::string_view text) {
   text = without_blanks_around(text);
   const bool is_list = text.starts_with('[');

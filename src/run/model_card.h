@@ -7,21 +7,21 @@
 
 namespace hybrid_trainer {
 
-/// Texts under "license", "license_name" and "license_link"; of a list its first.
+/// Values of "license", "license_name" and "license_link"; the first element of a list.
 using LicenseTexts = std::vector<std::pair<std::string, std::string>>;
 
-/// The license of a model by its own card's front matter, or a GGUF file's values.
+/// Reads a model's license from its card's front matter or the metadata of a GGUF file.
 LicenseTexts license_of(const ModelFolder& model);
 
-/// What an exported folder holds.
+/// Contents of an exported folder.
 enum class CardKind { kModel, kMergedModel, kAdapter };
 
-/// The model card of what was exported of `source`, a run or a folder: Markdown behind front matter as the
-/// Hugging Face Hub reads it. The base's name and license are told where its files tell them; of
-/// a run also how it was trained. Throws DataError where the run's files are damaged.
+/// Returns the model card of an export from `source`, a run or a folder: Markdown with front matter
+/// as the Hugging Face Hub reads it. Includes the base's name and license if its files name them,
+/// and for a run how it was trained. Throws DataError if the run's files are damaged.
 std::string model_card(const std::filesystem::path& source, CardKind kind);
 
-/// Writes it as README.md into the folder. Throws IoError, and as model_card.
+/// Writes the card to README.md in the folder. Throws IoError; otherwise as model_card.
 void write_model_card(const std::filesystem::path& source, const std::filesystem::path& folder,
                       CardKind kind);
 

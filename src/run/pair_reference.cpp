@@ -27,8 +27,7 @@ std::string bytes_of_numbers(const std::vector<Number>& numbers) {
   return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(Number)};
 }
 
-/// The log-likelihoods of a batch's halves, (B, T) f64 on the host; in parts where memory does not hold
-/// the batch.
+/// Returns the log-likelihoods of halves, (B, T) f64 on the host; splits the batch if necessary.
 Tensor wait_for_sums(LossModel& model, const Batch& batch, DType dtype, const Stream& host,
                      const Stream& stream) {
   const Tensor sums =
@@ -50,7 +49,7 @@ Tensor wait_for_sums(LossModel& model, const Batch& batch, DType dtype, const St
   return sums;
 }
 
-/// Numbers of this rank's batches, in their order.
+/// Returns the values of this rank's batches, in order.
 std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::int64_t at_once,
                                 DType dtype, const RunRanks& ranks, const Stream& stream) {
   const std::int64_t rank = ranks.as_simulated().rank;
@@ -72,7 +71,7 @@ std::vector<double> own_numbers(LossModel& model, const PackedRows& rows, std::i
   return numbers;
 }
 
-/// Of their tokens and targets.
+/// Returns a checksum of the rows' tokens and targets.
 std::string checksum_of_rows(const std::vector<ExampleRow>& rows) {
   Checksum sum;
   for (const ExampleRow& row : rows) {
@@ -91,7 +90,7 @@ static boost::json::value head_of_reference(const std::string& content, const st
   return parse_json_text(std::string_view(content).substr(0, content.find('\n')), file);
 }
 
-/// identity_of_start of a run's reference, with the precision; or "".
+/// Returns the base of a run's reference (identity_of_start and precision), or "".
 static std::string base_of_reference(const std::string& file) {
   if (!std::filesystem::exists(file)) return "";
   const boost::json::value head = head_of_reference(read_file(file, kMostReferenceBytes), file);

@@ -7,30 +7,30 @@
 
 namespace hybrid_trainer {
 
-/// What tells the reference of some pairs by some model from another one.
+/// Identifies the pairs and the model of a reference.
 struct ReferenceKey {
   std::string rows;  // checksum
-  std::string base;  // identity_of_start and the precision; empty if it is not known any more
+  std::string base;  // identity_of_start and the precision; empty if unknown
   std::size_t pairs = 0;
 };
 
-/// Where a run keeps its reference.
+/// Returns the path of a run's reference.
 inline std::string reference_file(const RunPaths& run) { return run.root + "/reference.bin"; }
 
-/// Identifies the weights that a run begins with; `adapter` may be empty.
+/// Identifies the initial weights of a run; `adapter` may be empty.
 std::string identity_of_start(const ModelFolder& base, const std::filesystem::path& adapter);
-/// That of a run's rows, those that it trains on and those that it is measured on, in this order.
+/// Returns the key of a run's rows: first the training rows, then the validation rows.
 ReferenceKey reference_key(const ExampleData& data, std::string base);
 
-/// Writes the reference of a run's pairs into `file`. Throws IoError.
+/// Writes the reference of a run's pairs to `file`. Throws IoError.
 void write_reference(const std::string& file, const ReferenceKey& key,
                      const PairReferences& references);
-/// Reads them; none where there is no such file, or it is of other pairs or another base. Throws
-/// DataError where it is damaged.
+/// Reads a reference. Returns none if the file does not exist or is for other pairs or another
+/// base. Throws DataError if it is damaged.
 std::optional<PairReferences> read_reference(const std::string& file, const ReferenceKey& key);
 
-/// Log-likelihoods of the answers of all rows, by forward passes in `dtype`, whose memory is that of an
-/// evaluation. Of several ranks each computes some; a collective then. Throws OutOfMemory.
+/// Computes the log-likelihoods of the answers of all rows by forward passes in `dtype`, with the
+/// memory of an evaluation. Collective: ranks share the work. Throws OutOfMemory.
 PairReferences compute_reference(LossModel& model, const PackedRows& rows,
                                  std::int64_t sequences_at_once, DType dtype, const RunRanks& ranks,
                                  const Stream& stream);

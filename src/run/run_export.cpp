@@ -31,8 +31,8 @@ void require_adapters(const TrainedRun& run) {
     throw ConfigError({"lora.rank: the run has 0, so there are no adapters to export"});
 }
 
-/// The settings of a run's adapters. Throws ConfigError if a folder of adapters does not hold what else
-/// it trained, which a head for classes is not.
+/// Returns the settings of a run's adapters. Throws ConfigError if the run trained other weights
+/// that a PEFT folder cannot store; it can store a classification head.
 LoraConfig exported_adapters(const TrainedRun& run) {
   require_adapters(run);
   LoraConfig config = run.config.lora;
@@ -58,13 +58,12 @@ LoraConfig exported_adapters(const TrainedRun& run) {
 
 void require_plain_base(const ModelFolder& base) {
   const std::string form = base.empty() ? "" : quantization_of_hugging_face(base);
-  if (form.empty() || form == "mxfp4") return;  // of the latter there is no plain one
+  if (form.empty() || form == "mxfp4") return;  // mxfp4 models have no unquantized form
   throw DataError(concat(base.string(), ": its weights are quantized (", form, "), so adapters ",
                          "cannot be merged into them; export them with --adapter"));
 }
 
-/// Of random tokens; padding columns too. Throws DataError, with `what` it is of, where one is not
-/// finite.
+/// Computes logits of random tokens and padding. Throws DataError naming `what` if not finite.
 std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                                 const Stream& stream) {
   const std::int64_t length = std::min(kProbeTokens, model.config().context);
@@ -83,7 +82,7 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
                          "diverged; export an earlier checkpoint's run"));
 }
 
-/// None of a network that gives no logits.
+/// Returns no logits for a network without any.
 std::vector<float> probe_logits(const TrainedRun& run, const std::string& what,
                                 const Stream& stream) {
   auto* const model = dynamic_cast<LanguageModel*>(run.network.get());
@@ -109,7 +108,7 @@ LogitChange compare_logits(const std::vector<float>& before, const std::vector<f
   return change;
 }
 
-/// `run`: with its base in f32. `before`: logits of the model as it was trained.
+/// `run` has its base in f32; `before` are logits of the model as trained.
 MergedExport write_merged(const TrainedRun& run, const std::vector<float>& before,
                           const std::filesystem::path& output, std::optional<DType> dtype,
                           const Stream& stream) {
@@ -127,7 +126,7 @@ MergedExport write_merged(const TrainedRun& run, const std::vector<float>& befor
   return result;
 }
 
-/// A text of many of the tokenizer's words, by which another one can be compared.
+/// Returns a text with many of the tokenizer's words, for comparison with another tokenizer.
 std::string text_of_words(const Tokenizer& tokenizer) {
   constexpr std::int64_t kWords = 2048;
   const std::int64_t step = std::max<std::int64_t>(1, tokenizer.vocabulary_size() / kWords);
@@ -137,7 +136,7 @@ std::string text_of_words(const Tokenizer& tokenizer) {
   return text;
 }
 
-/// The tokens of a text for which the file's tokenizer gives the same ones; else warns, and 0.
+/// Returns the length of a test text that both tokenizers encode equally; else warns, returns 0.
 std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file) {
   const std::string text = text_of_words(tokenizer);
   const std::vector<std::int32_t> wanted = tokenizer.encode(text),
@@ -149,7 +148,7 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file)
   return wanted == got ? std::ssize(wanted) : 0;
 }
 
-/// By the keys of GGUF files.
+/// Returns the license under the keys of GGUF files.
 std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder& base) {
   std::vector<std::pair<std::string, std::string>> keys;
   for (auto& [key, text] : base.empty() ? LicenseTexts() : license_of(base)) {
@@ -159,7 +158,7 @@ std::vector<std::pair<std::string, std::string>> license_keys(const ModelFolder&
   return keys;
 }
 
-/// How tokens are drawn, by the keys of GGUF files.
+/// Returns the sampling settings under the keys of GGUF files.
 std::vector<std::pair<std::string, double>> sampling_values(const GenerationKeys& keys) {
   std::vector<std::pair<std::string, double>> values;
   const auto add = [&](const char* name, std::optional<double> value) {
@@ -199,7 +198,7 @@ DType export_model(const TrainedRun& run, const std::filesystem::path& output,
   return rounded;
 }
 
-/// Warns that a file of adapters has no key for the positions that they were trained with.
+/// Warns that an adapter file has no key for the position settings of its training.
 static void warn_of_positions(const TrainedRun& run, const std::filesystem::path& output) {
   const auto positions = [](const ModelConfig& model) {
     std::string all;
@@ -256,8 +255,7 @@ void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path
   OutputFolder passing(output.string() + ".peft", OutputFolder::Existing::kRefuse);
   const std::filesystem::path folder = passing.create() / "adapter";
   write_adapter(*run.network, run.config.model, adapters, run.base.string(), folder, stream);
-  export_gguf_adapter(folder, resolved_model_config(run.config.model),
-                      output);  // and nothing else stays
+  export_gguf_adapter(folder, resolved_model_config(run.config.model), output);
 }
 
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,

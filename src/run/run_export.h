@@ -6,23 +6,23 @@
 
 namespace hybrid_trainer {
 
-/// Writes the model of a run, without adapters, as a Hugging Face folder, rounded to `dtype`, or else
-/// to export_dtype; returns that. Throws as export_hugging_face.
+/// Writes the model of a run without adapters as a Hugging Face folder, rounded to `dtype` or else
+/// to export_dtype. Returns that type. Throws as export_hugging_face.
 DType export_model(const TrainedRun& run, const std::filesystem::path& output,
                    std::optional<DType> dtype, const Stream& stream);
 
-/// Writes the adapters of a run as PEFT opens them over the run's base. Throws ConfigError where the
-/// run has none; CannotCreate, IoError.
+/// Writes the adapters of a run in PEFT's format for the run's base. Throws ConfigError if the run
+/// has none; CannotCreate, IoError.
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
                     const Stream& stream);
 
-/// Logits of an exported model compared with the trained one, on random tokens. Zeros for a network
-/// without logits.
+/// Logits of an exported model compared with the trained one, on random tokens; zeros without
+/// logits.
 struct LogitChange {
   double largest_logit = 0, largest_change = 0;
-  std::int64_t places = 0, same_choices = 0;  // where the likeliest next token stayed the same
+  std::int64_t places = 0, same_choices = 0;  // positions; with the same top token
 
-  /// "; logits changed by at most …", with a verdict on it.
+  /// Returns "; logits changed by at most …", with a verdict.
   std::string text() const;
 };
 
@@ -30,41 +30,42 @@ struct MergedExport {
   std::int64_t step = 0;
   LogitChange change{};
   DType dtype = DType::kF32;            // of the tensors
-  std::vector<std::string> warnings{};  // of TrainedRun
+  std::vector<std::string> warnings{};  // see TrainedRun
 };
 
-/// Writes a Hugging Face folder of the run's base with its adapters merged into the weights: made
-/// in f32 from the base's own files, whatever lora.base was in training, and rounded once to
-/// `dtype`, or else to export_dtype. The logits are compared with those of the model as it was trained.
-/// Throws ConfigError where the run has no adapters; as load_trained_run and export_hugging_face.
+/// Merges the adapters into the run's base and writes a Hugging Face folder. Merges in f32 from the
+/// base's own files, whatever lora.base was, and rounds once, to `dtype` or else to export_dtype.
+/// Compares the logits with the model as it was trained. Throws ConfigError if the run has no
+/// adapters; otherwise as load_trained_run and export_hugging_face.
 MergedExport export_merged(const std::filesystem::path& run, const std::filesystem::path& output,
                            const RunWeights& weights, std::optional<DType> dtype = {});
 
-/// Merges a folder of PEFT over `base`, or else over the folder that it names.
+/// Merges a PEFT folder into `base`, or into the folder that it names.
 MergedExport export_merged_adapter(const std::filesystem::path& folder,
                                    const std::filesystem::path& base,
                                    const std::filesystem::path& output,
                                    std::optional<DType> dtype = {});
 
-/// Writes the adapters of a run as one file for llama.cpp, which it adds to a file of the base. Throws
-/// ConfigError where the run has none; as export_gguf_adapter.
+/// Writes the adapters of a run as one file that llama.cpp applies to a GGUF file of the base.
+/// Throws ConfigError if the run has none; otherwise as export_gguf_adapter.
 void export_gguf_adapter_file(const TrainedRun& run, const std::filesystem::path& output,
                               const Stream& stream);
 
-/// What was written as one GGUF file.
+/// Result of a GGUF export.
 struct GgufExport {
-  std::string type{};                           // asked for
-  std::map<std::string, std::int64_t> types{};  // tensors in each type
+  std::string type{};                           // requested
+  std::map<std::string, std::int64_t> types{};  // number of tensors per type
   std::uintmax_t bytes = 0;
   std::int64_t tokens =
-      0;  // of a text that the file's tokenizer encodes as the run's; 0: it differs
+      0;  // length of a test text that the file's and the run's tokenizer encode identically; 0 if
+          // they differ
   LogitChange change{};
 };
 
-/// Writes the model of a run, with its adapters merged, as one file for llama.cpp and Ollama in the
-/// type of that name (gguf_type_names; empty: bf16 of a run whose export_dtype is that, else f16). The
-/// logits of what the file holds are compared with the model's: the model has those weights then.
-/// Throws as export_gguf, and DataError where the run has no tokenizer or a quantized base.
+/// Writes the model of a run, adapters merged, as one file for llama.cpp and Ollama. `type` is one
+/// of gguf_type_names; if empty, bf16 when the run's export_dtype is bf16, else f16. Compares the
+/// logits of the file's weights with the model's; afterwards the model has the file's weights.
+/// Throws as export_gguf, and DataError if the run has no tokenizer or a quantized base.
 GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
                             const std::filesystem::path& output, const Stream& stream);
 

@@ -47,7 +47,7 @@ constexpr std::size_t kMostDataBytes = 1 << 20;
 std::string tokenizer_folder(const RunPaths& paths) { return paths.root + "/tokenizer"; }
 std::string base_config_file(const RunPaths& paths) { return paths.root + "/base_config.json"; }
 
-/// Throws DataError where the model's table has no rows for all of its tokens.
+/// Throws DataError if the model's table has fewer rows than the tokenizer has tokens.
 void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
   run.tokenizer_folder = folder;
   if (!holds_tokenizer(folder.path())) return;
@@ -58,7 +58,7 @@ void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
                          "; give the tokenizer that the model was trained with"));
 }
 
-/// Of an adapter that trained head or token table by itself.
+/// Unties the head for an adapter that trained only the head or only the token table.
 void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder& adapter,
                 const ModelRegistry& registry) {
   if (!find_family(model.family, registry).has("tied_head"))
@@ -69,7 +69,7 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
   model.tied_head = false;
 }
 
-/// Of an adapter that was trained after tokens were added to its base, or taken away.
+/// Sets the vocabulary of an adapter that was trained with added or removed tokens.
 void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
                      const AdapterFolder& adapter, const ModelRegistry& registry) {
   ModelConfig& model = config.model;
@@ -89,7 +89,7 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
   config.lora.replaces_tables = true;
 }
 
-/// Of an adapter with a head for other classes than the base's. PEFT's own files hold no names of them.
+/// Sets the classes of an adapter with another head. PEFT's own files do not store their names.
 void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelRegistry& registry) {
   const std::int64_t classes =
       adapter.classes_of(find_family(model.family, registry).hugging_face.classifier);
@@ -99,14 +99,14 @@ void take_classes(ModelConfig& model, const AdapterFolder& adapter, const ModelR
   for (std::int64_t i = 0; i < classes; ++i) model.vision.labels.push_back({concat("LABEL_", i)});
 }
 
-/// A checkpoint's weight of this name; if it was taken in Predict, the one from before.
+/// Returns a checkpoint's weight of this name; the accepted one if it was taken in Predict.
 const Tensor& accepted_weight(const State& state, const std::string& name, bool is_average) {
   if (is_average) return state.tensor(average_name(name));
   const auto snapshot = state.tensors.find("snapshot." + name);
   return snapshot == state.tensors.end() ? state.tensor("model." + name) : snapshot->second;
 }
 
-/// Step of the checkpoint that the run's newest one names as its best.
+/// Returns the step of the checkpoint that the newest one records as best.
 std::int64_t best_step_of(const RunPaths& paths) {
   if (const auto newest = find_newest_whole_checkpoint(paths.checkpoints())) {
     const Stream host(MemoryPool::create("host"));
@@ -123,7 +123,7 @@ bool holds_average(const State& state) {
   return first != state.tensors.end() && first->first.starts_with(average_name(""));
 }
 
-/// Of a run that begins: what its base and its data say of the tokens that end a text.
+/// Writes the end tokens of the base and the data for a new run.
 void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (data.token_ids.empty() || !fs::exists(tokenizer_folder(paths))) return;
   const std::string file = tokenizer_folder(paths) + "/generation_config.json";
@@ -135,14 +135,14 @@ void write_end_tokens(const RunPaths& paths, const RunData& data) {
   if (!is_there || after != before) replace_file(file, after);
 }
 
-/// Keeps the base's config.json, whose values an export has even when the base is gone.
+/// Keeps the base's config.json, so that an export has its values even without the base.
 void keep_base_config(const RunPaths& paths, const ModelFolder& base) {
   const bool has_one = !base.empty() && fs::is_regular_file(base.path() / "config.json");
   if (!has_one || fs::exists(base_config_file(paths))) return;
   replace_file(base_config_file(paths), base.files().bytes("config.json", kMostBaseConfigBytes));
 }
 
-/// By its name alone where it lies in the run's folder, which may move.
+/// Returns only the file name if the data is in the run's folder, since that folder may move.
 std::string place_of_data(const RunPaths& paths, const fs::path& data) {
   if (data.empty()) return "";  // drawn from the seed
   const fs::path absolute = fs::absolute(data).lexically_normal();
@@ -187,7 +187,7 @@ void write_run_base(const RunPaths& paths, const ModelFolder& folder) {
 std::optional<ModelFolder> base_of_run(const RunPaths& paths,
                                        const std::optional<ModelFolder>& given) {
   const std::string file = base_file(paths);
-  const bool is_of_a_start = given && !paths.hold_a_run();  // killed before it was a run
+  const bool is_of_a_start = given && !paths.hold_a_run();  // stopped before it was a run
   if (!fs::exists(file) || is_of_a_start) return given;
   const boost::json::value value = read_json(file, {.max_bytes = 1 << 16});
   const auto text = [&](const char* key) -> std::string {
@@ -235,7 +235,7 @@ void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config,
 }
 
 void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config) {
-  fs::remove(paths.summary());  // of where it ended before, if it goes on
+  fs::remove(paths.summary());  // of an earlier end of the resumed run
   replace_file(paths.config(), config_json(config));
 }
 
@@ -305,7 +305,7 @@ std::string end_of_run(const RunPaths& paths) {
   return end != nullptr && end->is_string() ? std::string(end->get_string()) : "";
 }
 
-/// Throws MissingInput where there is none, DataError where all of them are damaged, or the one asked for.
+/// Throws MissingInput if there is none, DataError if all or the requested one are damaged.
 static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeights& weights) {
   const std::string folder = paths.checkpoints();
   if (weights.checkpoint == RunWeights::Checkpoint::kStep)
@@ -319,7 +319,7 @@ static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeigh
                             shell_path(paths.root), ")"));
 }
 
-/// The config with its frozen weights in another form.
+/// Changes the storage format of the frozen weights.
 static void hold_in(HybridTrainerConfig& config, const std::string& form) {
   config.lora.base = form;
   for (PartConfig& part : config.parts)
@@ -348,7 +348,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   if (frozen_form) hold_in(run.config, *frozen_form);
   const auto base = base_of_run(paths);
   run.base = base.value_or(ModelFolder());
-  // A run that keeps the processor's file needs no other folder.
+  // A run with its own preprocessor file needs no other folder.
   run.origin = fs::exists(root / "preprocessor_config.json") ? ModelFolder(root) : data.base;
   if (run.origin.path() == run.base.path()) run.origin = run.base;
   run.base_config = base_config_file(paths);
@@ -364,7 +364,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
                               "training.average_weights is ", run.config.training.average_weights));
   }
   run.network->visit_parameters([&](Parameter& parameter) {
-    if (!parameter.trainable()) return;  // as it was made
+    if (!parameter.trainable()) return;  // keeps its initial value
     const Tensor& saved = accepted_weight(state, parameter.name(), is_average);
     if (saved.shape() != parameter.shape()) {
       throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",

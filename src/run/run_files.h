@@ -11,135 +11,132 @@
 
 namespace hybrid_trainer {
 
-/// What tells a Hugging Face folder from another one: a checksum of config.json, of what its tensors
-/// are, and of samples of their bytes.
+/// Identifies the contents of a Hugging Face folder: a checksum of config.json, the names, types
+/// and sizes of its tensors, and samples of their bytes.
 std::string identity_of_base(const ModelFolder& folder);
-/// Identifies a PEFT adapter in the same way.
+/// Identifies a PEFT adapter by samples of its files.
 std::string identity_of_adapter(const std::filesystem::path& folder);
-/// Remembers the one that holds the frozen weights of a run, and its identity. Throws IoError.
+/// Records the folder of a run's frozen weights and its identity. Throws IoError.
 void write_run_base(const RunPaths& paths, const ModelFolder& folder);
 
-/// The folder of the run's frozen weights, which may lie at `given` now; none where the run has
-/// none. Throws MissingInput where it is gone, DataError where another model is there.
+/// Returns the folder of the run's frozen weights, `given` or else its recorded path; none if the
+/// run has no frozen weights. Throws MissingInput if it is gone, DataError if it holds another
+/// model.
 std::optional<ModelFolder> base_of_run(const RunPaths& paths,
                                        const std::optional<ModelFolder>& given = {});
 
-/// "0.1.0".
+/// Returns the version, "0.1.0".
 std::string project_version();
 
-/// Where a run's training data is, and how long it is.
+/// Source and size of a run's training data.
 struct RunData {
   std::filesystem::path folder{};  // or a file of examples
   std::int64_t train_tokens = 0;
-  std::string checksum{};              // of the content
-  ModelFolder tokenizer{};             // where its files are; empty: in the folder
-  std::filesystem::path validation{};  // another file of examples, to be measured on
-  ModelFolder base{};                  // the Hugging Face folder that the run began from, if any
-  std::filesystem::path adapter{};     // the folder of PEFT that the run began from, if any
-  std::int64_t now = 0;                // what a chat template took for the time, seconds
-  std::string token_ids{};             // of the base, with those that the data teach to end with
-  std::vector<std::int32_t> end_tokens{};  // that the data teach to end with, and the base has not
-  std::string command{};                   // that began the run; empty: not known
+  std::string checksum{};                  // of the contents
+  ModelFolder tokenizer{};                 // folder of the tokenizer; empty: `folder`
+  std::filesystem::path validation{};      // a separate validation file
+  ModelFolder base{};                      // initial model's Hugging Face folder, if any
+  std::filesystem::path adapter{};         // initial PEFT adapter's folder, if any
+  std::int64_t now = 0;                    // time given to the chat template, seconds
+  std::string token_ids{};                 // special token ids of the base, plus end_tokens
+  std::vector<std::int32_t> end_tokens{};  // end tokens taught by the data that the base lacks
+  std::string command{};                   // that started the run; empty: unknown
 };
 
-/// Writes what makes a run's folder self-contained: a copy of the data's tokenizer in tokenizer/,
-/// whose generation_config.json names each token that ends a text by the base or by the data,
-/// data.json and, last, config.json. Throws IoError.
+/// Writes the files that make a run's folder self-contained: a copy of the data's tokenizer in
+/// tokenizer/, whose generation_config.json lists the end tokens of base and data, then data.json
+/// and, last, config.json. Throws IoError.
 void write_run_files(const RunPaths& paths, const HybridTrainerConfig& config, const RunData& data);
-/// Writes config.json alone, of a run that begins or goes on: it has no summary then. Throws IoError.
+/// Writes config.json when a run starts or resumes, and removes the old summary. Throws IoError.
 void write_run_config(const RunPaths& paths, const HybridTrainerConfig& config);
 
-/// Reads the configuration that write_run_files wrote. Throw MissingInput where there is none,
-/// ConfigError, DataError.
+/// Read the configuration or data description that write_run_files wrote. Throw MissingInput if
+/// there is none, ConfigError, DataError.
 HybridTrainerConfig config_of_run(const RunPaths& paths);
 RunData data_of_run(const RunPaths& paths);
-/// Null where the data had no tokenizer.
+/// Returns the run's tokenizer, or null if the data had none.
 std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths);
-/// Throws DataError where both are there and differ: ids of `data` would mean other text.
+/// Throws DataError if both exist and differ, since the ids of `data` would mean other text.
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data,
                           const std::filesystem::path& data);
 
-/// Why a run cannot go on with `here` in place of its own data, which may be the same file, changed; and
-/// what to do. `tokens`: how many there are and were, or "".
+/// Explains why a run cannot resume with `here` in place of its own data, which may be the same
+/// file with changes, and suggests a remedy. `tokens`: the old and new number of tokens, or "".
 std::string told_of_other_data(const std::filesystem::path& here, const std::filesystem::path& own,
                                const std::string& tokens);
 
-/// How the run ended, as its summary.json says: "finished", "interrupted", "diverged" or "failed";
-/// empty where there is none. Throws DataError.
+/// Returns the end of the run according to its summary.json: "finished", "interrupted", "diverged"
+/// or "failed"; empty if there is none. Throws DataError.
 std::string end_of_run(const RunPaths& paths);
 
-/// A trained model as `eval`, `sample` and `export` use it.
+/// A trained model for `eval`, `sample` and `export`.
 struct TrainedRun {
-  std::filesystem::path folder{};  // of the run, or of the model that is no run's
+  std::filesystem::path folder{};  // of the run, or of a model without a run
   HybridTrainerConfig config;
-  std::int64_t step = 0;                       // of the checkpoint that the weights are from
-  std::filesystem::path data;                  // where the run's data was
-  std::shared_ptr<const Tokenizer> tokenizer;  // null where the data had none
-  ModelFolder tokenizer_folder;                // where it lies, with chat template and end tokens
-  std::shared_ptr<MemoryPlaces> places;        // where weights lie that are not on the device
+  std::int64_t step = 0;                       // of the loaded checkpoint
+  std::filesystem::path data;                  // path of the run's data
+  std::shared_ptr<const Tokenizer> tokenizer;  // null if the data had none
+  ModelFolder tokenizer_folder;                // with chat template and end tokens
+  std::shared_ptr<MemoryPlaces> places;        // storage of weights that are not on the device
   std::unique_ptr<Network> network;
-  std::string token_ids;  // of special tokens, see src/model_files/hugging_face/generation_config.h
-  std::vector<std::int32_t> end_tokens;  // of an adapter, which its base lacks
-  ModelFolder base;                   // of the weights that adapters are trained beside, or empty
-  ModelFolder origin;                 // the Hugging Face folder that all began with, or empty
-  std::filesystem::path base_config;  // the config.json that all began with, or empty
-  std::vector<std::string> warnings;  // damaged checkpoints that were skipped
-  /// The network as the language model that it is. Throws UsageError where it is none; see
-  /// as_language_model for `what`.
+  std::string token_ids;  // special tokens, see src/model_files/hugging_face/generation_config.h
+  std::vector<std::int32_t> end_tokens;  // of an adapter, not in its base
+  ModelFolder base;                      // folder of the frozen weights under adapters, or empty
+  ModelFolder origin;                    // Hugging Face folder of the initial model, or empty
+  std::filesystem::path base_config;     // config.json of the initial model, or empty
+  std::vector<std::string> warnings;     // skipped damaged checkpoints
+  /// Throws UsageError if the network is not a language model; `what`: see as_language_model.
   LanguageModel& model(const std::string& what = "the command") const {
     return as_language_model(*network, config.model.family, what);
   }
 };
 
-/// The folder of tokenizer and chat template for an adapter: its own, if it has a tokenizer, else its
-/// base's.
+/// Returns the folder of tokenizer and chat template: the adapter's if it has one, else the base.
 ModelFolder tokenizer_beside(const ModelFolder& adapter, const ModelFolder& base);
 
-/// How the model's folder says that it writes: the run's or adapter's own file, else that of its base.
-/// Throws DataError.
+/// Returns the generation settings of the run or adapter, else of its base. Throws DataError.
 GenerationKeys generation_keys_of(const TrainedRun& run);
 
-/// Which weights of a run are read.
+/// Selects the weights of a run to load.
 struct RunWeights {
-  /// The weights themselves, or their mean over the last updates (training.average_weights).
+  /// The weights themselves, or their average over the last updates (training.average_weights).
   enum Kind { kLast, kAverage };
-  /// Which checkpoint: the newest, the one with the lowest validation loss (checkpoint.keep_best), or
-  /// that of `step`.
+  /// Newest checkpoint, lowest validation loss (checkpoint.keep_best), or the one of `step`.
   enum class Checkpoint { kNewest, kBest, kStep };
-  RunWeights(Kind of_kind = kLast) : kind(of_kind) {}  // NOLINT: a kind alone is of the newest
+  RunWeights(Kind of_kind = kLast) : kind(of_kind) {}  // NOLINT: implicit; newest checkpoint
   Kind kind;
   Checkpoint checkpoint = Checkpoint::kNewest;
   std::int64_t step = 0;
   bool is_average() const { return kind == kAverage; }
 };
 
-/// The weights of the newest intact checkpoint, or the one asked for; if it was taken in Predict, the
-/// accepted ones from before the prediction. `stream` must outlive the model. `frozen_form` is instead
-/// of the run's lora.base, and a run without adapters holds its weights by it, too. Throws
-/// MissingInput if there is no run or no such checkpoint, or it holds no average, ConfigError,
-/// DataError.
+/// Loads the newest intact checkpoint or the requested one; if it was taken in Predict, the
+/// accepted weights from before the prediction. `stream` must outlive the model. `frozen_form`
+/// replaces the run's lora.base and also applies to a run without adapters. Throws MissingInput if
+/// there is no run, no such checkpoint or no average in it, ConfigError, DataError.
 TrainedRun load_trained_run(const std::filesystem::path& run, const Stream& stream,
                             const ModelRegistry& registry = model_families(),
                             const RunWeights& weights = {},
                             const std::optional<std::string>& frozen_form = {});
 
-/// A Hugging Face folder's model and tokenizer, its weights held in the form that lora.base names; the
-/// matrices at `home`, one of placement_names(). Throws MissingInput, DataError, CannotCreate.
+/// Loads the model and tokenizer of a Hugging Face folder. `form`: storage format of the weights, a
+/// value of lora.base. `home`: location of the matrices, one of placement_names(). Throws
+/// MissingInput, DataError, CannotCreate.
 TrainedRun load_hugging_face_folder(const ModelFolder& folder, const std::string& form,
                                     const Stream& stream,
                                     const ModelRegistry& registry = model_families(),
                                     const std::string& home = "device");
 
-/// A folder of PEFT over the Hugging Face folder `base`, or else the one that it names; that one's
-/// tokenizer, unless the adapter has its own; weights as for load_hugging_face_folder. Throws
-/// MissingInput, DataError.
+/// Loads a PEFT folder with its base: the Hugging Face folder `base`, or else the one that it
+/// names. Uses the base's tokenizer unless the adapter has one. `form`: see
+/// load_hugging_face_folder. Throws MissingInput, DataError.
 TrainedRun load_adapter_folder(const std::filesystem::path& folder, const std::string& form,
                                const Stream& stream,
                                const ModelRegistry& registry = model_families(),
                                const ModelFolder& base = {});
 
-/// Precision that the model is rounded to on export: what export.dtype says, and where that is
-/// auto, bf16 of a base in bf16 and else f32. Throws MissingInput, DataError.
+/// Returns the precision of an export: export.dtype, or if that is auto, bf16 for a base in bf16
+/// and else f32. Throws MissingInput, DataError.
 DType export_dtype(const TrainedRun& run);
 
 }  // namespace hybrid_trainer

@@ -17,19 +17,19 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// What the device has left for a run that was given no budget.
+/// Returns the device memory available to a run without a budget.
 std::size_t free_device_memory(Device device) {
   if (device.type == DeviceType::kCuda) return plannable_device_bytes(device);
   return machine_memory().available_bytes;
 }
 
-/// A run that takes more than a processor's machine has would be killed without a word.
+/// Memory that exceeds a CPU machine's. The system would kill such a run without a message.
 struct Excess {
   MemoryNeed need;
-  std::size_t share = 0;  // of the machine's memory, for one of its ranks
+  std::size_t share = 0;  // memory of the machine available to each of its ranks
   int ranks = 1;
   const char* how = "";      // " with predictions"
-  std::string way_out = "";  // what to try
+  std::string way_out = "";  // suggestion
 };
 
 [[noreturn]] void throw_exceeds_machine(const Excess& excess) {
@@ -60,10 +60,10 @@ struct Excess {
                     wanted, budget);
 }
 
-/// The config's budgets, and what the machine has where it gives none.
+/// Returns the config's budgets, or the machine's available memory if it gives none.
 MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
-  const bool shared = device.type == DeviceType::kCpu;  // both pools are the machine's memory
-  const bool divides = shared && config.memory.device_map == "auto";  // blocks between the two
+  const bool shared = device.type == DeviceType::kCpu;  // both pools use system memory
+  const bool divides = shared && config.memory.device_map == "auto";  // splits it between the pools
   const std::size_t free = shared || !config.device_budget() ? free_device_memory(device) : 0;
   const std::size_t on_device = config.device_budget().value_or(divides ? free / 4 * 3 : free);
   const std::size_t left = !shared   ? machine_memory().available_bytes
@@ -75,7 +75,7 @@ MemoryBudgets budgets_of(const HybridTrainerConfig& config, Device device) {
           .both = memory_of_both(config, device)};
 }
 
-/// The config with the options of a plan and the places of a map, if it asks for them.
+/// Applies the options of a plan and the places of a device map, if the config asks for them.
 HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
                                        const ModelRegistry& registry,
                                        std::vector<std::string>& told) {
@@ -106,7 +106,7 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
   return plan.config;
 }
 
-/// Half as large micro-batches, twice as many; false where they do not split.
+/// Halves the micro-batches and doubles their number. Returns false if they cannot be split.
 bool halve_micro_batches(HybridTrainerConfig& config) {
   if (config.training.cuda_graphs || config.data.batch_size % 2 != 0) return false;
   config.data.batch_size /= 2;
@@ -118,15 +118,15 @@ bool fits(const MemoryNeed& need, const MemoryBudgets& budgets) {
   return missing_bytes(need, budgets) == 0;
 }
 
-/// In the micro-batches of `config`.
+/// Memory need and the micro-batches that it applies to.
 struct NeedInMicroBatches {
   MemoryNeed need;
   HybridTrainerConfig config;
 };
 
-/// Of the rank that takes most: in the given micro-batches or in the largest smaller ones that fit, or,
-/// where none do, in those that take least. Beyond these smaller ones do not help: while activations
-/// halve, there are more sums of gradients.
+/// Returns the need of the rank that uses most: in the given micro-batches, in the largest smaller
+/// ones that fit, or, if none fit, in those that need least. Stops when smaller ones no longer help
+/// because gradient sums grow while activations halve.
 NeedInMicroBatches need_where_it_fits(HybridTrainerConfig config, int ranks, SimulatedPhases phases,
                                       const MemoryBudgets& budgets, const ModelRegistry& registry) {
   const auto simulate = [&] {
@@ -145,8 +145,7 @@ NeedInMicroBatches need_where_it_fits(HybridTrainerConfig config, int ranks, Sim
   return least;
 }
 
-/// Throws OutOfMemory where the run, or of several ranks the one that takes most, cannot stay in its
-/// budgets in any micro-batches.
+/// Throws OutOfMemory if the rank that uses most exceeds its budgets in all micro-batch sizes.
 NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
                                    const ModelRegistry& registry) {
   const MemoryBudgets budgets{.device = config.device_budget(),
@@ -162,8 +161,7 @@ NeedInMicroBatches need_in_budgets(const HybridTrainerConfig& config, int ranks,
   return taken;
 }
 
-/// Throws OutOfMemory where the run cannot stay in its budgets or, on a processor, the ranks of this
-/// machine take more than it has.
+/// Throws OutOfMemory if a run exceeds its budgets or, on a CPU, the memory of this machine.
 void check_memory(const HybridTrainerConfig& config, const RankCount& ranks,
                   const ModelRegistry& registry) {
   const bool has_budget = config.device_budget() || config.memory.host_budget.limit();
@@ -223,7 +221,7 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
   return taken;
 }
 
-/// Why predictions do not fit into the budgets, of which one is given, if they do not.
+/// Returns why predictions do not fit the budgets, at least one of which is set; none if they fit.
 static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const MemoryNeed& need) {
   if (fits(need, budgets)) return {};
   const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
@@ -242,12 +240,12 @@ std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config,
   const Device device = find_device(config.device);
   HybridTrainerConfig smallest = config;
   smallest.memory.host_budget = {};
-  smallest.predict_aware_memory.async_restore = false;  // whose staging does without where it must
+  smallest.predict_aware_memory.async_restore = false;  // staging falls back if memory is short
   if (ranks > 1) {
     const bool other_examples = config.phases.traits().runs_ahead_of_ranks &&
                                 config.gradient_accumulation.micro_batches % ranks != 0;
     const MemoryNeed need =
-        other_examples  // which a rank that goes on alone does not take
+        other_examples  // micro-batches that a rank running alone does not have
             ? simulate_ranks(smallest, device, ranks, SimulatedPhases::kAll, registry)
             : need_where_it_fits(smallest, ranks, SimulatedPhases::kAll, budgets, registry).need;
     if (const auto why = why_not_in(budgets, need)) return why;

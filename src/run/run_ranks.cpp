@@ -19,13 +19,13 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A rank that waits for a file is not stuck.
+/// Sleeps, counting as progress: a rank that waits for a file is not stuck.
 void wait_for(std::chrono::milliseconds pause) {
   count_progress();
   std::this_thread::sleep_for(pause);
 }
 
-/// What a rank tells after a step.
+/// Message of a rank after a step.
 struct StepWord {
   double stops = 0, saves = 0, computed = 0;
 };
@@ -45,14 +45,14 @@ std::string bytes_of(const Word& word) {
 
 constexpr char kFactEnd = '\0';
 
-/// The value of fact number `index`.
+/// Returns the value of fact number `index`.
 std::string value_in(const std::string& facts, std::size_t index) {
   std::size_t begin = 0;
   for (; index > 0 && begin < facts.size(); --index) begin = facts.find(kFactEnd, begin) + 1;
   return facts.substr(begin, facts.find(kFactEnd, begin) - begin);
 }
 
-/// A long value, such as a whole configuration, from where it begins to differ.
+/// Returns an excerpt of a long value, such as a whole configuration, around the first difference.
 std::string shown(const std::string& value, const std::string& other) {
   constexpr std::ptrdiff_t kMost = 60, kBefore = 20;
   const auto differs = std::mismatch(value.begin(), value.end(), other.begin(), other.end()).first;
@@ -62,7 +62,7 @@ std::string shown(const std::string& value, const std::string& other) {
              : concat("...", value.substr(static_cast<std::size_t>(begin), kMost), "...");
 }
 
-/// Of a configuration, a fact of each key.
+/// Adds one fact for each key of a configuration.
 void add_keys(const std::string& path, const FieldNode& group, std::vector<NamedText>& facts) {
   for (const FieldNode& field : group.fields) {
     const std::string at = path.empty() ? field.name : path + "." + field.name;
@@ -78,12 +78,11 @@ void add_keys(const std::string& path, const FieldNode& group, std::vector<Named
 std::vector<NamedText> with_keys_of(const HybridTrainerConfig& config,
                                     std::vector<NamedText> facts) {
   add_keys("", field_tree(config), facts);
-  facts.emplace_back("the configuration", config_json(config));  // to the last digit
+  facts.emplace_back("the configuration", config_json(config));  // exact to the last digit
   return facts;
 }
 
-/// The first fact in which a rank differs from most others, or, where there are no most, from the first
-/// rank.
+/// Returns the first fact in which a rank differs from the majority, or else from the first rank.
 std::optional<std::string> first_difference(const RunRanks& ranks,
                                             const std::vector<NamedText>& facts) {
   std::string mine;
@@ -150,7 +149,7 @@ EvaluationResult RunRanks::evaluate(LossModel& model, const OrderedBatches& batc
                                   config.memory.segment_length);
 }
 
-/// A rank of the job before this one may still be ending when its launcher has ended.
+/// Opens the folder, waiting for a previous job's rank that outlives its launcher.
 static RunDirectory open_when_free(const std::string& folder) {
   constexpr std::chrono::milliseconds kLongest{15000}, kPause{50};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
@@ -163,13 +162,13 @@ static RunDirectory open_when_free(const std::string& folder) {
   }
 }
 
-/// Whether the file gets this text: a folder of another machine may show it late (NFS).
+/// Waits until the file has this text, which NFS may show late; returns false on timeout.
 static bool comes_to_hold(const std::string& file, const std::string& text) {
   constexpr std::chrono::milliseconds kLongest{10000}, kPause{100};
   for (const auto end = std::chrono::steady_clock::now() + kLongest;;) {
     try {
       if (read_file(file, 2 * text.size()) == text) return true;
-    } catch (const Error&) {  // not there yet, or another's
+    } catch (const Error&) {  // not visible yet, or another file
     }
     if (std::chrono::steady_clock::now() > end) return false;
     wait_for(kPause);
@@ -236,7 +235,7 @@ StepWish RunRanks::agree(StepWish here) {
   return common;
 }
 
-/// Of a device its streams wait, unseen.
+/// Returns none for NCCL: its waits happen on the device's streams and are not measured.
 std::optional<double> RunRanks::exposed_seconds() const {
   if (ranks_ == nullptr || ranks_->name() == std::string_view("nccl")) return {};
   return ranks_->use().exposed_seconds;
@@ -244,8 +243,8 @@ std::optional<double> RunRanks::exposed_seconds() const {
 
 void RunRanks::begin_step() { exposed_before_ = exposed_seconds(); }
 
-/// Of unequal shares of the micro-batches the seconds say nothing about a rank; with zero 2 and 3 one
-/// that has fewer repeats one.
+/// Counts a rank's seconds only if the ranks have equal shares of the micro-batches; with zero 2
+/// and 3, a rank that has fewer repeats one.
 void RunRanks::end_step(const HybridTrainerConfig& config, StepRecord& record) {
   if (!are_several()) return;
   const std::optional<double> exposed = exposed_seconds();

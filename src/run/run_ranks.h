@@ -15,60 +15,59 @@
 
 namespace hybrid_trainer {
 
-/// What a rank wants between two steps.
+/// Requests of a rank between two steps.
 struct StepWish {
   bool stops = false, saves = false;
 };
 
-/// A training run as one of several ranks, or alone. Rank 0 leads: the run's folder is its own;
-/// that of another rank is ranks/N in it, with what that rank measured and, in log.txt, told.
+/// A training run as one of several ranks, or as a single process. Rank 0 is the lead and uses the
+/// run's folder. Rank N uses ranks/N in it, with its own measurements and a log.txt.
 class RunRanks {
  public:
-  /// Null: alone. Must outlive it.
+  /// `ranks` must outlive it; null means a single process.
   explicit RunRanks(Communicator* ranks) : ranks_(ranks) {}
   Communicator* communicator() const { return ranks_; }
   bool are_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
   int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
   bool lead() const { return ranks_ == nullptr || ranks_->rank() == 0; }
-  /// For what its memory is simulated by.
+  /// Returns the rank and size for memory simulation.
   SimulatedRank as_simulated() const {
     return ranks_ == nullptr ? SimulatedRank{} : SimulatedRank{ranks_->rank(), ranks_->size()};
   }
-  /// This rank's own folder, the leading one's first. A collective; throws as RunDirectory, and
-  /// UsageError, which names the rank, where one found another configuration, machine or data than
-  /// the others, or does not see the leading one's folder.
+  /// Opens this rank's folder, after the lead has opened its own. Collective. Throws as
+  /// RunDirectory, and UsageError naming the rank if one has another configuration, machine or data
+  /// than the others or does not see the lead's folder.
   RunDirectory open(const TrainingRunSettings& settings, const HybridTrainerConfig& config,
                     const Task& task) const;
-  /// From now on all compute with what all their processors have, which `console` of the leading one
-  /// is told where it is less than one has. Before anything is computed. A collective.
+  /// Limits all ranks to the CPU features that all their machines have, and reports a reduction on
+  /// the lead's `console`. Call before any computation. Collective.
   void agree_on_processor(std::ostream& console) const;
-  /// For the run's summary.
+  /// Returns the distributed part of the run's summary.
   RunSummary::Distributed summary(const HybridTrainerConfig& config,
                                   const std::string& lost_rank) const;
-  /// Where this rank tells: `console` of the leading one, log.txt of others.
+  /// Returns the stream for this rank's messages: `console` on the lead, log.txt on others.
   std::ostream& console(std::ostream& console, const RunPaths& own);
 
-  /// Around what ranks do together in a step: how long this one computed is known from what it
-  /// waited for the others, and which is the slowest gets into the record, where all have told since
-  /// the step before.
+  /// Enclose the collective part of a step, to separate this rank's compute time from its waiting.
+  /// Record the slowest rank if all have reported since the previous step.
   void begin_step();
   void end_step(const HybridTrainerConfig& config, StepRecord& record);
-  /// Whether any rank wants to stop, and whether rank 0 wants to save. The ranks tell each other how
-  /// long the last step took them, too. A collective.
+  /// Returns whether any rank wants to stop and whether rank 0 wants to save. Also exchanges the
+  /// compute times of the last step. Collective.
   StepWish agree(StepWish here);
-  /// Whether it holds on rank 0. A collective.
+  /// Returns the value of rank 0. Collective.
   bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
-  /// What rank 0 has. A collective.
+  /// Returns the value of rank 0. Collective.
   std::int64_t of_first(std::int64_t here) const;
-  /// For what ranks send beside what they compute, too. A collective; blocks.
+  /// Waits for all ranks, including their transfers in the background. Collective; blocks.
   void wait_for_all() const {
     if (are_several()) ranks_->barrier();
   }
-  /// Loss over all batches, of which each rank evaluates some, with the bits of one rank. A
-  /// collective; throws as hybrid_trainer::evaluate.
+  /// Returns the loss over all batches, with the ranks sharing the batches; bit-identical to a
+  /// single rank. Collective; throws as hybrid_trainer::evaluate.
   EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches,
                             const HybridTrainerConfig& config, const Stream& stream) const;
-  /// What each rank has. A collective.
+  /// Returns the string of each rank. Collective.
   std::vector<std::string> gather(const std::string& mine) const;
 
  private:
@@ -78,22 +77,22 @@ class RunRanks {
 
   Communicator* ranks_;
   std::ofstream log_;
-  std::vector<std::string> hosts_;  // by rank, once they have told each other
+  std::vector<std::string> hosts_;  // by rank; empty before the first exchange
   RankPace pace_;
-  std::optional<double> exposed_before_;  // this step, of several on processors
-  double computed_ = 0;                   // seconds of the last step; 0: not known
-  bool has_heard_ = false;                // since that
+  std::optional<double> exposed_before_;  // at the start of this step; only for CPU ranks
+  double computed_ = 0;                   // seconds of the last step; 0: unknown
+  bool has_heard_ = false;                // an exchange has happened since that step
 };
 
-// Collectives that throw UsageError where ranks differ. It names the first difference, and the rank
-// that differs from most others, or, where there are no most, from the first rank.
+// Collectives that throw UsageError if ranks differ. The message names the first difference and the
+// rank that differs from the majority, or without a majority, from the first rank.
 
-/// Of ranks that were not called alike, or are not the same program.
+/// Checks that all ranks run the same program with the same arguments.
 void check_same_call(const RunRanks& ranks, const HybridTrainerConfig& config, bool resume);
-/// Of ranks that begin after different steps, or with different weights. Blocks.
+/// Checks that all ranks start after the same step with the same weights. Blocks.
 void check_same_start(const RunRanks& ranks, std::int64_t steps_done, LossModel& model,
                       const Stream& stream);
-/// Throws RankLost where ranks that should have the same weights do not. Blocks.
+/// Throws RankLost if ranks that should have equal weights do not. Blocks.
 void check_same_weights(const RunRanks& ranks, std::int64_t steps_done, LossModel& model,
                         const Stream& stream);
 

@@ -30,7 +30,7 @@ void RunRecords::resume_after(std::int64_t step) {
               " steps done; the others are missing from its curves and sums"));
 }
 
-/// A timeline that cannot be written ends.
+/// Stops the timeline after a write error.
 template <class Write>
 void RunRecords::write_timeline(const Write& write) {
   if (!timeline_) return;
@@ -42,7 +42,7 @@ void RunRecords::write_timeline(const Write& write) {
   }
 }
 
-/// Events that cannot be written end.
+/// Stops the events after a write error.
 template <class Write>
 void RunRecords::write_events(const Write& write) {
   try {

@@ -13,31 +13,29 @@
 
 namespace hybrid_trainer {
 
-/// Everything that a run writes about itself: metrics.jsonl, progress on the console,
-/// memory_timeline.json and tensorboard/ where they are asked for, summary.json and report.html. A
-/// full disk stops none of it: what cannot be written is reported once, and training continues.
+/// Writes a run's records: metrics.jsonl, progress on the console, memory_timeline.json and
+/// tensorboard/ if enabled, summary.json and report.html. A full disk does not stop the run: a
+/// write error is reported once and training continues.
 class RunRecords {
  public:
   RunRecords(RunPaths paths, std::int64_t total_steps, std::ostream& console, bool quiet = false);
-  /// Truncates the records to those of a run that is resumed after `step`.
+  /// Removes records after `step`, for a run that resumes there.
   void resume_after(std::int64_t step);
-  /// Records every allocation of the first `steps` steps of each phase from now on.
+  /// Records every allocation in the first `steps` steps of each phase from now on.
   void watch(std::int64_t steps, std::vector<std::shared_ptr<MemoryPool>> pools);
-  /// Writes tensorboard/ too: the records so far, and those to come. `settings`: the configuration
-  /// as text.
+  /// Enables tensorboard/ for past and future records. `settings`: the configuration as text.
   void write_tensorboard(const std::string& settings);
   void begin_step(Phase phase, std::int64_t step);
   void write(const StepRecord& record);
-  /// The record of a step that ends the run: it counts in no sum but that of recoveries.
+  /// Writes the record of a step that ends the run. It counts only in the sum of recoveries.
   void write_failed(const StepRecord& record);
-  /// Takes all that was written of the steps after `step` out again.
+  /// Removes the records of all steps after `step`.
   void go_back_to(std::int64_t step);
-  /// Makes all records so far durable. Called before a checkpoint is saved: whatever happens then,
-  /// a run resumed from it finds every record up to its step.
+  /// Flushes all records to disk. Called before each checkpoint, so that a resumed run has them.
   void sync();
   void tell(const std::string& text) { console_.tell(text); }
   RunSummary& summary() { return summary_; }
-  /// Writes summary.json and report.html, and of answers answers.json and the console's lines.
+  /// Writes summary.json and report.html, and for answers answers.json and lines on the console.
   void finish(const std::string& settings_text, const ModelTexts& texts);
 
  private:

@@ -52,7 +52,7 @@ TrainingRunSettings with_base(TrainingRunSettings settings) {
   if (!goes_on(settings)) return settings;
   if (has_checkpoint(paths)) {
     if (!settings.config.freezes()) settings.init_from.reset();
-    settings.adapter.reset();  // its values are in the checkpoint
+    settings.adapter.reset();  // the checkpoint has its values
     return settings;
   }
   const RunData data = data_of_run(paths);

@@ -11,39 +11,39 @@
 
 namespace hybrid_trainer {
 
-/// What decides, beside the configuration, whether a key has an effect.
+/// Properties of a run, in addition to the configuration, that decide whether a key has an effect.
 struct RunSurroundings {
   Device device;
   int ranks = 1;
 };
 
-/// One line for each reason why keys that were set explicitly change nothing in this run: which keys,
-/// by the names they were set by, and the reason. A name of several keys is told where none of them
-/// changes anything. Keys of elements of lists are not looked at.
+/// Returns one line per reason why explicitly set keys have no effect in this run, with the names
+/// that they were set by. A name that sets several keys is reported if none of them has an effect.
+/// Ignores keys of list elements.
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& names,
                                         const RunSurroundings& run);
 
-/// Whether there is a run, which goes on.
+/// Returns whether the settings resume an existing run.
 bool goes_on(const TrainingRunSettings& settings);
 
-/// The settings of a run that goes on, which has its weights from its checkpoint or, where there is
-/// none yet, from the folders that it began from; those of a run that begins are left as they are.
+/// Completes the settings of a resumed run, whose weights come from its checkpoint or, without one,
+/// from its initial folders. Returns the settings of a new run unchanged.
 TrainingRunSettings with_base(TrainingRunSettings settings);
 
-/// A run's batches of data.batch_size · gradient_accumulation.micro_batches of the examples.
+/// Returns batches of data.batch_size · gradient_accumulation.micro_batches examples.
 ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& config);
 
-/// The folder of settings.init_from: `opened` where that is its path.
+/// Returns the folder of settings.init_from, which is `opened` if the paths are equal.
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
                                         const ModelFolder& opened);
 
-/// Throws ConfigError where parts, the optimizer's groups or the adapters' targets do not fit the model,
-/// which is made without memory.
+/// Throws ConfigError if parts, optimizer groups or adapter targets do not fit the model, which is
+/// made without allocating memory.
 void check_model(const HybridTrainerConfig& config, const ModelRegistry& registry);
 
-/// The config of a run, completed by its task and with the options that memory.plan chooses; what was
-/// chosen, and what has no effect, is told in words. Throws ConfigError, OutOfMemory.
+/// Returns the config of a run, completed by its task and by memory.plan. Adds the planner's
+/// choices and the settings without effect to `told`. Throws ConfigError, OutOfMemory.
 HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& task,
                                     std::vector<std::string>& told);
 

@@ -10,12 +10,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Whether there is a multiple of `every` above `before` and up to `count`.
+/// Returns whether a multiple of `every` is above `before` and at most `count`.
 bool reaches_multiple(std::int64_t before, std::int64_t count, std::int64_t every) {
   return every > 0 && count / every > before / every;
 }
 
-/// Epochs that are shorter than this many steps are not each worth a checkpoint.
+/// Epochs of fewer steps do not each get a checkpoint.
 constexpr std::int64_t kFewSteps = 10;
 
 CheckpointConfig with_fewer_epochs(CheckpointConfig config, const ShuffledBatches& batches) {
@@ -58,7 +58,7 @@ std::string RunSaving::stopped_text(std::int64_t steps_done, std::int64_t steps)
 bool RunSaving::save(HybridTrainer& trainer, RunRecords& records, CheckpointUse use) {
   const bool failed_before = !problem_.empty();
   records.sync();
-  trainer.settle();  // where it fails, ranks would not agree on going on
+  trainer.settle();  // if this fails, ranks could not agree to continue
   try {
     trainer.save(folder_, use);
   } catch (const Error& error) {
@@ -88,7 +88,7 @@ void RunSaving::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
 void RunSaving::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
   try {
     trainer.settle();
-  } catch (const Diverged&) {  // the run ends by the first
+  } catch (const Diverged&) {  // the run ends with the first error
   }
   if (trainer.steps_done() > 0 && save(trainer, records))
     records.tell(concat("saved after step ", trainer.steps_done(), "; ", way_on_));
@@ -99,7 +99,7 @@ TrainingLoop::TrainingLoop(const Run& run)
 
 TrainingLoop::Evaluated TrainingLoop::evaluate() {
   Evaluated found;
-  run_.trainer.hold_weights(false);  // no rank's own pass is to send them
+  run_.trainer.hold_weights(false);  // else a rank's own pass would send them
   const auto read_out = [&] {
     return run_.ranks.evaluate(run_.model, run_.evaluation, run_.config, run_.stream);
   };
@@ -118,7 +118,7 @@ void TrainingLoop::evaluate(StepRecord& record) {
   record.validation_preference_accuracy = found.of_weights.preference->accuracy;
 }
 
-/// Measures the model that a fine-tuning run begins with, on the rows that are held back.
+/// Evaluates the initial model of a fine-tuning run on the validation rows.
 void TrainingLoop::evaluate_start() {
   const HybridTrainerConfig& config = run_.config;
   const bool tunes =
@@ -134,7 +134,7 @@ void TrainingLoop::add_overhead(StepRecord& record) {
   recorded_ = Clock::now();
 }
 
-/// An evaluation that falls due in Predict waits until the prediction is decided.
+/// Returns whether to evaluate now; in Predict, only once the prediction is decided.
 bool TrainingLoop::evaluates_after(std::int64_t step, std::int64_t undecided_before) {
   if (run_.trainer.machine().undecided_steps() > 0) return false;
   const std::int64_t every = run_.config.training.evaluate_every_steps;
@@ -148,13 +148,13 @@ Batch TrainingLoop::next_batch() {
   try {
     return run_.loader.next();
   } catch (const Error&) {
-    if (!run_.ranks.are_several())  // others do not meet it
+    if (!run_.ranks.are_several())  // other ranks do not get this error
       run_.saving.save_and_tell(run_.trainer, run_.records);
     throw;
   }
 }
 
-/// One step, and the evaluation that falls due after it.
+/// Runs one step and the evaluation due after it.
 StepRecord TrainingLoop::step() {
   const Batch batch = next_batch();
   run_.now = {run_.trainer.machine().phase(), run_.trainer.steps_done() + 1};
@@ -167,20 +167,20 @@ StepRecord TrainingLoop::step() {
     if (run_.trainer.progress().must_go_back || !evaluates_after(record.step, undecided_before))
       return record;
     if (run_.trainer.progress().judge.is_on())
-      run_.trainer.settle();  // what is judged is what is saved
+      run_.trainer.settle();  // judges the weights that a checkpoint would save
     if (!run_.trainer.progress().must_go_back) evaluate(record);
     return record;
   } catch (const DivergedStep& error) {
     run_.records.write_failed(error.record);
     run_.saving.save_and_tell(run_.trainer, run_.records);
     throw;
-  } catch (const Diverged&) {  // on the validation split
+  } catch (const Diverged&) {  // from the validation loss
     run_.saving.save_and_tell(run_.trainer, run_.records);
     throw;
   }
 }
 
-/// The batches since the checkpoint come again.
+/// Restores the last checkpoint; the batches since then are repeated.
 void TrainingLoop::go_back(const StepRecord& failed) {
   try {
     run_.trainer.roll_back(run_.checkpoints, failed);
@@ -200,7 +200,7 @@ void TrainingLoop::compare_weights() {
       [&] { check_same_weights(run_.ranks, run_.trainer.steps_done(), run_.model, run_.stream); });
 }
 
-/// Where that ends the run, it ends saved.
+/// Saves if settling ends the run.
 void TrainingLoop::settle() {
   try {
     run_.trainer.settle();
@@ -210,21 +210,21 @@ void TrainingLoop::settle() {
   }
 }
 
-/// Where gradients of other ranks are under way, nobody waits for them to say it.
+/// Votes with the pending gradients of other ranks if there are some, so that no rank waits.
 StepWish TrainingLoop::agree() {
   const StepWish here{run_.interruption.requested(), schedule_.is_due_by_time()};
   if (const auto late = run_.trainer.vote_to_stop(here.stops)) return {.stops = *late};
   return run_.ranks.agree(here);
 }
 
-/// Whether the checkpoint of this step is one of the best.
+/// Returns whether this step's checkpoint is one of the best.
 bool TrainingLoop::judge(const StepRecord& record) {
   LossJudge& judge = run_.trainer.progress().judge;
   return record.validation_loss && judge.is_on() &&
          judge.judge(run_.trainer.steps_done(), *record.validation_loss);
 }
 
-/// Only a healthy step is saved or judged where the run may go back to it.
+/// Saves and judges only healthy steps if the run may roll back.
 void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_due) {
   const bool may_save = !run_.config.divergence.rolls_back() || run_.trainer.machine().is_healthy();
   const bool is_best = may_save && judge(record);
@@ -275,7 +275,7 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   return end();
 }
 
-/// Why a run ends before its last step.
+/// Returns why the run ends before its last step.
 std::string TrainingLoop::patience_text() const {
   const TrainingConfig& training = run_.config.training;
   return concat("the run ends after step ", run_.trainer.steps_done(), " of ", training.steps,

@@ -11,17 +11,17 @@
 
 namespace hybrid_trainer {
 
-/// Says when a run's checkpoints are due: after so many steps, epochs or minutes. No bit of the run
-/// depends on the clock: where the steps that are saved change bits, minutes do not count.
+/// Decides when checkpoints are due, by steps, epochs or minutes. The clock never changes the run's
+/// bits: minutes are ignored if saving at other steps would change them.
 class CheckpointSchedule {
  public:
   CheckpointSchedule(const HybridTrainerConfig& config, const ShuffledBatches& batches);
-  /// Whether this process has trained for checkpoint.every_minutes since the last checkpoint.
+  /// Returns whether checkpoint.every_minutes have passed since this process last saved.
   bool is_due_by_time() const;
-  /// Whether checkpoint.every_steps or every_epochs ask for a checkpoint by step `step`, where
-  /// `last` is the step of the last checkpoint that they asked for, 0 if there was none.
+  /// Returns whether checkpoint.every_steps or every_epochs require a checkpoint by step `step`.
+  /// `last`: step of the last checkpoint that they required, 0 if none.
   bool is_due_by_steps(std::int64_t step, std::int64_t last) const;
-  /// There is a checkpoint now, or the run went back to one.
+  /// Restarts the clock after a save or a rollback.
   void saved() { saved_at_ = Clock::now(); }
 
  private:
@@ -31,33 +31,33 @@ class CheckpointSchedule {
   Clock::time_point saved_at_ = Clock::now();
 };
 
-/// Saves a run's checkpoints into one folder. Where one cannot be saved, earlier ones stay.
+/// Saves a run's checkpoints to one folder. A failed save keeps the earlier ones.
 class RunSaving {
  public:
   RunSaving(std::string folder, const TrainingRunSettings& settings);
-  /// Saves the current step; false if that failed, which is told once. Of several ranks all save or
-  /// none. A collective.
+  /// Saves the current step on all ranks or none. Returns false and reports once if it fails.
+  /// Collective.
   bool save(HybridTrainer& trainer, RunRecords& records,
             CheckpointUse use = CheckpointUse::kResume);
-  /// The same. Throws IoError, which names what a resumed run would continue from.
+  /// Saves the last step. Throws IoError naming the checkpoint that a resumed run would start from.
   void save_at_the_end(HybridTrainer& trainer, RunRecords& records);
-  /// Saves what the last good update left, for an error that ends the run. A collective.
+  /// Saves the result of the last good update before an error ends the run. Collective.
   void save_and_tell(HybridTrainer& trainer, RunRecords& records);
-  /// How to go on from what is saved, in words.
+  /// Returns how to resume from the last checkpoint, in words.
   const std::string& way_on() const { return way_on_; }
-  /// Of a run that was asked to stop: what is there, and how to go on.
+  /// Returns the message of an interrupted run: the saved step and how to resume.
   std::string stopped_text(std::int64_t steps_done, std::int64_t steps) const;
 
  private:
   std::string folder_, way_on_, way_to_start_;
-  std::string problem_;  // of the last checkpoint, if it failed
+  std::string problem_;  // error of the last checkpoint, if it failed
 };
 
-/// The steps of a run from where its trainer is to the last: with evaluations, checkpoints, and going
-/// back to them. Of several ranks each has one, and all make the same calls.
+/// Runs the steps of a run from its trainer's current one to the last, with evaluations,
+/// checkpoints and rollbacks. Each rank has one, and all make the same calls.
 class TrainingLoop {
  public:
-  /// What belongs to the run, and outlives it.
+  /// References to the run's objects, which must outlive the loop.
   struct Run {
     const TrainingRunSettings& settings;
     const HybridTrainerConfig& config;
@@ -74,12 +74,12 @@ class TrainingLoop {
     RunMoment& now;
   };
   explicit TrainingLoop(const Run& run);
-  /// Steps until config.training.steps are done or a stop is asked for, and saves. `saves_first`:
-  /// what the run begins with, if it may go back. Throws as run_training.
+  /// Steps until config.training.steps are done or a stop is requested, then saves. `saves_first`:
+  /// save the initial state for rollbacks. Throws as run_training.
   RunEnd step_to_end(bool saves_first);
 
  private:
-  /// Losses of an evaluation.
+  /// Losses of one evaluation.
   struct Evaluated {
     EvaluationResult of_weights;
     std::optional<double> loss_of_average;
@@ -104,7 +104,7 @@ class TrainingLoop {
   CheckpointSchedule schedule_;
   std::int64_t saved_at_;
   std::optional<double> initial_validation_loss_;
-  Clock::time_point recorded_;  // when the last record was made
+  Clock::time_point recorded_;  // time of the last record
 };
 
 }  // namespace hybrid_trainer

@@ -36,7 +36,7 @@ std::vector<NamedText> Task::settings(const HybridTrainerConfig& config, LossMod
 
 namespace {
 
-/// "; embedding by sgd, *.bias by adamw".
+/// Returns "; embedding by sgd, *.bias by adamw".
 std::string groups_text(const OptimizerConfig& optimizer) {
   std::vector<std::string> texts;
   for (const OptimizerGroupConfig& group : optimizer.groups) {
@@ -46,7 +46,7 @@ std::string groups_text(const OptimizerConfig& optimizer) {
   return texts.empty() ? "" : "; " + join(texts);
 }
 
-/// "video.*: recompute 1; fusion.*: lora 16, base nf4".
+/// Returns "video.*: recompute 1; fusion.*: lora 16, base nf4".
 std::string parts_line(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::vector<std::string> parts;
@@ -71,7 +71,7 @@ std::string finder_text(const LearningRateFinderConfig& finder) {
                 " updates whether the learning rate is too low");
 }
 
-/// Of the phases that the run comes into.
+/// Describes the precision of each phase that the run uses.
 std::string precision_line(const HybridTrainer& trainer, bool predicts) {
   std::string text;
   for (Phase phase : kAllPhases) {
@@ -90,8 +90,8 @@ std::string device_line(const Stream& stream) {
                 units::bytes(stream.pool()->use().fresh_total), " taken for its steps");
 }
 
-/// What a user wants to see before the first step, one setting per line: the task's `rows`, a name and
-/// a text each, then optimizer, phases, precision and machine.
+/// Returns the settings to show before the first step, one per line: the task's `rows` of name and
+/// text, then optimizer, phases, precision and machine.
 std::string settings_table(std::vector<std::pair<std::string, std::string>> rows,
                            const HybridTrainerConfig& config, const HybridTrainer& trainer,
                            const Stream& stream) {
@@ -115,7 +115,7 @@ std::string settings_table(std::vector<std::pair<std::string, std::string>> rows
   return text;
 }
 
-/// Throws ConfigError where training.steps are less than what a resumed trainer has done.
+/// Throws ConfigError if training.steps is less than the steps that a resumed trainer has done.
 void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& trainer) {
   const bool is_under_way = trainer.machine().undecided_steps() > 0 ||
                             trainer.progress().has_delayed_updates(config.phases);
@@ -126,7 +126,7 @@ void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& tr
       is_under_way ? ", with a prediction in progress" : "", "; want at least ", least)});
 }
 
-/// What a run can do that does not fit into the device beside CUDA's libraries.
+/// Returns suggestions for a run that does not fit on the device in addition to CUDA's libraries.
 std::string way_to_make_room(const MemoryConfig& memory) {
   std::string way = "a smaller data.batch_size";
   if (memory.plan != "auto")
@@ -136,7 +136,7 @@ std::string way_to_make_room(const MemoryConfig& memory) {
 
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
 
-/// Everything that one run holds, built in order; earlier members outlive later ones.
+/// All state of one run, built in order; earlier members outlive later ones.
 class TrainingRun {
  public:
   TrainingRun(const TrainingRunSettings& settings, std::ostream& console,
@@ -157,7 +157,7 @@ class TrainingRun {
         saving_(run_.checkpoints(), settings),
         console_(ranks_.console(console, directory_.paths())),
         resumes_(ranks_.on_first(directory_.resumes())) {
-    // Before anything was saved another configuration breaks no promise.
+    // The configuration may change until the first checkpoint.
     if (!resumes_ || !has_checkpoint(run_)) return;
     config_before_ = config_of_run(run_);
     check_changes(config_changes(*config_before_, config_));
@@ -168,7 +168,7 @@ class TrainingRun {
 
  private:
   TrainingRunResult train_or_resume();
-  /// Batches are made by the processor: in its own memory, or in pinned memory for upload.
+  /// Returns the stream for batches: CPU device memory, or pinned memory for upload.
   const Stream& batches_stream() const {
     return stream_.device().type == DeviceType::kCpu ? stream_ : host_;
   }
@@ -183,21 +183,21 @@ class TrainingRun {
   RunRanks ranks_;
   const Interruption& interruption_;
   std::unique_ptr<Task> task_;
-  std::vector<std::string> planned_;  // what memory.plan chose, and warnings, in words
+  std::vector<std::string> planned_;  // the planner's choices, and warnings
   HybridTrainerConfig config_;
   Stream stream_;
-  Stream host_;  // of host memory
+  Stream host_;  // host memory
   BatchLoader loader_;
   OrderedBatches evaluation_;
   RunDirectory directory_;  // of this rank
-  RunPaths run_;            // of all
+  RunPaths run_;            // of the whole run
   RunSaving saving_;
   std::ostream& console_;
   bool resumes_;
-  std::optional<HybridTrainerConfig> config_before_;  // of the run being resumed
+  std::optional<HybridTrainerConfig> config_before_;  // of the resumed run
   std::shared_ptr<MemoryPlaces> places_;
   RunMoment now_;
-  std::string lost_rank_;  // what ended the run
+  std::string lost_rank_;  // error that ended the run
 };
 
 void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRecords& records) {
@@ -217,7 +217,7 @@ void TrainingRun::describe(LossModel& model, const HybridTrainer& trainer, RunRe
     summary.phase(phase).precision = precision_name(trainer.precision().of(phase));
 }
 
-/// What is simulated is left out where that fails: the run itself is complete.
+/// Leaves out the simulated savings if the simulation fails: the run itself is complete.
 void TrainingRun::summarise_memory(RunRecords& records) const {
   RunSummary& summary = records.summary();
   const MemoryUse host = host_.pool()->use();
@@ -241,7 +241,7 @@ ModelTexts TrainingRun::texts_of(LossModel& model) const {
   return texts;
 }
 
-/// Writes summary.json and report.html however the run ends.
+/// Writes summary.json and report.html regardless of how the run ends.
 RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, RunRecords& records) {
   const auto finish = [&](const char* end, const ModelTexts& texts) {
     records.summary().end = end;
@@ -251,13 +251,13 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
   };
   try {
     const bool went_back_before = config_before_ && config_before_->divergence.rolls_back();
-    const bool saves_first = config_.divergence.rolls_back() &&  // what it began with
+    const bool saves_first = config_.divergence.rolls_back() &&  // initial state
                              (trainer.steps_done() == 0 || !went_back_before);
     TrainingLoop loop({settings_, config_, interruption_, stream_, ranks_, loader_, evaluation_,
                        saving_, run_.checkpoints(), model, trainer, records, now_});
     const RunEnd end = loop.step_to_end(saves_first);
     const bool finished = end == RunEnd::kFinished;
-    // With zero 3 no rank has the model alone.
+    // With zero 3, sampling needs all ranks.
     const bool samples = finished && (ranks_.lead() || config_.distributed.zero == 3);
     if (samples)
       for (const std::string& text : task_->closing(config_, model, stream_)) records.tell(text);
@@ -276,7 +276,7 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
 
 TrainingRunResult TrainingRun::train() {
   try {
-    std::filesystem::remove(directory_.paths().shortage());  // of a run that goes on
+    std::filesystem::remove(directory_.paths().shortage());  // of an earlier attempt
     TrainingRunResult result = train_or_resume();
     if (result.end != RunEnd::kInterrupted && ranks_.lead()) export_model();
     return result;
@@ -308,7 +308,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   places_ = std::make_shared<MemoryPlaces>(config_.memory, stream_, host_.pool());
   const auto made = task_->make_model(config_, *places_);
   LossModel& model = *made;
-  std::vector<std::string> early = planned_;  // events from before the console's records exist
+  std::vector<std::string> early = planned_;  // events before the console's records exist
   task_->prepare({.config = config_,
                   .model = model,
                   .run = run_,
@@ -316,7 +316,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
                   .stream = stream_,
                   .ranks = ranks_.communicator(),
                   .tell = [&](const std::string& text) {
-                    if (!settings_.quiet) console_ << text << std::endl;  // it may take long
+                    if (!settings_.quiet) console_ << text << std::endl;  // flush: it may take long
                   }});
   HybridTrainer trainer(model, config_, stream_, places_, ranks_.communicator());
   trainer.listen([&](const std::string& text) { early.push_back(text); });
@@ -370,7 +370,7 @@ TrainingRunResult run_training(const TrainingRunSettings& given, std::ostream& c
     OutputFolder(settings.export_to, OutputFolder::Existing::kRefuse).require_free();
   if (settings.ranks != nullptr || settings.config.phases.traits().runs_ahead_of_ranks)
     check_ranks(settings.config, settings.ranks == nullptr ? 1 : settings.ranks->size());
-  std::optional<Interruption> own;  // made before any thread that computes
+  std::optional<Interruption> own;  // made before any compute thread
   const Interruption& interruption = settings.interruption ? *settings.interruption : own.emplace();
   set_threads(settings.config.training.threads, settings.local_ranks);
   std::optional<RankLinks> links;

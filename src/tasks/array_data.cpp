@@ -16,10 +16,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape) {
   return text.empty() ? "()" : text + ")";
 }
 
-/// The examples of one tensor.
+/// All examples of one tensor.
 class ExampleArray {
  public:
-  /// `one`: that of a batch of one example.
+  /// `one`: the tensor of a batch of one example.
   ExampleArray(const std::filesystem::path& file, const Tensor& one)
       : file_(file), elements_(one.elements()), is_whole_(one.dtype() == DType::kI32) {
     NpyArray array = read_npy(file);
@@ -35,7 +35,7 @@ class ExampleArray {
     check();
   }
   std::int64_t examples() const { return std::ssize(values_) / elements_; }
-  /// Throws DataError of the first number that lies outside.
+  /// Throws DataError for the first number outside of the range.
   void check(const WholeRange& range) const {
     const auto bad = std::ranges::find_if(values_, [&](float value) {
       return value < static_cast<float>(range.low) || value > static_cast<float>(range.high);
@@ -46,7 +46,7 @@ class ExampleArray {
                            range.high));
   }
   const std::vector<float>& values() const { return values_; }
-  /// "(40, 16), -4.2 to 3.9, mean 0.01".
+  /// Returns "(40, 16), -4.2 to 3.9, mean 0.01".
   std::string text() const {
     const auto [low, high] = std::ranges::minmax(values_);
     double sum = 0;
@@ -55,7 +55,7 @@ class ExampleArray {
                   brief(static_cast<double>(low)), " to ", brief(static_cast<double>(high)),
                   ", mean ", brief(sum / static_cast<double>(values_.size())));
   }
-  /// The first numbers of an example.
+  /// Returns the first numbers of an example.
   std::string text(std::int64_t example) const {
     constexpr std::int64_t kShown = 8;
     std::string text;
@@ -76,7 +76,7 @@ class ExampleArray {
 
  private:
   void check() const {
-    constexpr float kMostWhole = 1 << 24;  // beyond, an f32 skips numbers
+    constexpr float kMostWhole = 1 << 24;  // above it, f32 cannot represent all whole numbers
     const auto bad = std::ranges::find_if(values_, [&](float value) {
       return !std::isfinite(value) ||
              (is_whole_ && (value != std::floor(value) || std::fabs(value) > kMostWhole));
@@ -180,7 +180,7 @@ class ArrayData final : public NetworkData {
   std::string checksum() const override { return arrays_->checksum(); }
 
  private:
-  /// How many come before those of validation, which are the last ones.
+  /// Returns the number of training examples; the validation examples are the last ones.
   std::int64_t trained(const HybridTrainerConfig& config) const {
     const std::int64_t all = arrays_->size();
     const double share = config.data.validation_fraction;
@@ -190,7 +190,7 @@ class ArrayData final : public NetworkData {
   }
   std::filesystem::path folder_;
   std::shared_ptr<const Arrays> arrays_;
-  bool is_measured_;  // on all examples
+  bool is_measured_;  // uses all examples for evaluation
 };
 
 }  // namespace

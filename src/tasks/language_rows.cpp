@@ -17,7 +17,7 @@ namespace {
 
 struct RowCounts {
   std::int64_t tokens = 0, targets = 0, cut_rows = 0, left_out = 0, answers_left_out = 0;
-  std::int64_t sources = 0, cut_sources = 0;  // tokens of sources, and sources that lose some
+  std::int64_t sources = 0, cut_sources = 0;  // tokens of sources, and truncated sources
 };
 
 RowCounts counts_of(const std::vector<ExampleRow>& rows) {
@@ -46,10 +46,10 @@ void tell_refusals(const ExampleRows& examples, const Teller& tell) {
 struct RowPart {
   std::string text;
   bool learned = false;
-  const char* answer = nullptr;  // of a pair: "chosen" or "rejected"
+  const char* answer = nullptr;  // "chosen" or "rejected" in a preference pair
 };
 
-/// A row, cut where learning begins and ends.
+/// Splits a row into parts with and without loss.
 std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer) {
   std::vector<RowPart> parts;
   const auto middle = static_cast<std::size_t>(row.rejected_at);
@@ -65,13 +65,13 @@ std::vector<RowPart> parts_of(const ExampleRow& row, const Tokenizer& tokenizer)
   return parts;
 }
 
-/// What a line gives: a row, or the two of a preference.
+/// Content of one line: a row, or a preference pair.
 struct ShownRow {
-  std::vector<RowPart> row;  // of a preference the chosen one
+  std::vector<RowPart> row;  // the chosen one of a pair
   std::optional<std::vector<RowPart>> rejected;
 };
 
-/// Throws DataError that says why the line gives no row.
+/// Throws DataError with the reason that the line gives no row.
 [[noreturn]] void refuse_line(const ExampleRows& examples, std::int64_t line) {
   const std::string place = examples.place(0, line, false);
   std::int64_t last = 0;
@@ -138,16 +138,16 @@ boost::json::array files_as_json(const ExampleRows& examples, const std::string&
   return files;
 }
 
-/// Sequences that the rows fill; none where there are no rows.
+/// Sequences that the rows fill; 0 without rows.
 struct Packing {
   std::int64_t sequences = 0;
-  double fill = 0;  // 0: rows with clips or sources, each of which has one of its own
+  double fill = 0;  // 0: rows with clips or sources, one per sequence
 };
 
 Packing packed(const std::vector<ExampleRow>& rows, std::int64_t length) {
   if (rows.empty()) return {};
   const bool has_sources = rows.front().clip || !rows.front().source.empty();
-  if (has_sources) return {std::ssize(rows), 0};  // as long as the longest
+  if (has_sources) return {std::ssize(rows), 0};  // padded to the longest
   const PackedRows sequences(rows, {.sequence_length = length});
   return {sequences.size(), sequences.fill()};
 }
@@ -196,7 +196,7 @@ std::string text_of(const ExampleRows& examples, const RowCounts& counts, const 
                 units::fixed(100 * packing.fill, 1), " % of them filled");
 }
 
-/// What the examples turned out to be.
+/// Reports the detected format of the examples.
 void tell_form(const ExampleRows& examples, const std::string& name, const Teller& tell) {
   tell(concat(name, ": ", examples.form()));
   for (const RowFile& file : examples.files) {
@@ -210,7 +210,7 @@ void tell_form(const ExampleRows& examples, const std::string& name, const Telle
     tell("pairs of answers are trained on with `hybrid finetune --objective dpo` or orpo");
 }
 
-/// Without an encoder where a folder has a tokenizer alone.
+/// Returns the model's configuration, or a default one if the folder only has a tokenizer.
 ModelConfig model_in(const ModelFolder& folder) {
   if (!std::filesystem::exists(folder.path() / "config.json")) return {};
   return read_hugging_face_model_config(folder, 0);

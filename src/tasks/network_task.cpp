@@ -35,7 +35,7 @@ void add(std::vector<Measure>& sums, const std::vector<Measure>& more) {
   }
 }
 
-/// In `parts` of the batch, of which there become twice as many where memory does not hold one.
+/// Computes the measures in `parts` of the batch; doubles `parts` if memory is short.
 std::vector<Measure> measures_of(Network& network, const Batch& batch, const Pass& pass,
                                  std::int64_t& parts, const Stream& stream) {
   for (;;) {
@@ -62,13 +62,13 @@ std::vector<Measure> measures_of(Network& network, const OrderedBatches& batches
   std::int64_t parts = 1;
   for (std::int64_t i = 0; i < batches.batches(); ++i) {
     const Batch batch = upload.to_device(batches.batch(i), stream);
-    if (batch.size() % parts != 0) parts = batch.size();  // the last one may be smaller
+    if (batch.size() % parts != 0) parts = batch.size();  // the last batch may be smaller
     add(sums, measures_of(network, batch, pass, parts, stream));
   }
   return sums;
 }
 
-/// With the share of the variance that a regression explains in place of what it is made of.
+/// Replaces a regression's raw sums by its explained variance.
 std::vector<Measure> with_explained_variance(const std::vector<Measure>& sums) {
   constexpr std::string_view kTarget = ".target", kSquare = ".target_square";
   std::vector<Measure> measures;
@@ -84,7 +84,7 @@ std::vector<Measure> with_explained_variance(const std::vector<Measure>& sums) {
   return measures;
 }
 
-/// "trident: 1.20 M parameters, of which 0.30 M are trained".
+/// Returns "trident: 1.20 M parameters, of which 0.30 M are trained".
 std::string network_line(const ModelFamily& family, LossModel& network) {
   std::int64_t trained = 0;
   for (const Parameter* parameter : trainable_parameters(network)) trained += parameter->elements();
@@ -113,13 +113,13 @@ void refuse_settings_of_language(const HybridTrainerConfig& config) {
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
-/// A run that goes on has its own.
+/// Returns the validation path; a resumed run keeps its own.
 std::filesystem::path validation_of(const TrainingRunSettings& settings) {
   if (!settings.validation.empty() || !goes_on(settings)) return settings.validation;
   return data_of_run(RunPaths{settings.run.string()}).validation;
 }
 
-/// A network that is no language model, on the data of its family.
+/// A network other than a language model, trained on the data of its family.
 class NetworkTask final : public Task {
  public:
   NetworkTask(const TrainingRunSettings& settings, const NetworkDataKinds& kinds,
@@ -202,29 +202,29 @@ class NetworkTask final : public Task {
   RunPaths run() const { return RunPaths{settings_.run.string()}; }
   const ModelRegistry& registry() const { return *settings_.registry; }
   TrainingRunSettings settings_;
-  std::optional<ModelFolder> model_;  // settings_.init_from
+  std::optional<ModelFolder> model_;  // opened settings_.init_from
   std::shared_ptr<const NetworkData> data_;
-  std::optional<ModelFolder> base_;  // of the weights that the network began with
+  std::optional<ModelFolder> base_;  // model with the initial weights
 };
 
-/// Ends of an interval.
+/// An interval of shares.
 struct ShareInterval {
   double low = 0, high = 0;
 };
 
-/// Within which the share of all such examples lies, in 95 of 100 cases (Wilson).
+/// Returns the 95 % Wilson interval of a share.
 ShareInterval interval_of_share(const Measure& measure) {
-  constexpr double kDeviations = 1.959963985;  // of the normal distribution, 95 % within
+  constexpr double kDeviations = 1.959963985;  // normal quantile of a 95 % interval
   const double n = std::max(1.0, measure.count), share = measure.sum / n;
   const double square = kDeviations * kDeviations, whole = 1 + square / n;
   const double middle = (share + square / (2 * n)) / whole;
   const double half =
       kDeviations / whole * std::sqrt(share * (1 - share) / n + square / (4 * n * n));
-  const bool is_none = measure.sum <= 0, is_all = measure.sum >= n;  // not as rounding has it
+  const bool is_none = measure.sum <= 0, is_all = measure.sum >= n;  // exact
   return {is_none ? 0 : middle - half, is_all ? 1 : middle + half};
 }
 
-/// Whether a measure is a share of examples, as accuracy is.
+/// Returns whether a measure is a share of examples, such as accuracy.
 bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"); }
 
 }  // namespace
@@ -235,7 +235,7 @@ std::string NetworkScore::text(const std::string& between) const {
   const auto is_loss = [](const Measure& measure) { return measure.name.ends_with(".loss"); };
   const bool has_one_loss = std::ranges::count_if(measures, is_loss) == 1;
   for (const Measure& measure : measures) {
-    if (has_one_loss && is_loss(measure)) continue;  // said already
+    if (has_one_loss && is_loss(measure)) continue;  // already included
     text += concat(between, measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
     if (!is_share(measure)) continue;
     const ShareInterval interval = interval_of_share(measure);
@@ -259,7 +259,7 @@ boost::json::object NetworkScore::json() const {
 
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream) {
-  const Stream host(make_host_pool(stream.device()));  // not the run's, whose peak is told
+  const Stream host(make_host_pool(stream.device()));  // not in the run's peak
   const OrderedBatches batches(data.validation(config), config.data.batch_size, host);
   const EvaluationResult result = evaluate(network, batches, dtype, stream);
   const Pass pass{.training = false, .dtype = dtype};

@@ -10,8 +10,8 @@
 
 namespace hybrid_trainer {
 
-/// The task of a run whose family is no language model: its network, trained on the family's data.
-/// Throws UsageError where no data of the family are known, and as NetworkDataKind::open.
+/// Makes the task of a network that is not a language model, trained on the data of its family.
+/// Throws UsageError if the family has no data; otherwise as NetworkDataKind::open.
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
                                    const NetworkDataKinds& kinds = network_data_kinds(),
                                    const ReadInputs& read = {});
@@ -20,26 +20,26 @@ std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
 std::shared_ptr<const NetworkData> network_data(
     const TrainingRunSettings& settings, const NetworkDataKinds& kinds = network_data_kinds());
 
-/// How good a network is on held-out examples.
+/// Quality of a network on held-out examples.
 struct NetworkScore {
   double loss = 0;
   std::int64_t examples = 0;
-  std::optional<double> best_loss{};  // that any network can reach, where it is known
-  /// Summed over all examples; of a regression r_squared, the share of the variance that it explains.
+  std::optional<double> best_loss{};  // lower bound for any network, if known
+  /// Sums over all examples; for a regression r_squared, the explained share of the variance.
   std::vector<Measure> measures{};
 
-  /// "loss 0.52 over 256 examples, the best that can be reached is 0.5; events.accuracy 0.91".
-  /// Measures stand between texts of `between`.
+  /// Returns "loss 0.52 over 256 examples, the best that can be reached is 0.5; events.accuracy
+  /// 0.91", with `between` before each measure.
   std::string text(const std::string& between = "; ") const;
   boost::json::object json() const;
 };
 
-/// Evaluates it on the data's held-out examples. `dtype` is that of activations and products. Throws
-/// OutOfMemory, Diverged.
+/// Evaluates the network on the data's held-out examples. `dtype`: precision of activations and
+/// matrix products. Throws OutOfMemory, Diverged.
 NetworkScore score(Network& network, const NetworkData& data, const HybridTrainerConfig& config,
                    DType dtype, const Stream& stream);
 
-/// Of a run or folder that is open, on its own data or, if given, on `data`.
+/// Evaluates an opened run or folder on its own data or, if given, on `data`.
 NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DType dtype,
                    const Stream& stream, const NetworkDataKinds& kinds = network_data_kinds());
 

@@ -16,11 +16,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Pictures with labels: "pixels" (B, H, W, 3) f32 and "label" (B) i32.
+/// Images with labels: "pixels" (B, H, W, 3) f32 and "label" (B) i32.
 class PictureExamples final : public Dataset {
  public:
   struct Settings {
-    bool mirrors = false;  // in training every other picture, others in each epoch
+    bool mirrors = false;  // mirrors a random half of the images in each training epoch
     std::uint64_t seed = 0;
   };
   PictureExamples(std::vector<PictureRow> rows, const PictureProcessor& processor,
@@ -34,8 +34,8 @@ class PictureExamples final : public Dataset {
                                   DType::kF32, MemoryKind::kData, stream)},
          {"label", Tensor::empty({examples}, DType::kI32, MemoryKind::kData, stream)}});
   }
-  /// Reads the picture. In place of one that cannot be read it takes the next row's, and warns once.
-  /// Throws DataError if none can be read, IoError.
+  /// Reads the image. If it cannot be read, uses the next row's image and warns once. Throws
+  /// DataError if none can be read, IoError.
   void write(std::int64_t number, const ExampleMemory& memory) const override {
     constexpr std::uint64_t kMirrorKey = 0x6D6972726F72;  // "mirror"
     const auto first = static_cast<std::uint64_t>(number);
@@ -66,7 +66,7 @@ class PictureExamples final : public Dataset {
 constexpr std::uint64_t kHeldPicturesKey = 0x68656C64;  // "held"
 constexpr const char* kProcessorFile = "preprocessor_config.json";
 
-/// Of a model that begins without a folder: as ViTImageProcessor is by default, at the model's size.
+/// Returns the steps of the model's folder, else ViTImageProcessor's defaults at `size`.
 PictureSteps steps_of(const std::filesystem::path& model, std::int64_t size) {
   if (!model.empty()) return read_picture_steps(model);
   return {.height = size, .width = size};
@@ -81,14 +81,14 @@ PictureProcessor processor_of(const NetworkDataSource& source) {
   }
 }
 
-/// Rows of one --data or --validation.
+/// Reads the rows of one --data or --validation.
 PictureRows rows_in(const std::filesystem::path& path, const HybridTrainerConfig& config,
                     const PictureProcessor& processor) {
   return read_picture_rows(path, ColumnNames(config.data.columns),
                            [&](const FilePart& file) { processor.check(file); });
 }
 
-/// Reads the pixels of all pictures, and notes those that are damaged.
+/// Reads the pixels of all images and marks the damaged ones.
 void check_pixels(PictureRows& read, const PictureProcessor& processor) {
   std::vector<std::string> problems(read.rows.size());
   run_tasks(std::ssize(read.rows), [&](std::int64_t, std::int64_t i) {
@@ -107,7 +107,7 @@ void check_pixels(PictureRows& read, const PictureProcessor& processor) {
   }
 }
 
-/// Each one's class; those of none are refused.
+/// Sets the class of each row; refuses rows of unknown classes.
 void set_targets(PictureRows& read, const std::vector<ClassLabel>& classes) {
   std::vector<PictureRow> known;
   for (PictureRow& row : read.rows) {
@@ -200,7 +200,7 @@ class Pictures final : public NetworkData {
   std::string checksum() const override { return checksum_; }
   std::int64_t examples() const override { return std::ssize(train_); }
   std::vector<std::string> notes() const override { return notes_; }
-  /// The processor's file, so that the run is whole without the folder that it began with.
+  /// Copies the preprocessor file, so that the run is usable without its initial folder.
   void write_files(const std::filesystem::path& run) const override {
     constexpr std::size_t kMostBytes = 1 << 20;
     const std::filesystem::path to = run / kProcessorFile;
@@ -232,7 +232,7 @@ class Pictures final : public NetworkData {
                     ", mean ", brief(sum / static_cast<double>(values.size())))},
             {"is for", is_trained ? "training" : "validation"}};
   }
-  /// Those of the model if its classes are fixed or have the names of all labels, else the data's.
+  /// Uses the model's classes if they are fixed or match all labels by name, else the data's.
   void choose_classes(const NetworkDataSource& source, const PictureRows& read,
                       const std::optional<PictureRows>& apart) {
     const RunPaths run{source.model.string()};

@@ -37,7 +37,7 @@ PictureLabel label_in(const json::object& row) {
       throw DataError("\"label\" is empty; write what the picture shows");
     return {.text = text};
   }
-  // A column of numbers in which some were missing is written as 0.0, 1.0.
+  // Numeric columns with missing values are written as 0.0, 1.0.
   const double number = value->is_number() ? value->to_number<double>() : -1;
   if (number >= 0 && number < kMostClasses && number == std::floor(number)) {
     const auto whole = static_cast<std::int64_t>(number);
@@ -49,7 +49,7 @@ PictureLabel label_in(const json::object& row) {
 
 namespace fs = std::filesystem;
 
-/// By its ending: also of kinds that are not read, so that they are refused by name.
+/// Detects images by name, also unsupported formats, which are then refused by name.
 bool has_name_of_picture(const fs::path& path) {
   static constexpr std::string_view kEndings[] = {".png",  ".jpg", ".jpeg", ".npy",  ".gif", ".bmp",
                                                   ".webp", ".tif", ".tiff", ".heic", ".avif"};
@@ -59,7 +59,7 @@ bool has_name_of_picture(const fs::path& path) {
          !path.filename().string().starts_with('.');
 }
 
-/// Of a folder and those in it that are not hidden, in order of their names.
+/// Returns the images in a folder and its subfolders, without hidden ones, sorted by name.
 std::vector<fs::path> pictures_in(const fs::path& folder) {
   std::vector<fs::path> files;
   for (fs::recursive_directory_iterator entry(folder), end; entry != end; ++entry) {
@@ -83,7 +83,7 @@ std::vector<fs::path> folders_in(const fs::path& folder) {
   return folders;
 }
 
-/// Throws DataError if the folders are parts of a data set, whose folders are the classes.
+/// Throws DataError if the folders are splits of a data set, which contain the class folders.
 void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) {
   static constexpr std::string_view kParts[] = {"train",      "training", "val", "valid",
                                                 "validation", "test",     "dev"};
@@ -99,7 +99,7 @@ void refuse_parts(const fs::path& folder, const std::vector<fs::path>& folders) 
              folders.size() > 1 ? " and another one as --validation" : ""));
 }
 
-/// Adds the pictures of a folder of classes.
+/// Adds the images of a folder of classes.
 void read_classes(const fs::path& folder, const std::function<void(const FilePart&)>& check,
                   PictureRows& read) {
   read.files.push_back({folder, {.container = RowContainer::kCsv}});
@@ -124,7 +124,7 @@ void read_classes(const fs::path& folder, const std::function<void(const FilePar
   read.checksum = checksum_of(names);
 }
 
-/// Some of the names, for a message.
+/// Returns some of the names for a message.
 std::string names_of_classes(const std::vector<ClassLabel>& classes) {
   constexpr std::size_t kShown = 8;
   std::vector<std::string> names;
@@ -136,7 +136,7 @@ std::string names_of_classes(const std::vector<ClassLabel>& classes) {
                 classes.size() > kShown ? concat(" and ", classes.size() - kShown, " more") : "");
 }
 
-/// The number that a text is, as tables hold it: "7", and not "07", which is another label.
+/// Parses a label as a number in a table's notation: "7", but not "07", which is a different label.
 std::optional<std::int64_t> number_in(const std::string& text) {
   std::int64_t number = 0;
   if (text.size() > 1 && text.front() == '0') return {};
@@ -197,7 +197,7 @@ bool is_named(const PictureLabel& label, const std::vector<ClassLabel>& classes)
 }
 
 std::string told_of_similar(const std::vector<ClassLabel>& classes) {
-  std::map<std::string, std::string> seen;  // a name by its normal form
+  std::map<std::string, std::string> seen;  // names by their normalized form
   for (const ClassLabel& one : classes) {
     std::string left = in_unicode_form(one.name, UnicodeForm::kC);
     std::erase_if(left, [](unsigned char c) { return std::isspace(c) != 0; });

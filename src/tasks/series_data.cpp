@@ -31,7 +31,7 @@ class SeriesData final : public NetworkData {
     config.model.context = config.data.sequence_length;
     if (series.scale.empty())
       series.scale = text_of(scale_of(table_, windows(config).training_rows));
-    scale(config);  // or throws
+    scale(config);  // validates the scale
     return config;
   }
   DatasetPart training(const HybridTrainerConfig& config) const override {
@@ -93,7 +93,7 @@ class SeriesData final : public NetworkData {
     return facts;
   }
   std::vector<std::string> notes() const override { return table_.notes; }
-  /// Errors are in units of the target, and not of its deviation as the loss is.
+  /// Converts errors to units of the target; the loss is in units of its standard deviation.
   std::vector<Measure> in_own_units(std::vector<Measure> measures,
                                     const HybridTrainerConfig& config) const override {
     const double unit = scale(config).columns.back().deviation;
@@ -130,7 +130,7 @@ class SeriesData final : public NetworkData {
   }
   std::filesystem::path path_;
   SeriesTable table_;
-  bool is_measured_;  // on all rows
+  bool is_measured_;  // uses all rows for evaluation
 };
 
 }  // namespace

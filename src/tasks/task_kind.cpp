@@ -17,7 +17,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Makes room for the longest row, in batches of as many tokens.
+/// Extends the sequence length to the longest row, keeping the number of tokens in a batch.
 void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
   std::int64_t longest = 0;
   for (const ExampleRow& row : rows) longest = std::max(longest, row.places());
@@ -27,14 +27,14 @@ void fit_longest(DataConfig& config, const std::vector<ExampleRow>& rows) {
   config.sequence_length = longest;
 }
 
-/// What is measured on; of clips also which.
+/// Data of an evaluation, with the clips of audio data.
 struct MeasuredRows {
   OrderedBatches batches;
   std::vector<ExampleRow> clips{};
 };
 
-/// Of a file of examples all rows, whole as far as the context has room; of the run's own those that
-/// were held back, as long as the run has them.
+/// Returns all rows of an example file, complete if the context allows; or the rows that the run
+/// held back, at the run's length.
 MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, const Measuring& on,
                      const Stream& host, const Stream& stream) {
   const std::string& folder = on.folder;
@@ -90,7 +90,7 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
           are_clips ? std::move(data.validation) : std::vector<ExampleRow>()};
 }
 
-/// `host`: for the batches; `stream`: of the model. `shards`: receives what the batches read from.
+/// `host`: stream for batches; `stream`: the model's; `shards`: receives the data of the batches.
 MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream& host,
                         const Stream& stream, std::optional<TokenDataset>& shards) {
   const std::string& folder = on.folder;
@@ -113,14 +113,14 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   return {OrderedBatches(windows, run.config.data.batch_size, host)};
 }
 
-/// Six digits.
+/// Formats with six digits.
 std::string text_of(double value) {
   std::ostringstream out;
   out << value;
   return out.str();
 }
 
-/// Of pairs of answers there is no perplexity.
+/// Returns the score of preference pairs, which have no perplexity.
 Findings pairs_score(const EvaluationResult& result, const std::string& objective) {
   const EvaluationResult::Preference& found = *result.preference;
   return {concat("loss ", text_of(result.loss), " over ", result.tokens,

@@ -8,29 +8,29 @@
 
 namespace hybrid_trainer {
 
-/// What a command has found.
+/// Result of a command.
 struct Findings {
-  std::string text;          // for people, without a newline at the end
+  std::string text;          // for display, without a final newline
   boost::json::object json;  // for programs
 };
 
-/// Prints a line beside the findings.
+/// Prints a line in addition to the findings.
 using Teller = std::function<void(const std::string&)>;
 
-/// What a model is measured on.
+/// Arguments of an evaluation.
 struct Measuring {
-  std::string folder{};          // of the run or the model
-  std::filesystem::path data{};  // empty: what the run held back
-  std::string called{};          // the name of `data` in messages, if that is not its path
+  std::string folder{};          // of the run or model
+  std::filesystem::path data{};  // empty: the run's held-out data
+  std::string called{};          // name of `data` in messages; empty: its path
   std::string control_tokens{};  // data.control_tokens; empty: the run's
-  std::int64_t length = 0;       // of a window, and at most of a row; 0: the usual one
+  std::int64_t length = 0;       // of a window, and the maximum of a row; 0: the default
   Teller tell = [](const std::string&) {};
 };
 
-/// The examples of which is asked what a model would learn from them.
+/// Arguments of `hybrid rows`: examples to show in the form that a model would train on.
 struct RowsAsked {
   static constexpr std::int64_t kUsualLength = 1024;
-  std::string data{}, called{};  // a path; its name in messages, if that is another one
+  std::string data{}, called{};  // a path, and its name in messages if that differs
   ModelFolder model{};           // of a model or a run; empty: the configuration's
   bool is_configured = false;    // by a preset, a file or settings
   std::string columns{}, control_tokens = "tokens", objective = "next_token";
@@ -40,26 +40,25 @@ struct RowsAsked {
   bool is_of_run() const { return !model.empty() && RunPaths{model.string()}.hold_a_run(); }
 };
 
-/// What a run of a model trains, and how that is measured and shown: text, or the data of other
-/// networks.
+/// How to train, evaluate and show the data of a kind of model: a language model or another one.
 struct TaskKind {
-  const char* unit;   // of what a step learns from: "tokens", "examples"
-  bool in_sequences;  // a batch has sequences of so many units
-  bool has_parts;     // of which a plan tells the memory one by one
-  /// Makes the task of inputs that were read already.
+  const char* unit;   // training unit: "tokens", "examples"
+  bool in_sequences;  // a batch consists of sequences of units
+  bool has_parts;     // a plan lists the memory of each part
+  /// Makes the task from inputs that were already read.
   std::unique_ptr<Task> (*task)(const TrainingRunSettings& settings, const ReadInputs& read);
-  /// Measures the model, which computes in `dtype`: "loss 2.1, perplexity 8.2 over 64 tokens". Throws
-  /// UsageError, MissingInput, DataError, OutOfMemory, Diverged.
+  /// Evaluates the model with compute precision `dtype`: "loss 2.1, perplexity 8.2 over 64 tokens".
+  /// Throws UsageError, MissingInput, DataError, OutOfMemory, Diverged.
   Findings (*score)(const TrainedRun& run, const Measuring& on, DType dtype, const Stream& stream);
-  /// What a model of this configuration would learn from the data, or from the example that is to be
-  /// shown. Throws UsageError, MissingInput, DataError.
+  /// Describes the training examples that a model of this configuration gets from the data, or a
+  /// single one. Throws UsageError, MissingInput, DataError.
   Findings (*rows)(const RowsAsked& asked, const HybridTrainerConfig& config);
 };
 
 const TaskKind& task_kind(const ModelConfig& model,
                           const ModelRegistry& registry = model_families());
 
-/// TaskKind::rows of a language model: what its tokenizer, or that of an encoder, makes of the rows.
+/// TaskKind::rows of a language model: shows the rows as its tokenizer encodes them.
 Findings language_rows(const RowsAsked& asked, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

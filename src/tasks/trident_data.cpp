@@ -15,7 +15,7 @@ constexpr std::int64_t kFirstHeldOut = std::int64_t{1} << 40;
 static_assert(TridentConfig::kEventKinds == TridentSet::kEventKinds);
 static_assert(TridentConfig::kPlumeKinds == kPlumeKinds);
 
-/// What the net of this config reads.
+/// Returns the input shapes of the network.
 TridentShape trident_shape(const ModelConfig& model) {
   const TridentConfig& sizes = model.trident;
   return {.video = {.frames = sizes.frames,
@@ -31,7 +31,7 @@ TridentShape trident_shape(const ModelConfig& model) {
           .events = model.context};
 }
 
-/// "events.loss 0.889, plumes.loss 0.0969, constant.loss 0.04".
+/// Returns "events.loss 0.889, plumes.loss 0.0969, constant.loss 0.04".
 std::string best_text(const SyntheticSet& set) {
   std::string text;
   for (const BestLoss& best : set.best_losses())

@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-/// A word as it is typed; words in capitals stand for something.
+/// Returns whether a word is typed literally; words in capitals are placeholders.
 bool is_typed(const std::string& word) {
   return !word.empty() && std::ranges::none_of(word, [](char c) { return c >= 'A' && c <= 'Z'; });
 }
@@ -46,7 +46,7 @@ std::string see_help(const CommandSyntax& syntax) {
   return concat("\nusage: hybrid ", syntax.name, " ", syntax.usage);
 }
 
-/// "RUN|HF_DIR", and of `inspect` "PATH".
+/// Returns whether an operand may be a model: "RUN|HF_DIR", or "PATH" of `inspect`.
 bool is_model(const std::string& operand) {
   return operand.find("HF_DIR") != operand.npos || operand == "PATH";
 }
@@ -65,8 +65,7 @@ std::vector<std::string> split_empty_values(const std::vector<std::string>& argu
   return split;
 }
 
-/// Options of other training programs and their equivalents: the first whose option the
-/// command has.
+/// Options of other programs and equivalents here; the first one of the command is suggested.
 constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
     {"learning-rate", "--lr RATE"},
     {"learning-rate", "--set optimizer.learning_rate=RATE"},
@@ -116,7 +115,7 @@ constexpr std::pair<std::string_view, std::string_view> kOptionsOfOthers[] = {
     {"model", "--init-from HF_DIR"},
 };
 
-/// The nearest option, or the option of this program for one of another.
+/// Suggests the nearest option, or the equivalent of another program's option.
 std::string option_hint(const CommandSyntax& syntax, const std::string& given) {
   std::string plain = given.substr(given.find_first_not_of('-'));
   std::ranges::replace(plain, '_', '-');
@@ -152,7 +151,7 @@ void check_operands(const CommandSyntax& syntax, const std::vector<std::string>&
   }
 }
 
-/// Reads everything into `values`; Boost's own messages are replaced where they are unhelpful.
+/// Parses all arguments into `values`, replacing unhelpful messages of Boost.
 void parse_into(po::variables_map& values, const CommandSyntax& syntax,
                 const po::options_description& all, const std::vector<std::string>& arguments) {
   const std::string who = concat("hybrid ", syntax.name, ": ");

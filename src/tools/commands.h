@@ -6,9 +6,9 @@
 
 namespace hybrid_trainer {
 
-/// The sub-commands of `hybrid`. Each takes the arguments after its name and returns the process's
-/// exit code, or throws. Results go to standard output (with --json one JSON object and nothing
-/// else), everything else to standard error.
+/// Sub-commands of `hybrid`. Each takes the arguments after its name and returns the exit code of
+/// the process, or throws. Results go to standard output (one JSON object with --json), everything
+/// else to standard error.
 int bench_command(const std::vector<std::string>& arguments);
 int chat_command(const std::vector<std::string>& arguments);
 int compare_command(const std::vector<std::string>& arguments);
@@ -39,7 +39,7 @@ struct Command {
 std::span<const Command> command_table();
 
 CommandDescription describe(const Command& command);
-/// One JSON object: the version, and each command with its options.
+/// Returns one JSON object with the version and all commands with their options.
 std::string description_of_all();
 
 }  // namespace hybrid_trainer

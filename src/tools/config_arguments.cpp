@@ -14,9 +14,9 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr const char* kDeviceBudget = "memory.device_budget";
-constexpr std::int64_t kFullLengthRun = 1000;  // from which on phases have their default lengths
+constexpr std::int64_t kFullLengthRun = 1000;  // minimum steps for the default phase lengths
 
-/// Both are of one struct.
+/// Adds the keys whose values differ; both nodes describe the same struct.
 void collect_changed(const FieldNode& before, const FieldNode& after, const std::string& path,
                      std::vector<std::string>& keys) {
   for (std::size_t i = 0; i < after.fields.size(); ++i) {
@@ -30,8 +30,8 @@ void collect_changed(const FieldNode& before, const FieldNode& after, const std:
   }
 }
 
-/// Sets what --set and --max-device-memory give; the last --set of a key counts, but the device's
-/// budget must have one value by both options. Returns the problems.
+/// Applies --set and --max-device-memory. The last --set of a key wins, but both options must give
+/// the same device budget. Returns the problems.
 std::vector<std::string> apply_settings(HybridTrainerConfig& config,
                                         const ConfigArguments& arguments) {
   std::vector<std::string> problems;
@@ -76,7 +76,7 @@ bool ConfigArguments::sets(const std::string& key) const {
 
 static void add_set_option(po::options_description& options, ConfigArguments& arguments) {
   const auto add =
-      [&arguments](const std::vector<std::string>& all) {  // other options set keys, too
+      [&arguments](const std::vector<std::string>& all) {  // other options also set keys
         arguments.settings.insert(arguments.settings.end(), all.begin(), all.end());
       };
   options.add_options()(

@@ -5,48 +5,48 @@
 
 namespace hybrid_trainer {
 
-/// --preset, --config, --set and --max-device-memory as they were given.
+/// Values of --preset, --config, --set and --max-device-memory.
 struct ConfigArguments {
-  std::string preset;                 // "" where not given
-  std::string file;                   // "" where not given
+  std::string preset;                 // "" if not given
+  std::string file;                   // "" if not given
   std::vector<std::string> settings;  // "group.key=value"
-  std::string device_memory;          // memory.device_budget; "" where not given
+  std::string device_memory;          // memory.device_budget; "" if not given
   bool names_a_source() const { return !preset.empty() || !file.empty(); }
-  /// Whether an option or the file has the key. Throws as build_config does.
+  /// Returns whether an option or the file sets the key. Throws as build_config.
   bool sets(const std::string& key) const;
 };
 
 /// Declares the options, bound to `arguments`, which must outlive the parsing.
 void add_config_options(po::options_description& options, ConfigArguments& arguments);
-/// --preset, --config and --set alone.
+/// Declares only --preset, --config and --set.
 void add_source_options(po::options_description& options, ConfigArguments& arguments);
-/// --set and --max-device-memory alone.
+/// Declares only --set and --max-device-memory.
 void add_setting_options(po::options_description& options, ConfigArguments& arguments);
-/// --tensorboard, another name of observability.tensorboard=true.
+/// Declares --tensorboard, a short form of observability.tensorboard=true.
 void add_tensorboard_option(po::options_description& options, ConfigArguments& arguments);
 
-/// The preset or the file on top of the defaults, or `otherwise` alone; then each setting in turn;
-/// then validated as a whole. Throws UsageError if preset and file are both given or a setting has
-/// no "=", MissingInput, or one ConfigError with the problems of all settings and fields. `before_settings`
-/// changes what the settings then change.
+/// Builds the configuration: the defaults changed by preset or file, or `otherwise` if neither is
+/// given, then each --set in order; validates the result. `before_settings` may change the
+/// configuration before the --set options apply. Throws UsageError if preset and file are both
+/// given or a setting has no "=", MissingInput, or one ConfigError with the problems of all
+/// settings and fields.
 HybridTrainerConfig build_config(
     const ConfigArguments& arguments, const HybridTrainerConfig& otherwise = HybridTrainerConfig(),
     const std::function<void(HybridTrainerConfig& config)>& before_settings = {});
 
-/// The keys that were set: by a setting, or by the file to another value than the default.
+/// Returns the explicitly set keys: by --set, or by the file to a value other than the default.
 std::vector<std::string> explicit_keys(const ConfigArguments& arguments);
 
-/// Sets the vocabulary of the preset for `command`, which has no data. Throws UsageError if a language
-/// model has none then.
+/// Sets the preset's vocabulary for `command`. Throws UsageError if a language model has none.
 void set_vocabulary(const std::string& command, const ConfigArguments& arguments,
                     HybridTrainerConfig& config);
 
-/// Cuts the usual batch of a run that begins into a micro-batch for each rank, where no batch is set.
+/// Divides the default batch of a new run into one micro-batch per rank, unless a batch is set.
 void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config);
 
-/// Makes the phases of a run of fewer than 1000 steps shorter in proportion, where their lengths are
-/// not set: Warmup is a tenth of the run, and a fiftieth lies between two predictions. A run that
-/// goes on, with `begun` as its configuration, keeps its lengths.
+/// Shortens the phases of a run of fewer than 1000 steps in proportion, unless their lengths are
+/// set: Warmup takes a tenth of the run, and a fiftieth is between two predictions. A resumed run,
+/// with the configuration `begun`, keeps its lengths.
 void scale_phases(HybridTrainerConfig& config, const ConfigArguments& arguments,
                   const HybridTrainerConfig* begun = nullptr);
 

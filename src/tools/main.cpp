@@ -33,7 +33,7 @@ void print_help() {
       << "\nhybrid COMMAND --help says more about each; hybrid --version prints the version.\n";
 }
 
-/// What someone types first who has typed nothing.
+/// Prints the first steps for new users.
 void print_first_steps() {
   std::cerr
       << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
@@ -64,7 +64,7 @@ int dispatch(const std::vector<std::string>& arguments) {
   throw UsageError(concat("there is no command \"", name, "\"", name_hint(name, names)));
 }
 
-/// The message after "error: ", truncated if it would fill the screen, with names from files in it.
+/// Prints a message after "error: ", truncated if it would fill the screen.
 void print_error(const std::string& message) {
   constexpr int kMostLines = 10;
   constexpr std::size_t kLongestLine = 4000;
@@ -107,8 +107,8 @@ int run(const std::vector<std::string>& arguments) {
   }
 }
 
-/// Where standard input, output or error is closed, a file opened later would take its place, and
-/// what is printed would land in it. Reading from it and writing to it fail as before.
+/// Opens /dev/null for closed standard streams, so that no file opened later takes their place and
+/// receives the output. Reading and writing still fail.
 void keep_standard_streams_apart() {
   for (const int stream : {0, 1, 2})
     if (::fcntl(stream, F_GETFD) == -1) ::open("/dev/null", stream == 0 ? O_WRONLY : O_RDONLY);
@@ -119,9 +119,9 @@ void keep_standard_streams_apart() {
 }  // namespace hybrid_trainer
 
 int main(int count, char** values) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a write past the limit of a file's size fails instead
-  std::signal(SIGCHLD, SIG_DFL);  // whoever started this may have had it ignored
-  std::signal(SIGUSR1, SIG_IGN);  // a launcher asks again until a run takes it as a request to stop
+  std::signal(SIGXFSZ, SIG_IGN);  // writing past the file size limit fails instead
+  std::signal(SIGCHLD, SIG_DFL);  // the parent process may have ignored it
+  std::signal(SIGUSR1, SIG_IGN);  // a launcher repeats it until a run accepts it as a stop request
   hybrid_trainer::end_on_signals();
   hybrid_trainer::keep_standard_streams_apart();
   const std::vector<std::string> arguments(values + std::min(count, 1), values + count);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kLongestWindow = 1024;
 
-/// Of a folder that is no run.
+/// Sets the sequence length for a folder that is not a run.
 TrainedRun with_windows(TrainedRun opened) {
   opened.config.data.sequence_length = std::min(kLongestWindow, opened.config.model.context);
   return opened;

@@ -7,13 +7,13 @@
 
 namespace hybrid_trainer {
 
-/// The model of a run's folder or of a Hugging Face folder, using all cores; skipped checkpoints are
-/// reported on standard error. Of a Hugging Face folder step is 0, data empty, and
-/// config.data.sequence_length at most 1024 of its context. `precision`, a name of lora.base, says how
-/// a folder's weights are held; those of a run only where it is one that quantizes them, else they
-/// stay as they were trained. `home`, one of placement_names(), says where a Hugging Face folder's
-/// matrices lie. Throws UsageError for another precision or home, and like load_trained_run and
-/// read_hugging_face_weights.
+/// Opens the model of a run or a Hugging Face folder, using all cores. Reports skipped checkpoints
+/// on standard error. For a Hugging Face folder, step is 0, data is empty, and
+/// config.data.sequence_length is at most 1024 of its context. `precision`, a name of lora.base, is
+/// the storage format of a folder's weights; a run's weights use it only if it is quantized, and
+/// otherwise keep their training format. `home`, one of placement_names(), is the location of a
+/// Hugging Face folder's matrices. Throws UsageError for an invalid precision or home; otherwise as
+/// load_trained_run and read_hugging_face_weights.
 TrainedRun open_model(const std::string& folder, const Stream& stream,
                       const RunWeights& weights = {}, const std::string& precision = "fp32",
                       const std::string& home = "device");
@@ -22,10 +22,10 @@ TrainedRun open_model(const std::string& folder, const Stream& stream,
 void add_weights_option(po::options_description& options, std::string& home);
 /// Adds --precision, which open_model checks.
 void add_precision_option(po::options_description& options, std::string& precision);
-/// Sets what the model computes in, which is returned: f32 by fp32, else bf16.
+/// Sets the compute precision and returns it: f32 for fp32 and file, else bf16.
 DType compute_in(Network& model, const std::string& precision, const Stream& stream);
 
-/// Which weights of a run a command reads, as it was typed.
+/// Selection of a run's weights on the command line.
 struct RunWeightsOption {
   bool average = false;
   std::string checkpoint;  // "best", a step, or empty
@@ -33,14 +33,14 @@ struct RunWeightsOption {
 
 /// Adds --checkpoint and --average.
 void add_run_weights_options(po::options_description& options, RunWeightsOption& asked);
-/// Throws UsageError where --checkpoint is neither "best" nor a step.
+/// Throws UsageError if --checkpoint is neither "best" nor a step.
 RunWeights run_weights(const RunWeightsOption& asked);
-/// Throws UsageError where one of both options is given for `folder`, which is no run but `what`.
+/// Throws UsageError if one of these options is given for `folder`, which is not a run but `what`.
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what);
 
-/// A model that writes text, with what it computes in. Throws as open_model, and DataError where it
-/// is an encoder or has no tokenizer.
+/// A model that generates text, with its compute precision. Throws as open_model, and DataError if
+/// it is an encoder or has no tokenizer.
 struct WritingModel {
   TrainedRun run;
   DType dtype;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::size_t kPart = std::size_t{1} << 20;
 
-/// Fills the buffer as far as there is input.
+/// Fills the buffer unless the input ends.
 std::string_view read_part(std::string& buffer) {
   buffer.resize(kPart);
   std::size_t filled = 0;
@@ -38,7 +38,7 @@ std::string_view read_part(std::string& buffer) {
 
 const char* ending_of(std::string_view begin) {
   if (begin.starts_with("PAR1")) return ".parquet";
-  if (is_utf16(begin)) return ".jsonl";  // a table is told by its content, too
+  if (is_utf16(begin)) return ".jsonl";  // a table is detected by its content, too
   if (begin.starts_with(kByteOrderMark)) begin.remove_prefix(kByteOrderMark.size());
   const std::size_t first = begin.find_first_not_of(" \t\r\n");
   if (first == begin.npos) return ".jsonl";
@@ -52,7 +52,7 @@ void check_launcher() {
                             " gives standard input to one rank alone; give a file of examples"));
 }
 
-/// The examples that a start which was killed has left in the folder; "" where there are none.
+/// Returns the examples left in the folder by a start that was killed, or "".
 std::string left_over(const std::string& run) {
   if (!RunPaths{run}.hold_a_start()) return "";
   for (const char* ending : {".jsonl", ".json", ".csv", ".parquet"})
@@ -137,7 +137,7 @@ KeptExamples::KeptExamples(const std::string& run, const std::string& data, bool
   }
 }
 
-/// Of a start that was killed: the same examples may come in again, and others are not mixed up.
+/// Reuses the examples of a start that was killed. New input must be identical.
 void KeptExamples::take_left_over(const std::string& left, bool resumes) {
   if (!resumes) {
     check_launcher();
@@ -179,7 +179,7 @@ KeptExamples::~KeptExamples() {
   if (!makes_folder_) return;
   std::error_code ignored;
   fs::remove(paths.lock(), ignored);
-  fs::remove(run_, ignored);  // where nothing else is in it
+  fs::remove(run_, ignored);  // if it is empty
 }
 
 std::vector<std::string> KeptExamples::in_place_of_input(std::vector<std::string> arguments) const {

@@ -8,27 +8,27 @@
 
 namespace hybrid_trainer {
 
-/// A file with the content of standard input, which its owner alone may read, and one beside it that names the
-/// current folder, to which paths in rows are relative (folder_of_rows). The destructor and
-/// signals that end the process remove it, unless it is kept.
+/// A file with the contents of standard input, readable only by its owner, and a second file that
+/// names the current folder, which paths in rows are relative to (folder_of_rows). The destructor
+/// and signals that end the process remove both, unless they are kept.
 class StandardInput {
  public:
-  /// The name of standard input on a command line, and in messages.
+  /// Name of standard input on the command line and in messages.
   static constexpr const char* kOption = "-";
   static constexpr const char* kCalled = "standard input";
 
-  /// Reads standard input to its end into a new file: `stem` with .parquet, .json, .jsonl or .csv, as
-  /// its first bytes tell. Throws UsageError where it is a terminal, DataError where it is empty,
-  /// CannotCreate, IoError.
+  /// Reads standard input to its end into a new file: `stem` plus .parquet, .json, .jsonl or .csv,
+  /// depending on its first bytes. Throws UsageError if standard input is a terminal, DataError if
+  /// it is empty, CannotCreate, IoError.
   explicit StandardInput(const std::filesystem::path& stem);
-  /// In the folder for temporary files.
+  /// Uses the folder for temporary files.
   StandardInput();
   ~StandardInput();
   StandardInput(const StandardInput&) = delete;
   StandardInput& operator=(const StandardInput&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// Signals remove the file no more.
+  /// Disables the removal by signals.
   void keep_at_signals() {
     removed_at_signals_.reset();
     folder_removed_at_signals_.reset();
@@ -41,22 +41,21 @@ class StandardInput {
   bool is_kept_ = false;
 };
 
-/// The examples of a fine-tuning run. Those from standard input become a file of the run's folder, so
-/// that the run can go on from it; where no run comes to be, nothing is left of them. A start that was
-/// killed leaves its file: `resumes` takes that and reads no input, and input is refused that differs.
+/// Examples of a fine-tuning run. Stores those from standard input in the run's folder, so that the
+/// run can be resumed, and removes them if no run is created. A start that was killed leaves its
+/// file: with `resumes` it is used without reading input, and otherwise different input is refused.
 class KeptExamples {
  public:
   /// `data`: the option --data. Throws UsageError for standard input under a launcher, CannotCreate
-  /// where the folder holds a run that is not to go on, or other examples, and what StandardInput
-  /// throws.
+  /// if the folder has a run that is not resumed or other examples; otherwise as StandardInput.
   KeptExamples(const std::string& run, const std::string& data, bool resumes);
   ~KeptExamples();
   KeptExamples(const KeptExamples&) = delete;
   KeptExamples& operator=(const KeptExamples&) = delete;
 
-  /// The file or folder; "" where a run goes on with its own.
+  /// Returns the file or folder, or "" if the run resumes with its own.
   const std::string& data() const { return data_; }
-  /// The arguments for processes that cannot read standard input again.
+  /// Replaces standard input by the file in the arguments, for processes that cannot read it again.
   std::vector<std::string> in_place_of_input(std::vector<std::string> arguments) const;
 
  private:

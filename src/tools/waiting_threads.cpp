@@ -16,8 +16,9 @@ constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
 constexpr const char* kWaitPolicy = "OMP_WAIT_POLICY";
 constexpr const char* kSpins = "1000";  // docs/results/RESULTS-2026-11.md, "Beside other programs"
 
-/// OpenMP has bound this thread to its first place (OMP_PROC_BIND), and with it all threads to come.
-/// Takes all places back, and lets the restarted program bind none. False if it was not bound.
+/// Undoes OMP_PROC_BIND, by which OpenMP has bound this thread, and all later ones, to its first
+/// place. Allows all places again and disables binding for the restarted program. Returns false if
+/// it was not bound.
 bool unbind() {
   cpu_set_t all;
   CPU_ZERO(&all);
@@ -36,7 +37,7 @@ bool unbind() {
 
 void let_waiting_threads_sleep(char** arguments) {
   const bool says_how = std::getenv(kSpinCount) != nullptr || std::getenv(kWaitPolicy) != nullptr;
-  // Run by the dynamic loader as its argument, this process is the loader's program, not this one.
+  // Started through the dynamic loader, /proc/self/exe is the loader, not this program.
   if (getauxval(AT_BASE) == 0) return;
   std::error_code unknown;
   const auto program = std::filesystem::read_symlink("/proc/self/exe", unknown);

@@ -5,25 +5,24 @@
 
 namespace hybrid_trainer {
 
-/// Names that DataConfig::layout may hold.
+/// Valid values of DataConfig::layout.
 inline const std::vector<std::string>& data_layout_names() {
   static const std::vector<std::string> names{"windows", "packed", "apart"};
   return names;
 }
 
-/// Tokens of a sequence to predict from both sides (objective masked). Of the chosen tokens 80 % become
-/// the mask token, 10 % a random token of the data, and 10 % stay (Devlin et al. 2019, "BERT").
+/// Masking for the objective `masked`. Of the chosen tokens, 80 % become the mask token, 10 % a
+/// random token of the data, and 10 % stay (Devlin et al. 2019, "BERT").
 struct MaskSettings {
-  double share = 0.15;  // of a sequence's tokens, rounded, and at least one
+  double share = 0.15;  // share of a sequence's tokens, rounded, at least one
   std::int32_t mask_token = 0;
-  std::int32_t words = 0;  // ids of the data: those below
+  std::int32_t words = 0;  // size of the data's vocabulary
 };
 
-/// Number of chosen tokens of a sequence of T: always as many, so that all parts of a batch weigh the
-/// same.
+/// Returns the number of chosen tokens; constant, so that all parts of a batch weigh the same.
 std::int64_t masked_tokens(double share, std::int64_t length);
 
-/// How training examples are cut from a data folder; the config's group `data`.
+/// The config's group `data`: how training examples are made from the data.
 struct DataConfig {
   std::int64_t batch_size = 8;
   std::int64_t sequence_length = 256;
@@ -35,11 +34,11 @@ struct DataConfig {
   std::string columns{};
   bool mask_frames = false;
   bool mirror_pictures = false;
-  /// Constant: steps to load ahead in a background thread. Each prefetched batch is held in memory; 0
-  /// loads each batch when its step needs it.
+  /// Constant: number of steps to load ahead in a background thread. Each prefetched batch is held
+  /// in memory; 0 loads each batch when its step needs it.
   std::int64_t prefetch_depth = 1;
 
-  /// Whether sequences are rows of examples.
+  /// Returns whether sequences are rows of examples.
   bool is_rows() const { return layout != "windows"; }
 
   template <class Self, class Visitor>

@@ -13,23 +13,23 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-/// Number of batches of another shape than the rest of a run.
+/// A number of batches with a different shape, at the beginning of a run.
 struct BatchStretch {
   std::int64_t batches = 0;
   BatchShape shape;
   bool operator==(const BatchStretch&) const = default;
 };
 
-/// Memory of one example of a batch.
+/// Memory of one example in a batch.
 class ExampleMemory {
  public:
-  /// Training batch that an example is drawn for.
+  /// Identifies the training batch of an example.
   struct Draw {
-    std::uint64_t epoch;  // whose examples may be altered
+    std::uint64_t epoch;  // seeds the augmentation
     std::int64_t batch;
-    std::int64_t piece;  // of the example's sequence, where batches of a stretch share it
+    std::int64_t piece;  // index of the piece, if the batches of a stretch share a sequence
   };
-  /// `draw`: none where examples are measured as they are.
+  /// `draw` is none for an evaluation, which does not augment examples.
   ExampleMemory(Batch& batch, std::int64_t row, const std::optional<Draw>& draw = {})
       : batch_(&batch), row_(row), draw_(draw) {}
   std::int64_t row() const { return row_; }
@@ -37,10 +37,10 @@ class ExampleMemory {
   std::optional<std::uint64_t> epoch() const {
     return draw_ ? std::optional(draw_->epoch) : std::nullopt;
   }
-  /// Empty if the batch has no tensor of this name.
+  /// Return an empty span if the batch has no tensor of this name.
   std::span<float> floats(std::string_view name) const { return part<float>(name); }
   std::span<std::int32_t> labels(std::string_view name) const { return part<std::int32_t>(name); }
-  /// Adds targets to the batch, by whose sum its loss is divided; without any: all of its tokens.
+  /// Adds targets, the divisor of the batch's loss. Without any call, all of its tokens count.
   void add_targets(std::int64_t count) const {
     batch_->set_targets(batch_->targets() + static_cast<double>(count));
   }
@@ -58,75 +58,76 @@ class ExampleMemory {
   std::optional<Draw> draw_;
 };
 
-/// Examples of one form, by number. What an example holds follows from its number and the draw alone,
-/// so that a resumed run and all ranks see the same ones.
+/// Examples of the same form, by number. The contents of an example depend only on its number and
+/// the draw, so that a resumed run and all ranks get the same ones.
 class Dataset {
  public:
   static constexpr std::int64_t kPadding = -1;  // number of a place without an example
   virtual ~Dataset() = default;
-  /// Examples of an epoch; 0: they have no end.
+  /// Returns the examples per epoch; 0: endless.
   virtual std::int64_t size() const = 0;
-  /// Memory for a batch, from the stream's pool. Throws OutOfMemory.
+  /// Allocates a batch from the stream's pool. Throws OutOfMemory.
   virtual Batch empty_batch(std::int64_t examples, const Stream& stream) const = 0;
-  /// Writes an example. May run in several threads. Throws DataError, IoError if it cannot be read.
+  /// Writes an example. Thread-safe. Throws DataError, IoError if it cannot be read.
   virtual void write(std::int64_t number, const ExampleMemory& memory) const = 0;
-  /// Whether a batch may have places without an example, which `write` then fills as kPadding.
+  /// Returns whether a batch may have places without examples, which `write` gets as kPadding.
   virtual bool pads() const { return false; }
-  /// Third word of the random keys by which epochs are shuffled.
+  /// Returns the third word of the random keys that shuffle epochs.
   virtual std::uint64_t order_key() const { return 0; }
-  /// Whether runs count its epochs, as checkpoint.every_epochs does.
+  /// Returns whether runs count epochs, for example for checkpoint.every_epochs.
   virtual bool counts_epochs() const { return true; }
-  /// Tokens of a shorter sequence, number size(), which only evaluations have; 0: there is none.
+  /// Returns the length of a final shorter sequence for evaluations, number size(); 0: none.
   virtual std::int64_t rest() const { return 0; }
 
-  /// Writes the examples from number `first` on into all of `memory`.
+  /// Writes the examples from number `first` on to `memory`, filling it.
   Batch read(std::int64_t first, const Batch& memory) const;
 };
 
-/// Consecutive examples of a dataset; by default all.
+/// Consecutive examples of a dataset, by default all.
 struct DatasetPart {
   template <class Examples>
   DatasetPart(const std::shared_ptr<Examples>& all) : DatasetPart(all, 0, all->size()) {}
   DatasetPart(std::shared_ptr<const Dataset> all, std::int64_t begin, std::int64_t size)
       : dataset(std::move(all)), first(begin), count(size) {}
   std::shared_ptr<const Dataset> dataset;
-  std::int64_t first, count;  // count 0: without end
+  std::int64_t first, count;  // count 0: endless
 };
 
-/// Endless training batches. Each epoch has each example once, in a permutation of its own. If a dataset
-/// that pads has fewer examples than a batch, each batch is an epoch, and its other places are padding.
-/// Examples without end come in the order of their numbers. What batch i holds follows from i alone.
+/// Endless training batches. Each epoch visits each example once, in a new permutation. If a
+/// padding dataset has fewer examples than a batch, each batch is an epoch and its other places are
+/// padding. Endless examples come in the order of their numbers. The contents of batch i depend
+/// only on i.
 class ShuffledBatches {
  public:
   struct Settings {
     std::int64_t batch_size = 1;
-    bool shuffle = true;  // else each epoch has the order of the dataset
+    bool shuffle = true;  // false: the order of the dataset
     std::uint64_t seed = 0;
-    /// Batches that a run begins with. A stretch of sequences of T / n tokens takes each batch's
-    /// sequences of T in n pieces, of which batch after batch holds the next one.
+    /// Shapes of the first batches of a run. In a stretch with sequences of T / n tokens, each
+    /// sequence of T tokens is split into n pieces, which n consecutive batches use.
     std::vector<BatchStretch> stretches{};
-    /// In place of shuffling: each row of a batch goes in order through a part of the dataset of its
-    /// own. Examples that are left over are not used.
+    /// Replaces shuffling: each row of a batch goes in order through a separate part of the
+    /// dataset. Remaining examples are unused.
     bool rows_go_on = false;
   };
-  /// Throws DataError if rows are to go on and the part has fewer examples than a batch has rows.
+  /// Throws DataError if rows_go_on is set and the part has fewer examples than a batch has rows.
   ShuffledBatches(DatasetPart part, const Settings& settings);
-  /// Memory for any of its batches, from the stream's pool. Throws OutOfMemory.
+  /// Allocates memory for any of the batches from the stream's pool. Throws OutOfMemory.
   Batch empty_batch(const Stream& stream) const {
     return part_.dataset->empty_batch(settings_.batch_size, stream);
   }
-  /// Whole epochs in the first `batches`; 0 where epochs are not counted.
+  /// Returns the complete epochs in the first `batches`; 0 if epochs are not counted.
   std::int64_t epochs_in(std::int64_t batches) const;
-  /// Writes batch `index` into memory of empty_batch and returns it: all of that memory or, of a
-  /// smaller batch, views of a part. May run in several threads. Throws Error where a stretch's
-  /// sequences are no whole part of the longest, its batches no multiple of the pieces, or its batch
-  /// larger than the settings' own.
+  /// Writes batch `index` to `memory`, which is from empty_batch, and returns it; a smaller batch
+  /// is a view of a part. Thread-safe. Throws Error if a stretch's sequence length does not divide
+  /// the longest one, its number of batches is not a multiple of the pieces, or its batches are
+  /// larger than the settings'.
   Batch read(std::int64_t index, const Batch& memory) const;
 
  private:
   struct Beginning {
     BatchShape shape;        // of a batch
-    std::int64_t taken = 0;  // examples that the batches before it used up, over all epochs
+    std::int64_t taken = 0;  // examples used by earlier batches, over all epochs
     std::int64_t piece = 0;
   };
   struct Place {
@@ -137,17 +138,17 @@ class ShuffledBatches {
   Place place_of(std::int64_t taken) const;
   DatasetPart part_;
   Settings settings_;
-  std::int64_t places_;  // of an epoch; 0: without end
+  std::int64_t places_;  // per epoch; 0: endless
 };
 
-/// Each example once, in the order of the dataset. The last batch of whole sequences may be smaller; the
-/// dataset's rest is a batch of its own.
+/// Batches with each example once, in the order of the dataset. The last batch of full sequences
+/// may be smaller; the dataset's rest is a separate batch.
 class OrderedBatches {
  public:
-  /// Takes one batch from the stream's pool.
+  /// Allocates one batch from the stream's pool.
   OrderedBatches(DatasetPart part, std::int64_t batch_size, const Stream& stream);
   std::int64_t batches() const;
-  /// Batch `index`, whose size is at most the first one's; its memory is valid until the next call.
+  /// Returns batch `index`, at most as large as the first; valid until the next call.
   Batch batch(std::int64_t index) const;
 
  private:
@@ -156,19 +157,17 @@ class OrderedBatches {
   Batch memory_;
 };
 
-/// An endless sequence of training batches, of which the position is just the number taken. A
+/// Loads an endless sequence of training batches. Its position is the number of batches taken. A
 /// background thread fills the next prefetch_depth batches while one is in use.
 class BatchLoader {
  public:
-  /// Takes prefetch_depth + 1 of the source's empty batches from the stream's pool; allocates nothing
-  /// later.
+  /// Allocates prefetch_depth + 1 empty batches from the stream's pool, and nothing later.
   BatchLoader(ShuffledBatches source, std::int64_t prefetch_depth, const Stream& stream);
   ~BatchLoader();
 
-  /// The next batch; its memory is valid until the next call of next().
+  /// Returns the next batch; its memory is valid until the next call of next().
   Batch next();
-  /// Makes `batch_index` the number of batches taken: the next one is exactly that of an
-  /// uninterrupted run.
+  /// Sets the number of batches taken; the next batch is identical to that of an uninterrupted run.
   void seek(std::int64_t batch_index);
   const ShuffledBatches& source() const { return source_; }
 

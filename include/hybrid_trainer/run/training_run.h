@@ -12,60 +12,60 @@ namespace hybrid_trainer {
 class Communicator;
 struct TrainingRunSettings;
 
-/// Language modelling, pretraining or fine-tuning: what `hybrid train` and `hybrid finetune` train.
-/// Throws MissingInput, DataError, ConfigError.
+/// Makes the task of `hybrid train` and `hybrid finetune`: pretraining or fine-tuning of a language
+/// model. Throws MissingInput, DataError, ConfigError.
 std::unique_ptr<Task> language_task(const TrainingRunSettings& settings);
 
-/// One training run from its data to its folder.
+/// Settings of one training run.
 struct TrainingRunSettings {
   HybridTrainerConfig config;
-  /// Of a language model: as `hybrid prepare` writes it, llm.c's shards, or a file of examples.
+  /// Data of a language model: a folder of `hybrid prepare`, llm.c's shards, or a file of examples.
   std::filesystem::path data{};
-  /// Beside a file of examples as data, another one to be measured on.
+  /// A separate file of validation examples, if `data` is a file of examples.
   std::filesystem::path validation{};
-  /// Gets config.json, metrics.jsonl, summary.json, report.html and checkpoints/.
+  /// Folder to write config.json, metrics.jsonl, summary.json, report.html and checkpoints/ to.
   std::filesystem::path run;
-  /// Gets what the task exports, once the run is finished; empty: it is not exported.
+  /// Folder for the task's export once the run has finished; empty disables it.
   std::filesystem::path export_to{};
   bool resume = false;  // resume from the newest checkpoint of `run`, or start if there is none
-  /// A Hugging Face folder to take a language model's first weights from.
+  /// Hugging Face folder with the initial weights of a language model.
   std::optional<std::filesystem::path> init_from{};
-  /// A folder of PEFT to take the adapters' first values from; config.lora is what it says.
+  /// PEFT folder with the initial values of the adapters; config.lora must match it.
   std::optional<std::filesystem::path> adapter{};
-  std::string command{};  // as it was typed, for the summary
-  /// Commands to resume the run, and to start it again if it may have left a folder but no
-  /// checkpoint. For messages; "" where nobody typed anything.
+  std::string command{};  // command line as typed, for the summary
+  /// Commands that messages suggest: to resume the run, and to restart it if it may have left a
+  /// folder but no checkpoint. "" if the run was not started by a command.
   std::string resume_command{}, restart_command{};
-  std::vector<std::string> notes{};          // told before the first step
-  std::vector<std::string> explicit_keys{};  // that were set: told where one has no effect
-  bool quiet = false;                        // the console gets warnings and notes, no progress
-  /// With an empty one the group `model` is not checked: the task has a model of its own.
+  std::vector<std::string> notes{};          // shown before the first step
+  std::vector<std::string> explicit_keys{};  // reported if without effect
+  bool quiet = false;  // print only warnings and notes to the console, no progress
+  /// Registry that checks the group `model`; empty: no check, for tasks with their own model.
   const ModelRegistry* registry = &model_families();
-  /// Makes what is trained.
+  /// Makes the task.
   std::function<std::unique_ptr<Task>(const TrainingRunSettings&)> task = language_task;
   std::function<void(const StepRecord&)> on_step = {};  // called after each step
-  /// Who may ask for a stop; null: Ctrl-C and SIGTERM do, while the run lasts.
+  /// Source of stop requests; null uses Ctrl-C and SIGTERM during the run.
   const Interruption* interruption = nullptr;
-  /// The ranks that this run is one of, each of which runs it with the same settings; null: alone.
-  /// Rank 0 has the run's folder and console, the others ranks/N in it.
+  /// Ranks of this run; null means a single process. Each rank runs with the same settings. Rank 0
+  /// uses the run's folder and the console, rank N the folder ranks/N in it.
   Communicator* ranks = nullptr;
-  int local_ranks = 1;  // of them on this host, which share its cores where training.threads is 0
-  int local_rank = 0;   // which of them this is; the devices cuda and auto are then cuda:local_rank
+  int local_ranks = 1;  // ranks on this host, which share its cores if training.threads is 0
+  int local_rank = 0;   // index among them; the devices cuda and auto mean cuda:local_rank
 };
 
 enum class RunEnd { kFinished, kWasFinished, kInterrupted };
 
 struct TrainingRunResult {
   RunEnd end = RunEnd::kFinished;
-  RunSummary summary;        // empty where the run was finished before
-  std::string summary_json;  // what summary.json holds
+  RunSummary summary;        // empty if the run had already finished
+  std::string summary_json;  // contents of summary.json
 };
 
-/// Trains to config.training.steps, with progress on `console`. Ctrl-C and SIGTERM finish the step,
-/// save and return kInterrupted. Everything is checked before the run's folder is created. A run
-/// that ends with an error still writes its summary and report, and one that diverges a checkpoint.
-/// Throws ConfigError, MissingInput, DataError, CannotCreate, InUse, IoError (the last steps are
-/// not saved; the message names the newest checkpoint), OutOfMemory, Diverged.
+/// Trains to config.training.steps and prints progress to `console`. Ctrl-C and SIGTERM finish the
+/// step, save and return kInterrupted. Checks everything before it creates the run's folder. A run
+/// that ends with an error still writes its summary and report; one that diverges also writes a
+/// checkpoint. Throws ConfigError, MissingInput, DataError, CannotCreate, InUse, IoError (the last
+/// steps are not saved; the message names the newest checkpoint), OutOfMemory, Diverged.
 TrainingRunResult run_training(const TrainingRunSettings& settings, std::ostream& console);
 
 }  // namespace hybrid_trainer

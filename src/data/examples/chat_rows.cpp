@@ -10,19 +10,19 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Roles before an answer for which a generation prompt is asked for.
+/// Maximum number of previous roles to render a generation prompt for.
 constexpr std::size_t kMostRoles = 16;
 
-/// A chat of one message, which the user says.
+/// Returns a chat with a single user message.
 json::array asked(json::value content) {
   return {json::object{{"role", "user"}, {"content", std::move(content)}}};
 }
 
-/// Where a text has a message: what one round of the template's loop wrote.
+/// Location of a message in the text: the output of one iteration of the template's loop.
 struct MessagePlace {
-  /// Without what an inner loop wrote of other messages; in order, never empty.
+  /// Without the output of inner loops for other messages; in order, never empty.
   std::vector<RenderedChat::Span> spans;
-  bool holds_others = false;  // there is such
+  bool holds_others = false;  // an inner loop wrote other messages
 };
 
 using Span = RenderedChat::Span;
@@ -32,7 +32,7 @@ bool holds(const Span& outer, const Span& inner) {
   return outer.begin <= inner.begin && inner.end <= outer.end;
 }
 
-/// The place of each of `count` messages; none where the text has none, or several.
+/// Returns the location of each of `count` messages; none if it has no or several locations.
 std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t count) {
   std::vector<std::optional<Span>> wholes(count);
   std::vector<bool> has_several(count, false);
@@ -63,13 +63,13 @@ std::vector<FoundPlace> message_places(const RenderedChat& chat, std::size_t cou
   return places;
 }
 
-/// Chats up to here may be found turn by turn, each by rendering what is before it.
+/// Maximum messages of a chat to locate turn by turn, rendering the prefix of each.
 constexpr std::size_t kMostPrefixes = 100;
 
-/// Stands in a text for another one, to see whether that is written.
+/// Replaces a text to test whether the template writes it.
 constexpr const char* kProbeMark = "Xq7Zk2Jv9W";
 
-/// A text without its white space, of which templates write more or less.
+/// Removes white space, which templates may change.
 std::string without_blanks(std::string_view text) {
   std::string rest(text);
   std::erase_if(rest, [](char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; });
@@ -90,7 +90,7 @@ class AnswerFinder {
         places_(message_places(chat_, row.messages.size())),
         prompts_(format, row) {}
 
-  /// Whether what is written of each answer names the tools that it calls.
+  /// Returns whether each answer's text names the tools that it calls.
   bool writes_calls() const {
     for (std::size_t i = 0; i < count(); ++i)
       if (!writes_calls_of(i)) return false;
@@ -126,8 +126,8 @@ class AnswerFinder {
     return text;
   }
 
-  /// Whether a text of the message is written, as it is or within JSON, but for white space; what
-  /// cannot be told in time counts as written.
+  /// Returns whether the rendering has a text of the message, verbatim or within JSON, ignoring
+  /// white space. Returns true if that cannot be determined in time.
   bool writes(std::size_t i, std::string_view text) const {
     const std::string_view said = trimmed(text);
     const auto is_in = [&](std::string_view whole) {
@@ -140,11 +140,11 @@ class AnswerFinder {
     if (places_[i] && is_in(written_of(i))) return true;
     if (i > 0 && places_[i]) return false;
     if (i > 0 && count() > kMostPrefixes) return true;
-    constexpr std::size_t kTelling = 32;  // so long a text is written nowhere by chance
+    constexpr std::size_t kTelling = 32;  // a text of this length does not occur by chance
     return is_in(chat_.text) && (said.size() >= kTelling || writes_mark_for(i, text));
   }
 
-  /// Whether a mark in place of the text is written.
+  /// Returns whether the template writes a mark in place of the text.
   bool writes_mark_for(std::size_t i, std::string_view text) const {
     json::array messages = row_.messages;
     const auto replace = [&](auto&& self, json::value& value) -> void {
@@ -158,12 +158,12 @@ class AnswerFinder {
     try {
       const RenderedChat chat = rendered(format_, row_.variables, std::move(messages), false);
       return chat.text.find(kProbeMark) != std::string::npos;
-    } catch (const DataError&) {  // such a text is refused
+    } catch (const DataError&) {  // the template refuses such a text
       return true;
     }
   }
 
-  /// What stands behind what the last answer says.
+  /// Records the text after the content of the last answer.
   void note_ending() {
     if (!result_.last_answer) return;
     const json::value& content = message(count() - 1).at("content");
@@ -177,7 +177,7 @@ class AnswerFinder {
     if (!said.empty() && at != answer.npos) result_.ending = answer.substr(at + said.size());
   }
 
-  /// Whether the name of each tool that the message calls is written.
+  /// Returns whether the template writes the name of each tool that the message calls.
   bool writes_calls_of(std::size_t i) const {
     if (!message(i).contains("tool_calls")) return true;
     if (!places_[i]) return false;
@@ -185,10 +185,10 @@ class AnswerFinder {
     return !(*drops_calls_)[i];
   }
 
-  /// Which messages have a call whose name is not written, told by a mark in place of each name; none
-  /// if the template refuses such names.
+  /// Returns which messages have a call whose name the template does not write, tested with a mark
+  /// in place of each name; none if the template refuses such names.
   std::vector<bool> dropped_calls() const {
-    std::vector<std::pair<std::size_t, std::string>> marks;  // by their messages
+    std::vector<std::pair<std::size_t, std::string>> marks;  // by message
     json::array messages = row_.messages;
     for (std::size_t i = 0; i < count(); ++i) {
       json::value* const calls = messages[i].get_object().if_contains("tool_calls");
@@ -234,8 +234,8 @@ class AnswerFinder {
     result_.targets.insert(result_.targets.end(), spans.begin(), spans.end());
   }
 
-  /// Where others speak within an answer, as tools do behind a call, it ends as it does without them;
-  /// the template may have written that end as their beginning.
+  /// Extends an answer that other messages interrupt, such as tool results after a call, by the end
+  /// that it has without them. The template may have written that end as their beginning.
   void add_end_before_others(std::size_t i, Span& span) {
     const auto written = [&](const Span& of, const std::string& text) {
       return std::string_view(text).substr(of.begin, of.end - of.begin);
@@ -254,8 +254,8 @@ class AnswerFinder {
     if (is_here) span.end += end_before_others_->size();
   }
 
-  /// How much of what is written of a message stands in its generation prompt: all of that, or else
-  /// the tokens that both begin with.
+  /// Returns how many bytes of a message's text belong to its generation prompt: the complete
+  /// prompt, or else the common tokens.
   std::optional<std::size_t> header_length(std::size_t i, const Span& span) {
     const auto prompt = prompts_.before(i);
     if (!prompt) return {};
@@ -264,7 +264,7 @@ class AnswerFinder {
     const std::size_t common = common_length(*prompt, text);
     if (common == prompt->size()) return common;
     if (const std::size_t at = text.find(*prompt); at != text.npos && is_first_written(i))
-      return at + prompt->size();  // behind what begins the whole chat
+      return at + prompt->size();  // after the beginning of the chat
     const Tokenizer& tokenizer = format_.tokenizer;
     const auto of_prompt = tokenizer.encode(*prompt, ControlText::kAsTokens);
     const auto of_text =
@@ -280,8 +280,9 @@ class AnswerFinder {
     return std::all_of(places_.begin(), end, [](const FoundPlace& place) { return !place; });
   }
 
-  /// Of a template that does not loop over messages: what the chat with the answer has beyond the
-  /// chat before it with the generation prompt, if the text begins with both.
+  /// Locates an answer in a template without a loop over messages: the difference between the chat
+  /// including the answer and the previous chat with the generation prompt, if the text begins with
+  /// both.
   std::optional<Span> span_by_prefixes(std::size_t i) const {
     if (count() > kMostPrefixes) return {};
     try {
@@ -292,12 +293,12 @@ class AnswerFinder {
       const bool holds = chat_.text.starts_with(through) && through.starts_with(before) &&
                          before.size() < through.size();
       if (holds) return Span{before.size(), through.size()};
-    } catch (const DataError&) {  // such a chat is refused
+    } catch (const DataError&) {  // the template refuses such a chat
     }
     return {};
   }
 
-  /// All from the completion's first message on.
+  /// Adds everything from the completion's first message on.
   void find_completion() {
     const std::size_t i = row_.prompt_messages;
     for (std::size_t j = i; j < count(); ++j) {
@@ -333,7 +334,7 @@ class AnswerFinder {
 
   void take_generation_blocks() {
     std::vector<bool> found(count(), false);
-    std::optional<std::size_t> last;  // whose the last of the targets is, where that can be told
+    std::optional<std::size_t> last;  // owner of the last target, if known
     const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
     for (const Span& block : chat_.generated) {
       const auto owner = message_at(block.begin);
@@ -421,11 +422,11 @@ std::optional<std::string> GenerationPrompts::behind(const json::array& messages
     const RenderedChat with = rendered(format_, row_.variables, messages, true);
     const std::string without = rendered(format_, row_.variables, messages, false).text;
     const bool goes_on = with.text.starts_with(without);
-    std::size_t end = 0;  // of what the loop over messages wrote
+    std::size_t end = 0;  // end of the output of the loop over messages
     for (const auto& part : with.parts) end = std::max(end, part.span.end);
     if (goes_on && (end == 0 || without.size() < end)) end = without.size();
     if (goes_on || end > 0) return with.text.substr(end);
-  } catch (const DataError&) {  // such a chat is refused
+  } catch (const DataError&) {  // the template refuses such a chat
   }
   return {};
 }

@@ -47,7 +47,7 @@ std::size_t index_of_number(const json::value& answer, std::size_t count) {
                          count - 1, ", or the letter or the text of a choice"));
 }
 
-/// Of a text: the choice that has it, or that its letter names.
+/// Returns the choice that a text equals or whose letter it is.
 std::size_t answer_of(const json::object& object, const std::vector<std::string>& choices) {
   const json::value& answer = member(object, "answer");
   if (!answer.is_string()) return index_of_number(answer, choices.size());
@@ -124,8 +124,8 @@ class QuestionReader {
                    : format_.tokenizer.encode_document(text, ControlText::kAsTokens);
   }
 
-  /// Of an empty prompt, or one that merges with its choices: the token between documents comes
-  /// before it. Returns how many tokens that makes.
+  /// Puts the end-of-text token before an empty prompt, or one that merges with its choices.
+  /// Returns the number of tokens added.
   std::size_t add_beginning(std::vector<Tokens>& wholes) const {
     const auto end = format_.tokenizer.end_of_text();
     if (!end)
@@ -158,7 +158,7 @@ class QuestionReader {
   std::int64_t joined_words_ = 0;
 };
 
-/// All lines that are refused, as far as they are worth reading.
+/// Returns a message with the first refused lines.
 std::string told_of_refused_lines(const ReadRows& read, const std::filesystem::path& path) {
   constexpr std::size_t kShown = 5;
   std::string text;

@@ -7,40 +7,40 @@ namespace hybrid_trainer {
 
 /// A multiple-choice question as tokens of one model.
 struct ChoiceQuestion {
-  std::int64_t line = 0;  // of its file, from 1; of an array its place
-  /// With which the text of the prompt and each choice begins; at least one.
+  std::int64_t line = 0;  // line of its file or element of its array, from 1
+  /// Tokens before each choice; at least one.
   std::vector<std::int32_t> prompt{};
   struct Choice {
-    std::vector<std::int32_t> tokens{};  // that follow; at least one
+    std::vector<std::int32_t> tokens{};  // continuation; at least one
     std::size_t bytes = 0;               // of its text
   };
   std::vector<Choice> choices{};
   std::size_t answer = 0;  // index of the right choice
 };
 
-/// What turns lines into questions; must outlive nothing but the call.
+/// Arguments to turn lines into questions; need not outlive the call.
 struct ChoiceFormat {
   const Tokenizer& tokenizer;
   const ChatFiles& chat;
-  std::int64_t context = 1024;  // most tokens that the model sees
-  std::int64_t vocabulary = 0;  // tokens of the model
-  std::time_t now = 0;          // what a chat template takes for the time
+  std::int64_t context = 1024;  // of the model
+  std::int64_t vocabulary = 0;  // of the model
+  std::time_t now = 0;          // current time for a chat template
 };
 
 struct ChoiceQuestions {
   std::vector<ChoiceQuestion> questions;
-  /// Questions where neither the prompt ends nor a choice begins with white space.
+  /// Number of questions with no white space between prompt and choice.
   std::int64_t joined_words = 0;
 };
 
-/// Reads questions, JSON objects one a line or in one array:
+/// Reads questions, JSON objects in lines or in one array:
 ///   {"prompt": …, "choices": [text, …], "answer": 1}
-/// A prompt is a text, or a list of messages for the chat template, which then asks for an answer.
-/// `answer` is the index of the right choice from 0 on, or its letter ("B") or text. A choice's text
-/// follows the prompt's as it is. Where the first token of a choice also holds the end of the
-/// prompt, `prompt` is shorter for all choices of the question, so that all are measured behind the
-/// same text. Throws MissingInput, IoError, and DataError, which names the lines, where one is no such
-/// object, its answer is ambiguous, two choices are the same or one does not fit the context.
+/// A prompt is a text, or a list of messages for the chat template, which then adds a generation
+/// prompt. `answer` is the index of the right choice from 0, its letter ("B") or its text. A
+/// choice's text follows the prompt's unchanged. If the first token of a choice includes the end of
+/// the prompt, `prompt` is shortened for all choices of the question, so that all are scored after
+/// the same text. Throws MissingInput, IoError, and DataError naming the lines if one is not such
+/// an object, its answer is ambiguous, two choices are equal, or one exceeds the context.
 ChoiceQuestions read_choice_questions(const std::filesystem::path& path,
                                       const ChoiceFormat& format);
 

@@ -4,22 +4,23 @@
 
 namespace hybrid_trainer {
 
-/// A clip of speech and what is said in it.
+/// A speech clip and its transcript.
 struct ClipRow {
   FilePart sound{};
   std::string text{};
-  std::string language{};  // "en"; empty where the row names none
-  std::size_t file = 0;    // in ReadRows::files
-  std::int64_t line = 0;   // of its file, from 1; of an array its place, of a table its row
+  std::string language{};  // "en"; empty if not given
+  std::size_t file = 0;    // index in ReadRows::files
+  std::int64_t line = 0;   // line of its file, element of its array or row of its table, from 1
 };
 
-/// Reads a file of clips, or the files of a folder (row_files, visit_rows), and calls `use` for each:
+/// Reads a file of clips, or the files of a folder (row_files, visit_rows), and calls `use` for
+/// each row:
 ///   {"audio": "a.wav", "text": "what is said", "language": "en"}
-/// Paths are relative to the file of rows; standard input's to the current folder. An object with a
-/// "path" or "bytes", as data sets of Hugging Face have it, is as good as the path, and so are the bytes
-/// alone in a parquet table. "language" may be left out. A row is refused if its clip is missing, no
-/// WAV file, damaged, or longer than `longest_seconds`, its text is empty, or `use` throws DataError. Warns
-/// once of keys that are not read. Throws MissingInput, DataError if a file holds no rows or its first
+/// Paths are relative to the row file; for standard input to the current folder. An object with a
+/// "path" or "bytes", as in Hugging Face data sets, is accepted instead of a path, and plain bytes
+/// in a Parquet table. "language" is optional. A row is refused if its clip is missing, not a WAV
+/// file, damaged or longer than `longest_seconds`, its text is empty, or `use` throws DataError.
+/// Warns once about unused keys. Throws MissingInput, DataError if a file has no rows or its first
 /// 1,000 are all refused, IoError.
 void read_clip_rows(const RowSource& source, double longest_seconds, ReadRows& read,
                     const std::function<void(const ClipRow&)>& use);

@@ -20,7 +20,7 @@ class EndTokens {
     if (row.end_token) found_.insert(*row.end_token);
   }
 
-  /// Drops those behind which the row goes on with what is learnt.
+  /// Drops end tokens after which the row continues with target tokens.
   void check(const ExampleRow& row) {
     for (std::size_t i = 0; i < row.tokens.size(); ++i) {
       if (!row.learnt[i] || !found_.contains(row.tokens[i])) continue;
@@ -34,7 +34,7 @@ class EndTokens {
   std::vector<std::int32_t> tokens() const { return {found_.begin(), found_.end()}; }
 
  private:
-  /// Whether the token may stand behind the end of an answer.
+  /// Returns whether the token may follow the end of an answer.
   bool ends(std::int32_t id) {
     const auto [entry, is_new] = ends_.try_emplace(id);
     if (is_new) entry->second = is_blank_token(tokenizer_, id) || is_special_token(tokenizer_, id);
@@ -58,7 +58,7 @@ void add_row(const GivenRow& row, MadeRow made, const ExampleFormat& format,
         "want a pair of answers, {\"prompt\": …, \"chosen\": …, \"rejected\": …}, texts or lists "
         "of messages");
   examples.shapes.resize(examples.files.size());
-  ++examples.shapes[row.file][shape];  // of what is used
+  ++examples.shapes[row.file][shape];  // of used lines
   if (!made.rejected || format.pairs) {
     examples.rows.push_back(std::move(made.row));
     return;
@@ -69,7 +69,7 @@ void add_row(const GivenRow& row, MadeRow made, const ExampleFormat& format,
       {std::move(made.row), *std::move(made.rejected), std::move(made.chosen_columns)});
 }
 
-/// Throws DataError where the user names a column, and no row is made of it.
+/// Throws DataError if --columns names a column that has no effect on any row.
 void check_columns(const ExampleRows& examples, const ColumnNames& columns,
                    const ExampleFindings& found) {
   for (const auto& [name, column] : columns.names()) {
@@ -91,7 +91,7 @@ std::string told_of_unwritten(const std::map<std::string, std::int64_t>& unwritt
                 ", whole or in part; it is not learned");
 }
 
-/// `rest` follows "the role "x" is" or "the roles "x", "y" are".
+/// `rest` continues "the role "x" is" or "the roles "x", "y" are".
 std::string told_of_roles(const std::set<std::string>& roles, const char* rest) {
   if (roles.empty()) return "";
   std::vector<std::string> names;

@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Whether a text between special tokens is the name of who speaks.
+/// Returns whether a text between special tokens is the name of a role.
 bool is_name_of_role(std::string text) {
   static const std::set<std::string> roles{
       "system",    "user", "assistant", "human",   "model",       "gpt",        "bot",
@@ -22,7 +22,7 @@ bool is_name_of_role(std::string text) {
   return roles.contains(text);
 }
 
-/// Of a chat what was said last: the last text between special tokens that is more than a role's name.
+/// Returns the last text between special tokens that is not just a role's name.
 std::string last_turn(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens) {
   std::size_t end = tokens.size();
   while (end > 0) {

@@ -5,18 +5,18 @@
 
 namespace hybrid_trainer {
 
-/// Tokens as text to be read: UTF-8, without special tokens, and without blanks around it.
+/// Decodes tokens for display: UTF-8, trimmed, without special tokens.
 std::string readable_text(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens);
 
-/// A prompt of a row of examples, and the answer that the row has.
+/// The prompt of an example row and the row's answer.
 struct HeldOutPrompt {
-  std::vector<std::int32_t> tokens;  // of a row with a source, that
+  std::vector<std::int32_t> tokens;  // of the source, if the row has one
   std::string text{},
-      wanted{};  // UTF-8 to be read: without special tokens, of a chat its last turn
+      wanted{};  // for display as UTF-8 without special tokens; for a chat its last turn
 };
 
-/// The prompts of the first rows that have one, at most `most`, no two alike. A row of text alone has
-/// none, nor has one whose answer begins behind `longest` tokens.
+/// Returns the prompts of the first rows that have one, at most `most`, without duplicates. Rows of
+/// plain text have none, and neither have rows whose answer begins after `longest` tokens.
 std::vector<HeldOutPrompt> held_out_prompts(const std::vector<ExampleRow>& rows,
                                             const Tokenizer& tokenizer, std::int64_t most,
                                             std::int64_t longest);

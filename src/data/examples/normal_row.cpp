@@ -13,9 +13,9 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr std::size_t kLongestText = std::size_t{64} << 20;
-/// Keys by which files say whether a turn is trained on.
+/// Keys that select whether a turn is trained on.
 constexpr const char* kTrains[] = {"weight", "train", "trainable", "loss", "loss_mask"};
-/// Keys that change what is trained on elsewhere.
+/// Keys that select training targets in other programs.
 constexpr const char* kUnused[] = {"train_detail", "training_detail", "train_on_turn", "loss_scale",
                                    "mask",         "masked",          "prefix",        "images",
                                    "image",        "audio",           "videos"};
@@ -24,8 +24,7 @@ std::string shown(const json::value& value) {
   return value.is_double() ? shortest(value.get_double()) : json::serialize(value).substr(0, 60);
 }
 
-/// What a text says as JSON, if it is JSON. Throws DataError where it has a number that no template
-/// would write as it stands there.
+/// Parses JSON; none for other text. Throws DataError for numbers that templates would change.
 std::optional<json::value> parsed(std::string_view text) {
   WideIntegers wide;
   json::value value;
@@ -40,7 +39,7 @@ std::optional<json::value> parsed(std::string_view text) {
 
 void rename(json::object& message, const char* from, const char* to) {
   if (!message.contains(from)) return;
-  json::value held = message.at(from);  // growing the object moves what it holds
+  json::value held = message.at(from);  // growing the object moves its values
   if (!message.contains(to)) message[to] = std::move(held);
   message.erase(from);
 }
@@ -50,7 +49,7 @@ void erase_nulls(json::object& object) {
     at = at->value().is_null() ? object.stable_erase(at) : at + 1;
 }
 
-/// The role that a name of a speaker means, in capitals or not; an unknown name as it is.
+/// Returns the role for a speaker's name, ignoring case; an unknown name unchanged.
 std::string role_of(std::string_view from) {
   static constexpr std::pair<std::string_view, const char*> kRoles[] = {
       {"system", "system"},     {"developer", "developer"},
@@ -70,8 +69,7 @@ std::string role_of(std::string_view from) {
   return found == std::end(kRoles) ? std::string(from) : found->second;
 }
 
-/// A message whose text stands under another key than "content". Throws DataError if the text
-/// cannot be told.
+/// Renames the key of a message's text to "content". Throws DataError if the text is ambiguous.
 void name_content(json::object& message) {
   for (const char* key : {"content", "tool_calls", "function_call"})
     if (message.contains(key)) return;
@@ -89,7 +87,7 @@ void name_content(json::object& message) {
                              "\"; want {\"role\": …, \"content\": …}"));
 }
 
-/// ShareGPT has calls of tools in turns of their own, as JSON text.
+/// Converts ShareGPT's tool calls, which are separate turns with JSON text.
 void name_calls(json::object& message) {
   if (message.at("role") != json::value("function_call")) return;
   const json::value* content = message.if_contains("content");
@@ -107,7 +105,7 @@ void name_calls(json::object& message) {
   message["tool_calls"] = std::move(list);
 }
 
-/// Whether the file lets the turn be trained on.
+/// Removes the keys of kTrains from the message, and returns whether the turn is trained on.
 bool takes_trains(json::object& message) {
   bool trains = true;
   for (const char* key : kTrains) {
@@ -124,7 +122,7 @@ bool takes_trains(json::object& message) {
   return trains;
 }
 
-/// The text of a list of parts; none where another thing than text is in it.
+/// Returns the text of a list of parts. Throws DataError if a part is not text.
 std::string text_of_parts(const json::array& parts) {
   std::string text;
   for (const json::value& part : parts) {
@@ -189,7 +187,7 @@ void normalize_call(json::value& call, const MessageForm& form) {
 }
 
 void normalize_calls(json::object& message, const MessageForm& form) {
-  if (const json::value* one = message.if_contains("function_call")) {  // before tools were lists
+  if (const json::value* one = message.if_contains("function_call")) {  // older form
     const json::value function = *one;
     message.erase("function_call");
     message["tool_calls"] = json::array{json::object{{"type", "function"}, {"function", function}}};
@@ -206,7 +204,7 @@ void normalize_calls(json::object& message, const MessageForm& form) {
   for (json::value& call : calls->get_array()) normalize_call(call, form);
 }
 
-/// As transformers, under each name that templates read it by.
+/// Sets the reasoning under each name that templates read, like transformers.
 void name_reasoning(json::object& message) {
   for (const char* key : {"reasoning_content", "thinking", "reasoning"}) {
     const json::value* found = message.if_contains(key);
@@ -218,7 +216,7 @@ void name_reasoning(json::object& message) {
   }
 }
 
-/// Texts that a template may leave out without a word, by their keys.
+/// Returns texts that a template may silently leave out, with their keys.
 std::vector<std::pair<std::string, std::string>> notable_texts(const json::object& message) {
   std::vector<std::pair<std::string, std::string>> texts;
   const auto add = [&](const std::string& name, const json::value* value) {
@@ -234,7 +232,7 @@ std::vector<std::pair<std::string, std::string>> notable_texts(const json::objec
   const json::array* const parts = content.if_array();
   const bool is_part = parts != nullptr && !parts->empty() && (*parts)[0].is_object();
   add(concat("content of ", std::string_view(message.at("role").get_string())),
-      is_part ? (*parts)[0].get_object().if_contains("text") : &content);  // of MessageForm
+      is_part ? (*parts)[0].get_object().if_contains("text") : &content);  // see MessageForm
   return texts;
 }
 
@@ -262,7 +260,7 @@ class RowReader {
     return text_in_row(*value, key);
   }
 
-  /// Member of the row next to its chat, or null.
+  /// Returns a member of the row next to its chat, or null.
   const json::value* beside(const char* key) {
     const json::value* value = held(example_, key);
     if (value != nullptr) row_.used.insert(key);
@@ -280,7 +278,7 @@ class RowReader {
     read_messages("completion", "assistant");
   }
 
-  /// What stands beside the messages comes first, unless they begin with one of their own.
+  /// Puts the row's system text before the messages, unless they begin with a system message.
   void read_after_system(const char* key, const char* role = nullptr) {
     const json::value* system = beside("system");
     const std::string instructions = system == nullptr ? "" : text_in_row(*system, "system");
@@ -301,7 +299,7 @@ class RowReader {
     for (NormalRow::Notable& one : row_.notable) --one.message;
   }
 
-  /// A list of messages; or, where `role` says whose they are, a text or one message.
+  /// Reads a list of messages; with `role`, also a text or a single message.
   void read_messages(const char* key, const char* role = nullptr) {
     const json::value* value = held(example_, key);
     const json::object* const one = role == nullptr ? nullptr : value->if_object();
@@ -330,7 +328,7 @@ class RowReader {
 
   void read_variables() {
     json::value tools = normal_tools(beside("tools"));
-    if (tools.is_null()) {  // before tools were of several types
+    if (tools.is_null()) {  // older form
       tools = normal_tools(beside("functions"));
       if (json::array* const all = tools.if_array()) {
         for (json::value& tool : *all)

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// One sequence of a batch that texts are written into, one behind the other.
+/// Writes texts one after the other into one sequence of a batch.
 class SequenceOfTexts {
  public:
   explicit SequenceOfTexts(const ExampleMemory& memory)
@@ -21,7 +21,7 @@ class SequenceOfTexts {
         halves_(memory.labels("halves")),
         references_(memory.floats("references")) {}
 
-  /// Tokens [first, last) of a row. `half`: which half of which pair they are, or -1.
+  /// Adds the tokens [first, last) of a row. `half`: index of the pair's half, or -1.
   void add(const ExampleRow& row, std::size_t first, std::size_t last, std::int32_t half) {
     for (std::size_t t = first; t + 1 < last; ++t, ++place_) {
       const bool is_target = row.learnt[t + 1];
@@ -57,7 +57,7 @@ class SequenceOfTexts {
   std::size_t place_ = 0, pairs_ = 0;
 };
 
-/// An empty source is a token of padding.
+/// Writes a source; an empty one becomes one padding token.
 void write_source(const std::vector<std::int32_t>& source, const ExampleMemory& memory,
                   std::int32_t padding) {
   const auto tokens = memory.labels("source_tokens"), positions = memory.labels("source_positions");
@@ -79,7 +79,7 @@ std::vector<std::vector<std::size_t>> best_fit_decreasing(std::span<const std::i
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, std::greater(), [&](std::size_t i) { return lengths[i]; });
   std::vector<std::vector<std::size_t>> bins;
-  std::multimap<std::int64_t, std::size_t> room;  // bins by what they have left
+  std::multimap<std::int64_t, std::size_t> room;  // bins by remaining capacity
   for (const std::size_t i : order) {
     require(lengths[i] <= capacity, "what is packed fits into a bin");
     const auto found = room.lower_bound(lengths[i]);

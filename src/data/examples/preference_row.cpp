@@ -9,12 +9,12 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A list of messages from a list, or from one message.
+/// Returns a list of messages from a list or a single message.
 json::array as_messages(const json::value& value) {
   return value.is_array() ? value.get_array() : json::array{value};
 }
 
-/// The text of a message without the white space around it; none of a message that has no text.
+/// Returns a message's text, trimmed; none if it has no text.
 std::optional<std::string> text_of(const json::value& message) {
   const json::object* const object = message.if_object();
   for (const char* key : {"content", "value"}) {
@@ -29,7 +29,7 @@ bool is_same(const json::value& one, const json::value& other) {
   return one == other || (text && text == text_of(other) && speaker_of(one) == speaker_of(other));
 }
 
-/// How many of the last messages of a list the other begins with.
+/// Returns how many of the last messages of `prompt` are the first ones of `chat`.
 std::size_t overlap(const json::array& prompt, const json::array& chat) {
   for (std::size_t count = std::min(prompt.size(), chat.size()); count > 0; --count)
     if (std::equal(prompt.end() - static_cast<std::ptrdiff_t>(count), prompt.end(), chat.begin(),
@@ -38,7 +38,7 @@ std::size_t overlap(const json::array& prompt, const json::array& chat) {
   return 0;
 }
 
-/// How many messages both begin with; of each at least one is left.
+/// Returns the number of messages that both begin with; leaves at least one in each.
 std::size_t common_messages(const json::array& one, const json::array& other) {
   const std::size_t most = std::min(one.size(), other.size());
   std::size_t count = 0;
@@ -46,7 +46,7 @@ std::size_t common_messages(const json::array& one, const json::array& other) {
   return count;
 }
 
-/// Bytes that both begin with, in whole characters; a space at their end belongs to what follows.
+/// Returns the number of common leading bytes, in whole characters and without a final space.
 std::size_t common_bytes(std::string_view one, std::string_view other) {
   std::size_t count = 0;
   while (count < std::min(one.size(), other.size()) && one[count] == other[count]) ++count;
@@ -54,7 +54,7 @@ std::size_t common_bytes(std::string_view one, std::string_view other) {
   return count > 0 && one[count - 1] == ' ' ? count - 1 : count;
 }
 
-/// The bytes before the last word of the first `count`, and before the blanks in front of it.
+/// Returns the length of the first `count` bytes without the last word and the blanks before it.
 std::size_t without_last_word(std::string_view text, std::size_t count) {
   constexpr std::string_view kBlank = " \t\r\n";
   const auto is_blank = [&](std::size_t at) { return kBlank.find(text[at]) != kBlank.npos; };
@@ -86,7 +86,7 @@ class PreferenceRow {
   }
 
  private:
-  /// Texts; under a prompt of messages each is what the assistant says.
+  /// Splits texts; with a prompt of messages, each becomes an assistant message.
   void split_texts() {
     chosen_columns_ = prompt_ ? "completion=chosen" : "text=chosen";
     if (prompt_ && prompt_->is_array()) {
@@ -97,7 +97,7 @@ class PreferenceRow {
     if (prompt_) return;
     const std::string one(chosen_.get_string()), other(rejected_.get_string());
     std::size_t common = common_bytes(one, other);
-    if (common == std::min(one.size(), other.size()))  // else one half says nothing
+    if (common == std::min(one.size(), other.size()))  // otherwise one half would be empty
       if (const std::size_t shorter = without_last_word(one, common); shorter > 0) common = shorter;
     const auto is_split = [&](const std::string& text) {
       return !given_.begins_tokens || given_.begins_tokens(text.substr(0, common), text);
@@ -153,8 +153,9 @@ class PreferenceRow {
     return {json::object{{"role", "user"}, {"content", prompt}}};
   }
 
-  /// The prompt, and behind it the messages that both halves begin with, unless they repeat it. A
-  /// system message of theirs comes first. Throws DataError if one speaker would speak twice.
+  /// Returns the prompt, followed by the messages that both halves begin with unless they repeat
+  /// it. Their system message comes first. Throws DataError if the same speaker would have two
+  /// turns in a row.
   json::array joined(json::array prompt, json::array shared, const json::value& answer) const {
     const auto repeats = [&](const json::array& part) {
       return !std::ranges::search(shared, part, is_same).empty();

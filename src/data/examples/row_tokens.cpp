@@ -39,12 +39,12 @@ class RowTokens {
  public:
   explicit RowTokens(const ExampleFormat& format) : format_(format) {}
 
-  /// A text that goes on from another, to the end of the document.
+  /// Trains on a text that continues another one, up to the end of the document.
   void learn_text(const std::string& before, const std::string& text) {
     const std::string end = end_of_text();
     if (format_.control == ControlText::kAsTokens) {
       row_.tokens = encoded_document(before + text + (text.ends_with(end) ? "" : end));
-    } else {  // what the text spells does not end it
+    } else {  // a spelled end token does not end the text
       row_.tokens = encoded_document(before + text);
       std::ranges::copy(encoded(end), std::back_inserter(row_.tokens));
     }
@@ -62,12 +62,12 @@ class RowTokens {
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
   }
 
-  /// Whether the tokens of a text begin with those of its start.
+  /// Returns whether the tokens of a text begin with those of its prefix.
   bool begins_document(const std::string& start, const std::string& text) const {
     return begins_with(encoded_document(text), encoded_document(start));
   }
 
-  /// What a decoder writes of a source that its encoder reads.
+  /// Trains a decoder on a text, given its encoder source.
   void learn_source(const std::string& source, const std::string& text) {
     const auto enclosed = [&](const std::string& one, std::int64_t longest) {
       return enclosed_text(one, format_.tokenizer, format_.control, longest);
@@ -81,7 +81,7 @@ class RowTokens {
     row_.end_token = end_token_in(1, row_.tokens.size());
   }
 
-  /// Whether the text has special tokens, as a chat that is written already does.
+  /// Returns whether the text has special tokens, like an already rendered chat.
   bool spells_special_tokens(std::string_view text) const {
     return std::ranges::any_of(
         encoded(text), [&](std::int32_t id) { return is_special_token(format_.tokenizer, id); });
@@ -93,7 +93,7 @@ class RowTokens {
     row_.answers_left_out = chat.left_out;
     TokenPlaces places(chat.text, row_.tokens, format_.tokenizer);
     for (const auto& [begin, end] : chat.targets) {
-      if (begin == end) continue;  // a generation block that is empty
+      if (begin == end) continue;  // an empty generation block
       const auto tokens = places.within(begin, end);
       if (tokens && tokens->first < tokens->second) {
         learn(tokens->first, tokens->second);
@@ -123,7 +123,7 @@ class RowTokens {
     return end.empty() && id ? std::string(format_.tokenizer.token_bytes(*id)) : end;
   }
 
-  /// A text that is no chat.
+  /// Encodes a text that is not a chat.
   Tokens encoded_document(std::string_view text) const {
     return format_.tokenizer.encode_document(text, format_.control);
   }
@@ -133,7 +133,7 @@ class RowTokens {
               row_.learnt.begin() + static_cast<std::ptrdiff_t>(last), true);
   }
 
-  /// The first of the special tokens, with white space between them, that an answer ends with.
+  /// Returns the first of the special tokens that end an answer; white space may separate them.
   std::optional<std::int32_t> end_token_in(std::size_t first, std::size_t last) const {
     std::optional<std::int32_t> end;
     for (std::size_t i = last; i-- > first;) {
@@ -176,7 +176,7 @@ class RowTokens {
   ExampleRow row_;
 };
 
-/// Whether the text of a chat names one of the tools that it was given, or none has a name.
+/// Returns whether the text of a chat names one of its tools, or none has a name.
 bool names_a_tool(std::string_view text, const json::value& tools) {
   bool has_names = false;
   for (const json::value& tool : tools.get_array()) {
@@ -194,18 +194,18 @@ std::string_view role_in(const json::value& message) {
   return message.get_object().at("role").get_string();
 }
 
-/// Whether a message that is learned says nothing at all.
+/// Returns whether a target message is completely empty.
 bool is_empty_answer(const json::object& message) {
   for (const char* key : {"tool_calls", "reasoning_content", "tool_plan", "refusal"})
     if (message.contains(key)) return false;
   const json::value& content = message.at("content");
-  const json::array* const parts = content.if_array();  // of MessageForm
+  const json::array* const parts = content.if_array();  // see MessageForm
   return content.is_null() || content == json::value("") ||
          (parts != nullptr && parts->size() == 1 && (*parts)[0].is_object() &&
           (*parts)[0].at("text") == json::value(""));
 }
 
-/// Throws DataError if a completion does not begin and end with what the assistant says.
+/// Throws DataError if a completion does not begin and end with an assistant message.
 void check_completion(const NormalRow& row) {
   for (const std::size_t i : {row.prompt_messages, row.messages.size() - 1}) {
     const std::string_view role = role_in(row.messages[i]);
@@ -218,7 +218,7 @@ void check_completion(const NormalRow& row) {
   }
 }
 
-/// Throws DataError if none of the turns is an answer that may be learned.
+/// Throws DataError if none of the turns is an answer to train on.
 void check_roles(const NormalRow& row) {
   std::set<std::string> roles;
   bool has_answer = row.prompt_messages > 0;
@@ -233,7 +233,7 @@ void check_roles(const NormalRow& row) {
                          "; the answers' role must be \"assistant\", in ShareGPT's rows \"gpt\""));
 }
 
-/// Of an instruction that is a text, whose last line a decoder goes on behind.
+/// Removes the final line end of a text instruction for a decoder.
 void end_of_line_goes(json::object& example) {
   json::string& prompt = example.at("prompt").as_string();
   if (prompt.ends_with('\n')) prompt.pop_back();
@@ -247,9 +247,9 @@ TokenPlaces::TokenPlaces(std::string_view text, std::span<const std::int32_t> to
   if (!walk()) bytes_.clear();
 }
 
-/// Follows the tokens' bytes through the text. A space that the tokenizer puts before a word is in
-/// no text, and white space that an added token takes from beside it is in no token. Fails where a
-/// normalizer changed anything else.
+/// Aligns the tokens' bytes with the text. The text may lack a space that the tokenizer adds before
+/// a word, and the tokens may lack white space that an added token strips. Fails if a normalizer
+/// changed anything else.
 bool TokenPlaces::walk() {
   std::size_t at = 0;
   for (const std::int32_t id : tokens_) {
@@ -269,7 +269,7 @@ bool TokenPlaces::walk() {
   return std::all_of(text_.begin() + static_cast<std::ptrdiff_t>(at), text_.end(), is_space);
 }
 
-/// By encoding what is between the byte asked for last and this one, or else all before it.
+/// Encodes only the text since the previous query, or else all text before `byte`.
 std::optional<std::size_t> TokenPlaces::tokens_before(std::size_t byte) {
   const auto count_from = [&](std::size_t from, std::size_t known) -> std::optional<std::size_t> {
     const auto part = tokenizer_.encode(text_.substr(from, byte - from), ControlText::kAsTokens);
@@ -356,7 +356,7 @@ ExampleRow RowMaker::make_source_row(const NormalRow& row) const {
   return std::move(tokens).run();
 }
 
-/// Whether the template of the row has the word.
+/// Returns whether the row's template contains the word.
 bool RowMaker::is_named_in_template(const NormalRow& row, const std::string& key) {
   const bool has_tools = row.variables.at("tools").is_array();
   const auto [entry, is_new] = named_in_template_[has_tools ? 1 : 0].try_emplace(key);
@@ -364,7 +364,7 @@ bool RowMaker::is_named_in_template(const NormalRow& row, const std::string& key
   return entry->second;
 }
 
-/// Names the unused members of a row, from which one or two others were made.
+/// Records the unused members of a row.
 void RowMaker::note_unused(const json::object& example, const Names& used) {
   for (const auto& [name, value] : example) {
     const std::string key(name);
@@ -378,7 +378,7 @@ void RowMaker::note_unused(const json::object& example, const Names& used) {
   }
 }
 
-/// What the template leaves out of a row.
+/// Records the content of a row that the template leaves out.
 void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) {
   used.insert(row.used.begin(), row.used.end());
   findings_.said_roles.insert(row.said_roles.begin(), row.said_roles.end());
@@ -406,8 +406,7 @@ void RowMaker::note(const NormalRow& row, const RenderedRow& chat, Names& used) 
   }
 }
 
-/// Whether the template writes another text without a key of a message: told by the first message of
-/// each role that has the key.
+/// Returns whether the template reads a key, tested on the first message of each role with it.
 bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& key) {
   if (!is_named_in_template(row, key)) return false;
   const std::string place = concat(role_in(row.messages[i]), " ", key);
@@ -419,12 +418,12 @@ bool RowMaker::is_read(const NormalRow& row, std::size_t i, const std::string& k
   try {
     entry->second = rendered(format_, row.variables, row.messages, false).text !=
                     rendered(format_, row.variables, std::move(others), false).text;
-  } catch (const DataError&) {  // the template wants it
+  } catch (const DataError&) {  // the template requires it
   }
   return entry->second;
 }
 
-/// Names members of calls that no template has.
+/// Records members of calls that the template does not mention.
 void RowMaker::note_calls(const NormalRow& row, const json::array& calls) {
   static constexpr std::array kKeys{"id", "type", "index", "function", "name", "arguments"};
   for (const json::value& call : calls)
@@ -434,7 +433,7 @@ void RowMaker::note_calls(const NormalRow& row, const json::array& calls) {
           findings_.unused_of_messages.insert(concat("tool_calls.", std::string_view(key)));
 }
 
-/// An answer has no end token and ends with this, in which there may be one before other text.
+/// Records the ending of an answer without an end token, unless it has a special token.
 void RowMaker::note_ending(const std::string& ending) {
   constexpr std::size_t kMostEndings = 8;
   if (const auto known = findings_.loose_ends.find(ending); known != findings_.loose_ends.end()) {

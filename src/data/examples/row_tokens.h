@@ -9,9 +9,9 @@
 
 namespace hybrid_trainer {
 
-/// The tokens of a text as an encoder-decoder reads and writes it: between those that the tokenizer puts
-/// around a document; behind it at least the end-of-text token, where there is one. It has at most
-/// `longest` tokens, of which the last are those behind it.
+/// Encodes a text for an encoder-decoder: between the tokens that the tokenizer puts around a
+/// document, with at least the end-of-text token, if there is one, after it. The result has at most
+/// `longest` tokens; truncation keeps the tokens after the text.
 struct EnclosedText {
   std::vector<std::int32_t> tokens;
   std::int64_t left_out = 0;
@@ -19,15 +19,15 @@ struct EnclosedText {
 EnclosedText enclosed_text(std::string_view text, const Tokenizer& tokenizer, ControlText control,
                            std::int64_t longest);
 
-/// Which tokens of a text stand for which of its bytes.
+/// Maps tokens of a text to bytes of the text.
 class TokenPlaces {
  public:
-  /// `tokens` are those of `text` with special tokens meant; both must outlive this.
+  /// `tokens` encode `text` with special tokens enabled; both must outlive this.
   TokenPlaces(std::string_view text, std::span<const std::int32_t> tokens,
               const Tokenizer& tokenizer);
 
-  /// The tokens [first, last) that stand for bytes from `begin` to `end` and for none outside. None
-  /// where that cannot be told.
+  /// Returns the tokens [first, last) that cover the bytes from `begin` to `end` and no others.
+  /// None if that cannot be determined.
   std::optional<std::pair<std::size_t, std::size_t>> within(std::size_t begin, std::size_t end);
 
  private:
@@ -37,24 +37,25 @@ class TokenPlaces {
   std::string_view text_;
   std::span<const std::int32_t> tokens_;
   const Tokenizer& tokenizer_;
-  std::vector<std::pair<std::size_t, std::size_t>> bytes_;  // of each token; empty: not known
-  std::size_t known_byte_ = 0, known_tokens_ = 0;           // what is before a byte asked for last
+  std::vector<std::pair<std::size_t, std::size_t>> bytes_;  // of each token; empty: unknown
+  std::size_t known_byte_ = 0, known_tokens_ = 0;           // tokens before the last queried byte
 };
 
-/// The template for chats with these variables, which say whether there are tools.
+/// Returns the chat template for these variables, which depends on whether there are tools.
 const ChatTemplate& template_of(const ExampleFormat& format, const boost::json::object& variables);
-/// Throws DataError where the template refuses it.
+/// Renders messages. Throws DataError if the template refuses them.
 RenderedChat rendered(const ExampleFormat& format, const boost::json::object& variables,
                       boost::json::array messages, bool add_generation_prompt);
-/// The first so many messages of a row.
+/// Returns the first `count` messages of a row.
 boost::json::array first_messages(const NormalRow& row, std::size_t count);
 
-/// What the template writes to ask for the messages of a row.
+/// Text that the template writes to request the messages of a row.
 class GenerationPrompts {
  public:
   GenerationPrompts(const ExampleFormat& format, const NormalRow& row)
       : format_(format), row_(row) {}
-  /// For message i; the same for all that follow the same role. None where it cannot be told.
+  /// Returns the generation prompt of message i, which is the same for all that follow the same
+  /// role. None if it cannot be determined.
   std::optional<std::string> before(std::size_t i);
 
  private:
@@ -63,43 +64,43 @@ class GenerationPrompts {
 
   const ExampleFormat& format_;
   const NormalRow& row_;
-  std::map<std::string, std::optional<std::string>> prompts_;  // by the role before
+  std::map<std::string, std::optional<std::string>> prompts_;  // by the previous role
 };
 
-/// A chat as text, with what is trained on.
+/// A chat as text, with its targets.
 struct RenderedRow {
   using Span = RenderedChat::Span;
   std::string text{};
-  std::vector<Span> targets{};           // in order, apart
-  std::int64_t left_out = 0;             // answers that are not found in the text
-  std::optional<Span> last_answer{};     // where the chat ends with a target
-  std::optional<std::string> ending{};   // what is behind what that says, where this is known
+  std::vector<Span> targets{};           // in order, without overlap
+  std::int64_t left_out = 0;             // answers not found in the text
+  std::optional<Span> last_answer{};     // if the chat ends with a target
+  std::optional<std::string> ending{};   // text after the last answer's content, if known
   std::vector<std::string> unwritten{};  // keys of texts that the template leaves out
 };
 
 struct FoundAnswers {
   RenderedRow row;
-  bool writes_calls = false;  // whether each answer names the tools that it calls
+  bool writes_calls = false;  // each answer names the tools that it calls
 };
-/// The answers in one rendering of a row. Throws DataError where they cannot be told.
+/// Finds the answers in one rendering of a row. Throws DataError if they cannot be determined.
 FoundAnswers find_answers(const ExampleFormat& format, const NormalRow& row, RenderedChat chat);
 
-/// Renders chats by a model folder's template and finds the answers, what the assistant says, in
-/// the text of the whole chat, in time proportional to its length.
+/// Renders chats by a model folder's template and finds the answers, the assistant's messages, in
+/// the text of the whole chat, in linear time.
 ///
-/// An answer is what the template writes of its message, through the end of the turn, but for what
-/// it begins with in common with the generation prompt. Where a template has `generation` blocks,
-/// these are the answers. An answer is left out where the template does not write it, or its tool
-/// calls, or writes it in several places.
+/// An answer is the template's output for its message up to the end of the turn, without the common
+/// beginning with the generation prompt. If a template has `generation` blocks, these are the
+/// answers. An answer is left out if the template does not write it or its tool calls, or writes it
+/// in several places.
 class ChatRows {
  public:
   explicit ChatRows(const ExampleFormat& format);
 
-  /// How the template takes messages.
+  /// Returns the message form that the template expects.
   const MessageForm& form() const { return form_; }
 
-  /// `row` is the example in this form; where the template refuses that, or does not write its
-  /// tool calls so, the others are tried. Throws DataError where the template refuses all.
+  /// Renders `row`, the example in this form. If the template refuses it or does not write its tool
+  /// calls, tries the other forms. Throws DataError if the template refuses all.
   RenderedRow render(const boost::json::object& example, const NormalRow& row) const;
 
  private:
@@ -107,22 +108,22 @@ class ChatRows {
   MessageForm form_;
 };
 
-/// One example as tokens, without its line.
+/// An example as tokens, without its line.
 struct MadeRow {
   RowShape shape = RowShape::kText;
-  ExampleRow row;                        // of a preference with the chosen answer
-  std::optional<ExampleRow> rejected{};  // of a preference
+  ExampleRow row;                        // for a preference, with the chosen answer
+  std::optional<ExampleRow> rejected{};  // for a preference
   std::string chosen_columns{};          // see ShapedRow
 };
 
-/// Makes rows of tokens of a file's examples.
+/// Makes token rows of a file's examples.
 class RowMaker {
  public:
   /// `format` must outlive this.
   explicit RowMaker(const ExampleFormat& format) : format_(format), chats_(format) {}
 
-  /// Tokens and targets of one example; `wide` are integers of its line. Throws DataError that says
-  /// why it is refused.
+  /// Returns tokens and targets of an example; `wide`: wide integers of its line. Throws DataError
+  /// with the reason if it is refused.
   MadeRow make(const boost::json::object& example, const WideIntegers& wide);
 
   const ExampleFindings& findings() const { return findings_; }
@@ -141,9 +142,9 @@ class RowMaker {
   const ExampleFormat& format_;
   ChatRows chats_;
   ExampleFindings findings_;
-  /// By template: of chats without and with tools.
+  /// Two templates: for chats without and with tools.
   std::array<std::map<std::string, bool>, 2> named_in_template_;
-  std::array<std::map<std::string, bool>, 2> read_;  // by the role and the key of a message
+  std::array<std::map<std::string, bool>, 2> read_;  // by role and key of a message
 };
 
 }  // namespace hybrid_trainer

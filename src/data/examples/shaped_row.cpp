@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLongestList = std::size_t{64} << 20;
 
-/// Keys that shapes are made of.
+/// Keys that determine shapes.
 constexpr std::array kShapeKeys{"text",        "prompt", "completion", "messages", "conversations",
                                 "instruction", "input",  "output",     "context",  "response",
                                 "history",     "chosen", "rejected"};
@@ -28,7 +28,7 @@ bool is_empty_text(const json::value& value) {
   return value.is_string() && value.get_string().empty();
 }
 
-/// Whether a text is a list of objects as Python prints it.
+/// Returns whether a text is a list of objects in Python's notation.
 bool is_python_list(std::string_view text) {
   text = trimmed(text);
   return text.starts_with("[{'") && text.ends_with("}]");
@@ -39,7 +39,7 @@ bool is_python_list(std::string_view text) {
                          "json.dumps(", key, ")"));
 }
 
-/// The list of messages that a text is in JSON; none of any other text.
+/// Parses a list of messages in JSON; none for any other text.
 std::optional<json::value> messages_in(std::string_view text) {
   if (!trimmed(text).starts_with("[")) return {};
   WideIntegers wide;
@@ -57,7 +57,7 @@ std::optional<json::value> messages_in(std::string_view text) {
   return list;
 }
 
-/// A table's cell has a list of messages as JSON text.
+/// Parses cells of a table that contain lists of messages as JSON text.
 void read_lists(json::object& row) {
   for (const char* key : {"prompt", "completion", "chosen", "rejected"}) {
     json::value* const value = row.if_contains(key);
@@ -121,7 +121,7 @@ class ShapeReader {
     return value;
   }
 
-  /// Lists as they are, else a text.
+  /// Returns lists and objects unchanged, anything else as text.
   json::value said_under(const char* key) {
     const json::value& value = *take(key);
     return value.is_array() || value.is_object() ? value : json::value(text_of(value, key));
@@ -172,14 +172,13 @@ class ShapeReader {
     return found.front().shape;
   }
 
-  /// Whether the chosen answer goes on from the list.
+  /// Returns whether the list is a prompt that the chosen answer continues.
   bool is_prompt_of_preference(const char* key) const {
     const json::value* const list = held(row_, key);
     return !list->is_array() || !is_answer(list->get_array().back());
   }
 
-  /// "prompt", or a list of messages, or what an instruction asks; else none, and the answers begin
-  /// with it.
+  /// Finds the prompt: "prompt", a list of messages or an instruction; else the answers include it.
   ShapedRow preference() {
     std::optional<json::value> prompt;
     const bool is_instruction =
@@ -206,7 +205,7 @@ class ShapeReader {
     return row;
   }
 
-  /// The list of messages that the completion beside it goes on from; null where there is none.
+  /// Returns the key of the message list that the row's completion continues, or null.
   const char* prompt_list() const {
     const json::value* const completion = held(row_, "completion");
     if (completion == nullptr || is_empty_text(*completion) || held(row_, "prompt") != nullptr)
@@ -218,7 +217,7 @@ class ShapeReader {
     return nullptr;
   }
 
-  /// What answers an instruction; null where nothing does.
+  /// Returns the key of an instruction's answer, or null.
   const char* answer_key() const {
     const bool is_pair = held(row_, "prompt") != nullptr;
     const char* empty = nullptr;
@@ -231,7 +230,7 @@ class ShapeReader {
     return empty;
   }
 
-  /// What a row lacks whose keys are those of a shape; "" where they are not.
+  /// Returns the missing part of a row with keys of a shape, or "".
   std::string missing_part() const {
     const auto has = [&](const char* key) { return held(row_, key) != nullptr; };
     if (has("chosen") != has("rejected"))
@@ -268,7 +267,7 @@ class ShapeReader {
         keys.empty() ? "" : concat("; --columns ", columns_of(reading_, "KEY"), " renames them")));
   }
 
-  /// Turns before the instruction: pairs of what was asked and answered.
+  /// Returns the turns before the instruction: pairs of question and answer.
   json::array history() {
     const json::value* const turns = take("history");
     if (turns == nullptr) return {};
@@ -282,7 +281,7 @@ class ShapeReader {
     return turns->get_array();
   }
 
-  /// "context" is Dolly's name for "input".
+  /// Joins instruction and "input", which Dolly calls "context".
   std::string instruction(const char* between) {
     const std::string text = text_under("instruction");
     std::string input = text_under("input");
@@ -290,7 +289,7 @@ class ShapeReader {
     return text.empty() || input.empty() ? text + input : text + between + input;
   }
 
-  /// What the instruction asks: messages, or a text whose last line is complete.
+  /// Returns the instruction: messages, or a text that ends with a line end.
   json::value asked() {
     const std::string system = text_under("system");
     made_.erase("system");
@@ -329,7 +328,7 @@ class ShapeReader {
   json::object row_;
   const RowReading reading_;
   const WideIntegers& wide_;
-  json::object made_;           // the form
+  json::object made_;           // the result
   std::set<std::string> used_;  // members of the row
 };
 

@@ -10,59 +10,60 @@
 namespace hybrid_trainer {
 
 /// An example in one of the forms that normal_row reads: "text", "prompt" with "completion", or
-/// "messages"; and what of kBeside stands there too.
+/// "messages"; with members of kBeside.
 struct ShapedRow {
   RowShape shape = RowShape::kText;
   boost::json::object example;
-  /// Of a preference the other half: `example` has the chosen completion.
+  /// The other half of a preference; `example` has the chosen completion.
   std::optional<boost::json::object> rejected{};
-  /// Of a preference: the columns by which the chosen answers alone are learnt; "" where none do that.
+  /// The --columns that train only on a preference's chosen answers; "" if there are none.
   std::string chosen_columns{};
-  /// The members of the row of which the form was made.
+  /// Members of the row that the form was made of.
   std::set<std::string> used{};
 };
 
-/// Members that a chat of any shape may have; NormalRow lists those that it used.
+/// Members that a chat of any shape may have; NormalRow lists the used ones.
 inline constexpr std::array kBeside{"system", "tools", "functions", "documents",
                                     "chat_template_kwargs"};
 
-/// Whether the tokens of a start are those that the whole text begins with.
+/// Returns whether the tokens of `text` begin with the tokens of `start`.
 using BeginsTokens = std::function<bool(const std::string& start, const std::string& text)>;
 
-/// How rows are read.
+/// Settings for reading rows.
 struct RowReading {
-  bool has_template = false;     // a chat template writes chats
-  bool pairs = false;            // rows are pairs of answers, whatever else they hold
-  BeginsTokens begins_tokens{};  // null if every start does
+  bool has_template = false;     // a chat template renders chats
+  bool pairs = false;            // rows are preference pairs, regardless of other keys
+  BeginsTokens begins_tokens{};  // null: always true
 };
 
 /// Suggested --columns for rows without a shape: "prompt=KEY,completion=KEY".
 std::string columns_of(const RowReading& reading, std::string_view column);
 
-/// Whether a row has something under a key: no null and no empty list.
+/// Returns the value of a key, or null if it is absent, null or an empty list.
 const boost::json::value* held(const boost::json::object& row, const char* key);
 
-/// Tells the shape of an example and converts it. "messages" or "conversations" that do not end with
-/// an answer are the prompt of a "completion" beside them. Alpaca's and Dolly's become messages with a
-/// chat template, else a prompt with its parts on lines of their own. Numbers and truth values in place
-/// of a text are their JSON text. `wide`: integers of the row's line. Throws DataError if it has no shape
-/// or several, or both halves of a preference are equal.
+/// Determines the shape of an example and converts it. "messages" or "conversations" that do not
+/// end with an answer are the prompt of a "completion" in the same row. Alpaca's and Dolly's rows
+/// become messages with a chat template, else a prompt with its parts on separate lines. Numbers
+/// and Booleans in place of a text become their JSON text. `wide`: wide integers of the row's line.
+/// Throws DataError if the example has no shape or several, or both halves of a preference are
+/// equal.
 ShapedRow shaped_row(boost::json::object example, const RowReading& reading,
                      const WideIntegers& wide = {});
 
-/// Two answers to one prompt: texts, messages, or one message each.
+/// Two answers to the same prompt: texts, messages, or one message each.
 struct Preference {
   const boost::json::object& beside;  // members of both halves
   boost::json::value chosen, rejected;
   std::optional<boost::json::value> prompt{};
   bool is_instruction = false;     // the prompt is made of several members
   bool has_conversations = false;  // the row has a member of that name
-  std::string unnamed{};           // other members that are texts, for messages
+  std::string unnamed{};           // other text members, for messages
   BeginsTokens begins_tokens{};
 };
 
-/// Makes "prompt" with "completion" of both halves. Without a prompt it is what both begin with; chats that
-/// repeat it keep it once, others go on from it. Throws DataError.
+/// Makes "prompt" with "completion" for both halves. Without a prompt, uses their common beginning.
+/// A prompt that chats repeat is kept once; other chats continue it. Throws DataError.
 ShapedRow preference_row(const Preference& given);
 
 }  // namespace hybrid_trainer

@@ -9,47 +9,48 @@
 
 namespace hybrid_trainer {
 
-/// A finite number such as "-1.5e3", with spaces around it; none where the text is something else.
+/// Parses a finite number such as "-1.5e3", optionally with spaces around it; none for other text.
 std::optional<double> plain_number(const std::string& text);
 
-/// Which columns of a table are the measurements of a series, and which one is to be predicted.
+/// Roles of a table's columns: inputs, target, series and time.
 struct SeriesColumns {
   std::vector<std::string> inputs;
   std::string target;
   std::string series;      // column that names a row's series; empty: one series
   std::string time;        // column whose gaps no window crosses
-  bool finds_time = true;  // without `time`, by its name
+  bool finds_time = true;  // without `time`, find it by its name
 
   SeriesColumns() = default;
-  /// Of "speed,height,target=fuel,series=flight,time=second"; "time=" looks for none. Throws ConfigError, which names `key`, if
-  /// there is no input or no target, a column stands there twice, or the target is among the inputs.
+  /// Parses "speed,height,target=fuel,series=flight,time=second"; "time=" disables the search for a
+  /// time. Throws ConfigError naming `key` if there is no input or no target, a column is repeated,
+  /// or the target is also an input.
   explicit SeriesColumns(const std::string& text, const std::string& key = "data.columns");
 };
 
-/// The rows of a table, or of a folder's tables one behind the other, as numbers.
+/// Rows of a table, or of a folder's tables one after the other, as numbers.
 struct SeriesTable {
   std::vector<std::string> columns;   // inputs, then the target
   std::vector<double> values;         // (rows, columns)
-  std::vector<std::int64_t> starts;   // rows where a series begins, ascending, the first one 0
-  std::vector<std::int64_t> gaps;     // rows before which some are missing, ascending
-  std::vector<std::int64_t> numbers;  // of each row in the files, from 1
-  std::string time{};                 // time column by which gaps were found; empty: none
-  std::vector<std::string> notes;     // rows that were left out, and what was found in time
+  std::vector<std::int64_t> starts;   // first row of each series, ascending from 0
+  std::vector<std::int64_t> gaps;     // rows with missing rows before them, ascending
+  std::vector<std::int64_t> numbers;  // row numbers in the files, from 1
+  std::string time{};                 // time column used to find gaps; empty: none
+  std::vector<std::string> notes;     // skipped rows, and findings about the time
 
   std::int64_t width() const { return static_cast<std::int64_t>(columns.size()); }
   std::int64_t rows() const { return static_cast<std::int64_t>(values.size()) / width(); }
   const double* row(std::int64_t index) const { return values.data() + index * width(); }
 };
 
-/// Reads CSV, JSON lines or parquet. Each file begins a series. A row with a cell that is missing or no
-/// finite number is left out. If columns.time is empty, a column of a usual name whose steps are mostly
-/// equal is taken for the time, except of parquet. Rows are in order of time if the newest one is first, and
-/// rows of series that take turns are grouped. Throws MissingInput, MissingColumn, DataError if no
-/// more than half of the rows can be used, which names file, line (or row below the names) and column of
-/// the first that cannot, or columns.time is in no order, IoError.
+/// Reads CSV, JSON lines or Parquet. Each file begins a new series. Skips rows with a missing or
+/// non-finite number. If columns.time is empty, uses a column with a usual name and mostly equal
+/// steps as the time, except in Parquet. Reverses the rows if the newest is first, and groups the
+/// rows of interleaved series. Throws MissingInput, MissingColumn, DataError with file, line (or
+/// row number) and column of the first unusable row if at most half of the rows are usable or
+/// columns.time is not ordered, IoError.
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns);
 
-/// Mean and standard deviation of each column, by which a network sees its numbers: (x − mean)/deviation.
+/// Mean and standard deviation of each column. A network gets (x − mean)/deviation.
 struct SeriesScale {
   struct Column {
     double mean = 0, deviation = 1;
@@ -63,29 +64,29 @@ struct SeriesScale {
   }
 };
 
-/// Of the rows that `uses` picks. A column that is always the same has the deviation 1.
+/// Computes the scale of the rows selected by `uses`. A constant column has deviation 1.
 SeriesScale scale_of(const SeriesTable& table, const std::vector<bool>& uses);
 
-/// "8/5.4,3/1": the mean and the deviation of each column, read back to the same bits.
+/// Returns "8/5.4,3/1": mean and deviation of each column, exact when read back.
 std::string text_of(const SeriesScale& scale);
-/// Throws ConfigError, which names `key`, where the text is no scale of so many columns.
+/// Parses a scale. Throws ConfigError naming `key` if the text is not a scale of `columns` columns.
 SeriesScale scale_from(const std::string& text, std::int64_t columns, const std::string& key);
 
-/// All windows of T rows that a table has, none across a gap or the border of two series. The last
-/// `held_out` of each series' rows are for validation alone.
+/// All windows of T rows in a table, none across a gap or from one series to the next. The last
+/// `held_out` share of each series is for validation only.
 struct SeriesWindows {
   std::vector<std::int64_t> training, validation;  // first rows
   std::vector<bool> training_rows;
 };
 
-/// `held_out` may be all (1). Throws DataError where no window, of either kind that is wanted, fits.
+/// `held_out` may be 1. Throws DataError if no window fits in a split that needs one.
 SeriesWindows windows_of(const SeriesTable& table, std::int64_t length, double held_out);
 
-/// Windows of a table: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the last row, both
-/// scaled. The table must outlive it.
+/// Windows of a table: "kinematics" (B, T, inputs) and "value" (B, 1), the target of the last row,
+/// both scaled. The table must outlive it.
 class SeriesExamples final : public Dataset {
  public:
-  /// `windows`: their first rows; `length`: their rows.
+  /// `windows`: their first rows; `length`: rows per window.
   SeriesExamples(const SeriesTable& table, const SeriesScale& scale, std::int64_t length,
                  std::vector<std::int64_t> windows)
       : table_(&table), scale_(scale), length_(length), windows_(std::move(windows)) {}

@@ -26,7 +26,7 @@ std::optional<double> plain_number(const std::string& text) {
   double value = 0;
   const auto [stop, error] = std::from_chars(text.data() + begin + (has_plus ? 1 : 0), last, value);
   const bool is_out_of_range = error == std::errc::result_out_of_range && stop == last;
-  if (is_out_of_range) value = std::strtod(text.c_str() + begin, nullptr);  // 0, or infinite
+  if (is_out_of_range) value = std::strtod(text.c_str() + begin, nullptr);  // 0 or infinite
   if ((error != std::errc{} && !is_out_of_range) || stop != last || !std::isfinite(value))
     return std::nullopt;
   return value;
@@ -34,7 +34,7 @@ std::optional<double> plain_number(const std::string& text) {
 
 namespace {
 
-/// The next part of a list with commas, from `begin` on, which it moves behind it.
+/// Returns the next element of a comma-separated list, and moves `begin` after it.
 std::string next_part(const std::string& text, std::size_t& begin) {
   const std::string part = text.substr(begin, text.find(',', begin) - begin);
   begin += part.size() + 1;
@@ -50,7 +50,7 @@ std::optional<double> number_in_cell(const json::value& cell) {
   return std::nullopt;
 }
 
-/// A cell for a message.
+/// Returns a cell for a message.
 std::string cell_text(const json::value& cell) {
   constexpr std::size_t kMost = 60;
   const std::string text = json_line(cell);
@@ -58,7 +58,7 @@ std::string cell_text(const json::value& cell) {
                              : text;
 }
 
-/// What to do about a cell that is no number.
+/// Suggests a fix for a cell that is not a number.
 std::string advice(const json::value& cell) {
   const json::string* const text = cell.if_string();
   if (text == nullptr) return "leave the column out, or write it as numbers";
@@ -75,7 +75,7 @@ std::string advice(const json::value& cell) {
   return "leave the column out, or write it as numbers";
 }
 
-/// Seconds east of Greenwich: "Z", "+01:00", "-0530", "+01", or nothing.
+/// Parses an offset from UTC in seconds: "Z", "+01:00", "-0530", "+01", or nothing.
 std::optional<double> offset_in(std::string_view text) {
   if (text.empty() || text == "Z") return 0;
   std::string digits(text.substr(1));
@@ -97,7 +97,7 @@ std::optional<double> seconds_of_day(int year, int month, int day) {
   return 86400.0 * static_cast<double>(std::chrono::sys_days(date).time_since_epoch().count());
 }
 
-/// A moment as seconds, or a plain number: "2024-01-31", "2024-01-31T10:00:00.5+01:00", "10:00:00".
+/// Parses seconds of "2024-01-31", "2024-01-31T10:00:00.5+01:00" or "10:00:00", or a number.
 std::optional<double> moment_of(const json::value& cell) {
   const json::string* const text = cell.if_string();
   if (text == nullptr || plain_number(std::string(*text))) return number_in_cell(cell);
@@ -119,7 +119,7 @@ std::optional<double> moment_of(const json::value& cell) {
   return *date + 3600 * hour + 60 * minute + second - *offset;
 }
 
-/// Makes moments of numbers that are all dates, such as 20240131.
+/// Converts numbers to times if all are dates such as 20240131.
 void read_dates(std::vector<double>& times) {
   std::vector<double> moments;
   for (const double time : times) {
@@ -139,10 +139,10 @@ bool is_name_of_time(std::string name) {
   return std::ranges::find(kNames, std::string_view(name)) != std::end(kNames);
 }
 
-/// The steps of a time column from row to row, without those across gaps and between series.
+/// Differences of a time column between consecutive rows, except across gaps and between series.
 class TimeSteps {
  public:
-  /// `order`: which row of `times` each of the table's rows is.
+  /// `order`: index in `times` of each row of the table.
   TimeSteps(const std::vector<double>& times, const std::vector<std::size_t>& order,
             const SeriesTable& table) {
     for (std::size_t row = 1; row < order.size(); ++row) {
@@ -159,8 +159,8 @@ class TimeSteps {
     usual_ = middle->second;
   }
   bool empty() const { return steps_.empty(); }
-  double usual() const { return usual_; }  // the median
-  /// Whether nine of ten steps are the usual one.
+  double usual() const { return usual_; }  // median
+  /// Returns whether at least 90 % of the steps are about the median.
   bool are_regular() const {
     return usual_ != 0 && is_share(0.9, [&](double step) { return is_about(step, usual_); });
   }
@@ -173,7 +173,7 @@ class TimeSteps {
   bool often_rest() const {
     return is_share(0.25, [](double step) { return step == 0; });
   }
-  /// Of a clock, or a calendar: what it counts to before it begins again; 0 if it is none.
+  /// Returns the period of a clock or calendar column; 0 if it is not periodic.
   double cycle() const {
     for (const double cycle : {7.0, 12.0, 24.0, 60.0, 1440.0, 3600.0, 86400.0}) {
       std::int64_t back = 0, whole = 0;
@@ -186,7 +186,7 @@ class TimeSteps {
     }
     return 0;
   }
-  /// Rows after a step that is longer than usual, or backward.
+  /// Returns the rows after a step longer than usual, or backward.
   std::vector<std::int64_t> gaps() const {
     std::vector<std::int64_t> rows;
     for (const auto& [row, step] : steps_)
@@ -210,7 +210,7 @@ class TimeSteps {
   double usual_ = 0;
 };
 
-/// Takes the rows of files one behind the other.
+/// Reads the rows of several files in order.
 class SeriesReader {
  public:
   explicit SeriesReader(const SeriesColumns& columns)
@@ -246,7 +246,7 @@ class SeriesReader {
       first_ = concat(path.string(), ": ", form.unit(), " ", refused->first, ": ", refused->second);
   }
 
-  /// The table of `path`.
+  /// Returns the table of `path`.
   SeriesTable take(const std::filesystem::path& path) {
     if (2 * left_out_ >= seen_ && left_out_ > 0) throw DataError(first_);
     if (left_out_ > 0)
@@ -273,8 +273,8 @@ class SeriesReader {
 
  private:
   struct Row {
-    std::int64_t number = 0, series = 0;  // series are numbered by their first rows
-    std::int64_t left_out = 0;            // rows before it
+    std::int64_t number = 0, series = 0;  // number of the series, by first row
+    std::int64_t left_out = 0;            // skipped rows before it
   };
 
   void add(const json::object& row) {
@@ -301,7 +301,7 @@ class SeriesReader {
     times_.push_back(time);
   }
 
-  /// A column of such a name, which may be an input.
+  /// Looks for a column with the name of a time; it may also be an input.
   void look_for_time(const json::object& row) {
     for (const auto& [name, value] : row) {
       const bool is_used =
@@ -310,7 +310,7 @@ class SeriesReader {
     }
   }
 
-  /// If rows of several series take turns, as those of sensors do.
+  /// Groups the rows of interleaved series, such as those of sensors.
   void group_series() {
     std::int64_t stretches = 0;
     for (std::size_t row = 0; row < rows_.size(); ++row)
@@ -334,7 +334,7 @@ class SeriesReader {
     }
   }
 
-  /// Each series from its last row to its first.
+  /// Reverses each series.
   void turn_round() {
     for (std::size_t i = 0; i < table_.starts.size(); ++i)
       std::reverse(order_.begin() + table_.starts[i], i + 1 < table_.starts.size()
@@ -343,7 +343,7 @@ class SeriesReader {
     find_borders();
   }
 
-  /// Brings rows into order of time, and finds its gaps.
+  /// Sorts rows by time and finds the gaps.
   void use_time() {
     read_dates(times_);
     const bool is_asked = !columns_.time.empty();
@@ -413,14 +413,14 @@ class SeriesReader {
   SeriesColumns columns_;
   std::string time_;  // column, or empty
   bool looks_for_time_;
-  SeriesTable table_;  // its values in order of the files until it is taken
+  SeriesTable table_;  // its values are in file order until take()
   std::vector<Row> rows_;
   std::vector<double> times_;
-  std::vector<std::size_t> order_;              // of rows_ in the table
+  std::vector<std::size_t> order_;              // index in rows_ of each row of the table
   std::map<std::string, std::int64_t> labels_;  // of the file's series
   std::int64_t series_ = 0;
   std::int64_t seen_ = 0, left_out_ = 0;
-  std::string first_;  // row that is left out, and why
+  std::string first_;  // skipped row, and the reason
 };
 
 }  // namespace

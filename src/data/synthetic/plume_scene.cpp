@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A plume is a Gaussian; a box is as wide as four of its deviations. In cells.
+/// A Gaussian plume, in cells. Its box is four deviations wide.
 struct Plume {
   std::int64_t cell;
   float x, y, deviation_x, deviation_y;
@@ -53,11 +53,11 @@ void note(const PlumeScene& scene, const PlumeShape& shape, PlumeKind kind, cons
         number + static_cast<float>(shape.box_deviation * draws.normal());
 }
 
-/// The mean cost of normal noise of this deviation.
+/// Returns the mean cost of normal noise with this deviation.
 double mean_box_cost(double deviation, double beta) {
   const double ratio = beta / deviation;
   const double density = std::exp(-0.5 * ratio * ratio) / std::sqrt(2 * std::numbers::pi);
-  const double outside = std::erfc(ratio / std::numbers::sqrt2);  // share
+  const double outside = std::erfc(ratio / std::numbers::sqrt2);  // probability
   return deviation * deviation / (2 * beta) * (1 - outside - 2 * ratio * density) +
          2 * deviation * density - beta / 2 * outside;
 }

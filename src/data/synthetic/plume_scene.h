@@ -6,40 +6,41 @@
 
 namespace hybrid_trainer {
 
-/// An infrared image of plumes and what a detector should say of each of grid·grid cells.
+/// Shape of an infrared image of plumes with a target for each of grid·grid cells of a detector.
 struct PlumeShape {
-  std::int64_t size = 32;      // pixels of both sides, which `grid` divides
-  std::int64_t grid = 4;       // cells of both sides
-  std::int64_t plumes = 2;     // of an image, in as many cells
-  double missed = 0.2;         // share of the plumes that nobody has noted
-  double kind_noise = 0.1;     // share of the kinds that are noted wrong
-  double box_deviation = 0.1;  // of each number of a box, in cells
+  std::int64_t size = 32;      // side in pixels, a multiple of `grid`
+  std::int64_t grid = 4;       // side in cells
+  std::int64_t plumes = 2;     // per image, each in a different cell
+  double missed = 0.2;         // share of unlabeled plumes
+  double kind_noise = 0.1;     // share of wrongly labeled kinds
+  double box_deviation = 0.1;  // label noise of each number of a box, in cells
   std::int64_t cells() const { return grid * grid; }
 };
 
 enum class PlumeKind { kNarrow, kBroad };
 inline constexpr std::int64_t kPlumeKinds = 2, kBoxNumbers = 4;
 
-/// Where what is drawn and noted of an image goes.
+/// Output memory of an image and its labels.
 struct PlumeScene {
-  std::span<float> image;  // (size, size)
-  std::span<float> boxes;  // (cells, 4): middle x, y, width, height, in cells; 0 without a plume
-  std::span<std::int32_t> kinds;  // (cells); kNoTarget where no plume is noted
+  std::span<float> image;         // (size, size)
+  std::span<float> boxes;         // center x, y, width, height, in cells; 0 without a plume
+  std::span<std::int32_t> kinds;  // (cells); kNoTarget without a labeled plume
 };
 
-/// Draws plumes of one kind, without noise: what is noted is all that is uncertain.
+/// Draws plumes of one kind, without noise in the image: only the labels are uncertain.
 void write_plume_scene(const PlumeScene& scene, const PlumeShape& shape, PlumeKind kind,
                        const RandomKey& key);
 
-/// The factors of a detector's loss of a cell: those of boxes and kinds are of cells with a plume alone.
+/// Weights of a detector's loss per cell; box and kind count only in cells with a plume.
 struct PlumeWeights {
   double box = 1, kind = 1;
-  double beta = 1;  // a number of a box that is d away costs d²/(2·beta), from beta on |d| − beta/2
+  double beta = 1;  // a box number off by d costs d²/(2·beta), and |d| − beta/2 from beta on
 };
 
-/// The least loss of a cell, of the mean over all: p·(H(q) + (1 − q)·(kind·H(kind_noise) + box·4·L)).
-/// p is the share of cells with a plume, and q the share of plumes that nobody has noted. H is the
-/// entropy of a noisy label. L is the mean cost of a number of a box, under normal noise.
+/// Returns the minimum loss of a cell, averaged over all cells: p·(H(q) + (1 −
+/// q)·(kind·H(kind_noise) + box·4·L)). p is the share of cells with a plume, q the share of
+/// unlabeled plumes, H the entropy of a noisy label, and L the mean cost of a box number under
+/// normal noise.
 double best_plume_loss(const PlumeShape& shape, const PlumeWeights& weights = {});
 
 }  // namespace hybrid_trainer

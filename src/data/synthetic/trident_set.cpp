@@ -17,7 +17,7 @@ double time_of(std::size_t sample, std::size_t samples) {
 
 constexpr float kRadius = 0.1f, kWay = 0.4f, kNoise = 0.15f;
 
-/// Brightness along one axis of a blob in the middle of it, in parts of the axis.
+/// Writes the brightness of a blob along one axis, in units of the axis length.
 void write_profile(std::vector<float>& profile, float middle) {
   for (std::size_t i = 0; i < profile.size(); ++i) {
     const float away =
@@ -49,12 +49,12 @@ class BlobPainter {
   std::vector<float> rows_, columns_;
 };
 
-/// What is to be found out of an example.
+/// Hidden variables of an example.
 struct Truth {
   std::int64_t motion, swing, plume_kind, brightness, cooling, region;
 };
 
-/// The keys of an example; each thing that is drawn has one of its own.
+/// Random keys of an example, one for each drawn part.
 enum Drawn : std::uint64_t { kTruth, kVideo, kVisible, kInfrared, kSwing, kCurve, kGeo, kSaid };
 
 Truth drawn_truth(const RandomKey& key) {
@@ -83,7 +83,7 @@ void write_visible(std::span<float> image, std::int64_t size, bool downward, con
   add_uniform_noise(image, 0.2f, noise);
 }
 
-/// The first channel swings 2 or 5 times, the others drift.
+/// The first channel oscillates 2 or 5 times, the others drift.
 void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
                       const RandomKey& key) {
   RandomDraws draws(key);
@@ -103,7 +103,7 @@ void write_kinematics(std::span<float> values, std::int64_t channels, bool fast,
   add_uniform_noise(values, 0.2f, noise);
 }
 
-/// Bits 0 and 1 of the region are the signs of the first two numbers; the others mean nothing.
+/// Bits 0 and 1 of the region are the signs of the first two numbers; the others are random.
 void write_geo(std::span<float> numbers, std::int64_t region, const RandomKey& key) {
   RandomDraws draws(key);
   for (std::size_t i = 0; i < numbers.size(); ++i) {
@@ -168,7 +168,7 @@ void write_cooling_curve(std::span<float> curve, bool fast, const RandomKey& key
 double fitted_cooling(std::span<const float> curve) {
   double products = 0, squares = 0;
   for (std::size_t i = 0; i < curve.size(); ++i) {
-    const double away = time_of(i, curve.size()) - 0.5;  // from the mean time
+    const double away = time_of(i, curve.size()) - 0.5;  // distance from the mean time
     products += away * std::log(static_cast<double>(curve[i]));
     squares += away * away;
   }

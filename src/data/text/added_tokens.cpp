@@ -15,7 +15,7 @@ std::uint64_t neighbours_key(char32_t before, char32_t after) {
   return std::uint64_t{before} << 32 | after;
 }
 
-/// The character that ends at `end`; bytes 0: there is none.
+/// Returns the character that ends at `end`; bytes is 0 if there is none.
 CodePoint character_before(std::string_view text, std::size_t end) {
   if (end == 0) return {};
   std::size_t begin = end - 1;
@@ -67,7 +67,7 @@ void AddedTokens::add_nodes(std::uint32_t token) {
   nodes_[node].longest = token;
 }
 
-/// Shorter nodes first, since a longer one's suffix is found by theirs.
+/// Processes shorter nodes first, since their suffix links determine those of longer ones.
 void AddedTokens::finish() {
   std::vector<std::uint32_t> depth(nodes_.size()), order(nodes_.size());
   for (std::uint32_t node = 1; node < nodes_.size(); ++node)
@@ -82,7 +82,7 @@ void AddedTokens::finish() {
   }
 }
 
-/// The node after one more byte.
+/// Returns the node after one more byte.
 std::uint32_t AddedTokens::next(std::uint32_t node, char byte) const {
   for (;; node = nodes_[node].shorter) {
     const auto edge = edges_.find(std::uint64_t{node} << 8 | static_cast<unsigned char>(byte));
@@ -91,7 +91,7 @@ std::uint32_t AddedTokens::next(std::uint32_t node, char byte) const {
   }
 }
 
-/// The longest token at each place where one begins.
+/// Returns the longest token at each position, from the last position to the first.
 std::vector<AddedTokens::Match> AddedTokens::last_to_first(std::string_view text) const {
   std::vector<Match> found;
   std::uint32_t node = 0;
@@ -108,7 +108,7 @@ std::vector<AddedTokens::Piece> AddedTokens::split(std::string_view text,
   if (finds_nothing(skips_special))
     return text.empty() ? std::vector<Piece>{} : std::vector<Piece>{{text, {}}};
   std::vector<Piece> pieces;
-  std::size_t begin = 0, searched = 0;  // behind the last token, with and without its white space
+  std::size_t begin = 0, searched = 0;  // after the last token, with and without its white space
   std::vector<Match> found = last_to_first(text);
   for (; !found.empty(); found.pop_back()) {
     const auto [place, which] = found.back();
@@ -125,7 +125,7 @@ std::vector<AddedTokens::Piece> AddedTokens::split(std::string_view text,
         start -= character_before(text, start).bytes;
     }
     if (token.rstrip) {
-      stop = std::max(stop, begin);  // up to there all is white space
+      stop = std::max(stop, begin);  // only white space up to there
       while (has_class(decode_utf8(text, stop), kWhiteSpace)) stop += decode_utf8(text, stop).bytes;
     }
     if (begin < start) pieces.push_back({text.substr(begin, start - begin), {}});

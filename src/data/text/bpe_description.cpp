@@ -37,7 +37,7 @@ BpeWords words_of_bytes(const std::vector<PreTokenizerStep>& steps) {
 
 constexpr const char* kBlank = "▁";
 
-/// Of the whole text: "▁" for each blank, and one before the text or not.
+/// Detects whole-text pipelines: "▁" replaces each blank, optionally with one before the text.
 void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
                          const std::vector<PreTokenizerStep>& steps, BpeDescription& found) {
   bool replaces = false, prepends = false, is_other = false;
@@ -50,7 +50,7 @@ void describe_whole_text(const std::vector<NormalizerStep>& normalizers,
   for (const PreTokenizerStep& step : steps) {
     const bool is_metaspace =
         step.kind == StepKind::kMetaspace && step.literal == kBlank && !step.splits;
-    // Where blanks were replaced, there is none to cut at.
+    // There are no blanks to split at if they were replaced.
     const bool cuts_nothing = step.kind == StepKind::kLiteral && step.literal == " " && replaces;
     if (is_metaspace) replaces = true;
     if (is_metaspace && step.prepend != PreTokenizerStep::Prepend::kNever) prepends = true;
@@ -73,13 +73,13 @@ json::value parsed(const TokenizerFiles& files, const char* name) {
 void read_vocabulary(const json::object& vocabulary, BpeDescription& found) {
   for (const auto& [text, id] : vocabulary) {
     const auto place = static_cast<std::size_t>(id.is_int64() ? id.get_int64() : -1);
-    if (place >= found.tokens.size()) continue;  // the tokenizer has none of that id
+    if (place >= found.tokens.size()) continue;  // not an id of the tokenizer
     found.tokens[place] = std::string(text);
     found.uses[place] = TokenUse::kText;
   }
 }
 
-/// The contents of added tokens, and whether they are special.
+/// Returns the contents of added tokens, and whether they are special.
 std::map<std::string, bool> added_tokens(const TokenizerFiles& files, const JsonPlace& root) {
   std::map<std::string, bool> added;
   const auto add = [&](const JsonPlace& place) {
@@ -100,7 +100,7 @@ bool spells_a_byte(const std::string& token) {
   return token.size() == 6 && token.starts_with("<0x") && token.back() == '>';
 }
 
-/// Those of ids that the vocabulary has none of were added.
+/// Reads the added tokens: those with an id that the vocabulary does not use.
 void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::string& unknown,
                 BpeDescription& found) {
   const std::map<std::string, bool> added = added_tokens(tokenizer.files(), root);
@@ -119,7 +119,7 @@ void read_added(const Tokenizer& tokenizer, const JsonPlace& root, const std::st
   }
 }
 
-/// Of a tokenizer.json; returns the text of its unknown token.
+/// Describes a tokenizer.json; returns the text of its unknown token.
 std::string describe_file(const JsonPlace& place, const Tokenizer& tokenizer,
                           BpeDescription& found) {
   const JsonPlace model = place.at("model");
@@ -132,7 +132,7 @@ std::string describe_file(const JsonPlace& place, const Tokenizer& tokenizer,
   const bool only_composes = normalizers.empty() || (normalizers.size() == 1 && found.composes);
   if (pre.by_bytes) {
     std::erase_if(pre.steps, [](const auto& step) { return step.kind == StepKind::kPrefixSpace; });
-    found.adds_prefix_space = tokenizer.adds_prefix_space();  // other files may say it
+    found.adds_prefix_space = tokenizer.adds_prefix_space();  // may come from another file
     if (only_composes) found.words = words_of_bytes(pre.steps);
   }
   if (!pre.by_bytes && model.flag("byte_fallback"))

@@ -20,7 +20,7 @@ constexpr const char* kLeavesOut =
     "leaves out characters of the text that have no token, as Hugging Face's tokenizers does: it "
     "has no unk_token";
 
-/// The character at `place`, or the byte where there is none.
+/// Returns the character at `place`, or its byte if it is not UTF-8.
 std::string_view character_at(std::string_view text, std::size_t place) {
   return text.substr(place, std::max<std::size_t>(decode_utf8(text, place).bytes, 1));
 }
@@ -45,7 +45,7 @@ std::string_view final_character(std::string_view text) {
 }
 
 constexpr std::size_t kShortWord = 32;  // from here on a heap is faster than scanning all pairs
-constexpr std::int32_t kGone = -1;      // id of a symbol merged into its left neighbour
+constexpr std::int32_t kGone = -1;      // id of a symbol merged into its left neighbor
 
 std::uint64_t hash_of(std::string_view word) {
   std::uint64_t hash = word.size() * 0x9E3779B97F4A7C15u;
@@ -87,7 +87,7 @@ WordModel::WordModel(BpeVocabulary vocabulary)
     words_.emplace(vocabulary_.tokens[id], narrow<std::int32_t>(id));
 }
 
-/// Whether all bytes have tokens, or none has, and no merge has a part in them.
+/// Returns whether all bytes have tokens, or none has, and no merge involves them.
 bool WordModel::bytes_stand_alone() const {
   const std::set<std::int32_t> bytes(vocabulary_.byte_ids.begin(), vocabulary_.byte_ids.end());
   if (bytes.contains(kNoId)) return bytes.size() == 1;
@@ -103,7 +103,9 @@ std::vector<BpeMerge> WordModel::borders() const {
     return vocabulary_.tokens[static_cast<std::size_t>(id)];
   };
   for (const BpeMerge& merge : vocabulary_.merges) {
-    if (token(merge.left).empty() || token(merge.right).empty()) continue;  // nothing spells these
+    if (token(merge.left).empty() || token(merge.right).empty())
+      continue;  // no text contains
+                 // these
     const std::int32_t before = ends_of(final_character(token(merge.left))).second;
     const std::int32_t after = ends_of(character_at(token(merge.right), 0)).first;
     pairs.push_back({before, after, 0});
@@ -147,7 +149,7 @@ bool WordModel::may_divide(std::string_view before, std::string_view after) cons
 }
 
 void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const {
-  bool is_unknown = false;  // whether an unknown token is still to be appended
+  bool is_unknown = false;  // an unknown token has yet to be appended
   const auto append_unknown = [&] {
     if (is_unknown) symbols.push_back(*vocabulary_.unknown);
   };
@@ -160,7 +162,7 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
       is_unknown = false;
       symbols.push_back(id);
     } else if (!vocabulary_.by_bytes && has_all_bytes(character)) {
-      // Before an unknown token that is still to be appended, as tokenizers does.
+      // Comes before a pending unknown token, as in Hugging Face's tokenizers.
       for (const char byte : character)
         symbols.push_back(vocabulary_.byte_ids[static_cast<unsigned char>(byte)]);
     } else if (vocabulary_.unknown) {
@@ -176,14 +178,14 @@ void WordModel::append_symbols(std::string_view word, std::vector<std::int32_t>&
 }
 
 /// Splits one word into tokens by repeatedly joining the pair of lowest rank, leftmost first. A
-/// word of n bytes takes O(n log n) at worst. Where characters are the symbols, a word may be a
-/// whole document: it is divided where no merge can go across. Earlier words, or parts so divided,
-/// are looked up in a cache of fixed size. Not thread-safe.
+/// word of n bytes takes O(n log n) in the worst case. If the symbols are characters, a word may be
+/// a whole document; it is divided between characters that no merge can join. Words and such parts
+/// are cached in a table of fixed size. Not thread-safe.
 class WordEncoder {
  public:
   explicit WordEncoder(const WordModel& model)
       : model_(&model), merges_(&model.merges()), cache_(std::size_t{1} << kCacheBits) {}
-  /// Throws DataError where a character needs an unk_token that has no id.
+  /// Throws DataError if a character needs an unk_token that has no id.
   void append(std::string_view word, std::vector<std::int32_t>& ids);
 
  private:
@@ -217,7 +219,7 @@ class WordEncoder {
 
   const WordModel* model_;
   const MergeTable* merges_;
-  std::vector<std::int32_t> initial_;  // symbols of the part that is merged
+  std::vector<std::int32_t> initial_;  // symbols of the part before merging
   std::vector<CachedWord> cache_;
   std::vector<Symbol> symbols_;
   std::vector<Candidate> heap_;
@@ -325,7 +327,7 @@ void WordEncoder::append_long(std::vector<std::int32_t>& ids) {
   }
 }
 
-/// What one thread needs to encode.
+/// State of one thread for encoding.
 struct BpeTokenizer::Scratch {
   explicit Scratch(const WordModel& model) : encoder(model) {}
   WordEncoder encoder;
@@ -359,7 +361,7 @@ void BpeTokenizer::give_back(std::unique_ptr<Scratch> scratch) const {
   idle_.push_back(std::move(scratch));
 }
 
-/// `text` lies between two added tokens.
+/// Appends the tokens of `text`, the text between two added tokens.
 void BpeTokenizer::append_piece(std::string_view text, PiecePlace place, bool skips_special,
                                 Scratch& scratch, std::vector<std::int32_t>& ids) const {
   std::string normalized;
@@ -394,9 +396,9 @@ void BpeTokenizer::append_tokens(std::string_view text, std::vector<std::int32_t
 std::string BpeTokenizer::decode(std::span<const std::int32_t> ids) const {
   std::vector<std::string> parts;
   for (const std::int32_t id : ids) {
-    token_bytes(id);  // throws where there is no such token
+    token_bytes(id);  // throws for an unknown id
     const std::string& spelling = pipeline_.spelling[static_cast<std::size_t>(id)];
-    if (!spelling.empty()) parts.push_back(spelling);  // else an id that no token has
+    if (!spelling.empty()) parts.push_back(spelling);  // else an unused id
   }
   return decoded(std::move(parts), pipeline_.decoder);
 }
@@ -406,13 +408,13 @@ bool BpeTokenizer::may_cut(std::string_view before, std::string_view after) cons
   const std::string_view blank = pipeline_.text.blank();
   if (before == " ") before = blank;
   if (after == " ") after = blank;
-  // The second search sees blanks as they were, or as a normalizer replaced them.
+  // The second search gets blanks unchanged or as replaced by a normalizer.
   const char32_t new_left = decode_utf8(before, 0).value, new_right = decode_utf8(after, 0).value;
   const AddedTokens& normalized = pipeline_.added_normalized;
   if (!pipeline_.added.may_cut(left, right) || !normalized.may_cut(left, right) ||
       !normalized.may_cut(new_left, new_right))
     return false;
-  // What is before may have been composed, and then be part of a token.
+  // The text before may have been composed, and then be part of a token.
   const bool goes_on = normalized.goes_on_with(right) || normalized.goes_on_with(new_right);
   if (pipeline_.text.composes() && goes_on) return false;
   const TextPipeline::Cut cut = pipeline_.text.may_cut(left, right);

@@ -11,15 +11,14 @@
 
 namespace hybrid_trainer {
 
-/// Joins the neighbours left and right into the token `joined`. The rank is the place in the list.
+/// Joins the neighboring tokens left and right to `joined`. The rank is the position in the list.
 struct BpeMerge {
   std::int32_t left = 0;
   std::int32_t right = 0;
   std::int32_t joined = 0;
 };
 
-/// The merges by pair, in an open-addressed hash table. Of a pair that stands there twice, the last
-/// one counts.
+/// Merges by pair, in an open-addressed hash table. The last one of a repeated pair wins.
 class MergeTable {
  public:
   struct Rule {
@@ -29,7 +28,7 @@ class MergeTable {
   static constexpr std::int32_t kNone = INT32_MAX;
 
   explicit MergeTable(const std::vector<BpeMerge>& merges);
-  /// Rank kNone if the pair is never joined.
+  /// Returns rank kNone if the pair is never joined.
   Rule find(std::int32_t left, std::int32_t right) const {
     const std::uint64_t key = key_of(left, right);
     for (std::size_t i = slot_of(key);; i = (i + 1) & mask_) {
@@ -55,22 +54,22 @@ class MergeTable {
   std::vector<Slot> slots_;
 };
 
-/// What a byte-pair encoding makes of words. A word begins as symbols: its bytes, or its characters,
-/// of which those without a token are their bytes' tokens, if all have one. What still has no token
-/// is the unknown one, or is left out where the tokenizer names none, as by Hugging Face's
-/// tokenizers. A byte that is not UTF-8 is a character without a token.
+/// Vocabulary of a byte-pair encoding of words. A word begins as symbols: its bytes, or its
+/// characters. Characters without a token become the tokens of their bytes if all of these have
+/// one. Otherwise they become the unknown token, or are left out if the tokenizer has none, as in
+/// Hugging Face's tokenizers. A byte that is not UTF-8 is a character without a token.
 struct BpeVocabulary {
   static constexpr std::int32_t kNoId = -1;
   bool by_bytes = true;
   std::array<std::int32_t, 256>
-      byte_ids{};  // or kNoId; by characters: "<0x00>" …, for byte_fallback
+      byte_ids{};  // or kNoId; for characters: "<0x00>" …, for byte_fallback
   std::unordered_map<char32_t, std::int32_t> character_ids;
   std::optional<std::int32_t> unknown;
-  std::string missing_unknown;  // an unk_token that has no id: what needs it is refused
-  bool fuses_unknown = false;   // unknown tokens that follow each other are one
+  std::string missing_unknown;  // an unk_token without an id; text that needs it is refused
+  bool fuses_unknown = false;   // consecutive unknown tokens become one
   std::vector<BpeMerge> merges;
-  std::vector<std::string> tokens;  // what each id spells: bytes, or UTF-8 and "<0x00>" …
-  bool ignores_merges = false;      // a word that is a token is that token
+  std::vector<std::string> tokens;  // spelling of each id: bytes, or UTF-8 and "<0x00>" …
+  bool ignores_merges = false;      // a word equal to a token becomes that token
 };
 
 class WordModel {
@@ -79,16 +78,15 @@ class WordModel {
   const MergeTable& merges() const { return merges_; }
   bool by_bytes() const { return vocabulary_.by_bytes; }
   bool ignores_merges() const { return vocabulary_.ignores_merges; }
-  /// The token that a whole word is, before any merge.
+  /// Returns the token equal to a whole word, before any merge.
   std::optional<std::int32_t> whole_word(std::string_view word) const;
-  /// Appends the symbols that a word begins as. Throws DataError where one needs an unk_token that has
-  /// no id.
+  /// Appends the initial symbols of a word. Throws DataError without an id for a needed unk_token.
   void append_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;
-  /// Whether no merge, nor anything else, can go across the border of two neighbouring characters.
+  /// Returns whether nothing, such as a merge, can join two neighboring characters.
   bool may_divide(std::string_view before, std::string_view after) const;
 
  private:
-  /// First and last symbol of a character; kNoId where it is unknown.
+  /// Returns the first and last symbol of a character; kNoId if it is unknown.
   std::pair<std::int32_t, std::int32_t> ends_of(std::string_view character) const;
   std::int32_t id_of(std::string_view character) const;
   bool has_all_bytes(std::string_view character) const;
@@ -99,25 +97,24 @@ class WordModel {
   MergeTable merges_;
   bool divides_ = true;
   std::unique_ptr<std::atomic<bool>> has_warned_ = std::make_unique<std::atomic<bool>>(false);
-  MergeTable borders_;  // pairs of symbols that some merge joins the tokens of
+  MergeTable borders_;  // pairs of symbols at which some merge joins two tokens
   std::unordered_map<std::string_view, std::int32_t> words_;
 };
 
-/// What a byte-level BPE within GPT-2's words consists of that was trained here; the last id is that
-/// of the end-of-text token.
+/// A trained byte-level BPE within GPT-2's words; the last id is the end-of-text token.
 struct BpeModel {
-  std::vector<std::string> tokens;  // the bytes of each id; the end-of-text token's text
+  std::vector<std::string> tokens;  // bytes of each id; text of the end-of-text token
   std::array<std::int32_t, 256> byte_ids{};
   std::vector<BpeMerge> merges;
 };
 
 inline constexpr std::string_view kEndOfText = "<|endoftext|>";
 
-/// What a tokenizer.json of Hugging Face says.
+/// Contents of a Hugging Face tokenizer.json.
 struct BpePipeline {
-  std::vector<std::string> spelling;  // of each id, as the decoder takes it
+  std::vector<std::string> spelling;  // of each id, before decoding
   std::size_t least_table = 0;        // ids from here on are of special tokens
-  AddedTokens added;                  // found in the text as it is
+  AddedTokens added;                  // found in the original text
   AddedTokens added_normalized;       // found after the normalizer
   TextPipeline text{{}, {}};
   BpeVocabulary vocabulary;
@@ -126,7 +123,7 @@ struct BpePipeline {
   bool adds_prefix_space = false;
 };
 
-/// Byte-pair encoding by such a pipeline.
+/// Byte-pair encoding with a BpePipeline.
 class BpeTokenizer : public Tokenizer {
  public:
   BpeTokenizer(BpePipeline pipeline, std::optional<std::int32_t> end_of_text, TokenizerFiles files);

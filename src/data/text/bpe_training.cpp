@@ -63,8 +63,8 @@ bool WordCounts::comes_first(const Entry& a, const Entry& b) const {
   return text_of(a) < text_of(b);
 }
 
-/// Moves the most frequent words to the front of entries_, as many as fit into `limit`; returns
-/// their number. Bisects with nth_element, in linear time.
+/// Moves the most frequent words that fit into `limit` to the front of entries_ and returns their
+/// number. Bisects with nth_element, in linear time.
 std::size_t WordCounts::most_frequent(std::size_t limit) {
   std::size_t kept = 0, end = entries_.size();
   const auto at = [&](std::size_t place) {
@@ -98,20 +98,19 @@ std::int64_t WordCounts::forget_rarest(std::size_t limit) {
   return before - words();
 }
 
-/// How often each pair of neighbouring tokens occurs within the words of a corpus, kept up to date
-/// while pairs are joined.
+/// Counts of pairs of neighboring tokens within words, updated while pairs are joined.
 class PairCounts {
  public:
   explicit PairCounts(const std::array<std::int32_t, 256>& byte_ids) : byte_ids_(byte_ids) {}
-  /// Adds a word that occurs `count` times; only before the first join.
+  /// Adds a word that occurs `count` times. Must not be called after a join.
   void add_word(std::string_view word, std::int64_t count);
   struct Pair {
     std::int64_t count = 0;
     std::int32_t left = 0;
     std::int32_t right = 0;
   };
-  /// The most frequent pair, on a tie that of the smallest ids; never returned again. Count 0 if no
-  /// pair is left.
+  /// Removes and returns the most frequent pair, of equal ones the smallest ids. Count 0: none
+  /// left.
   Pair take_most_frequent();
   /// Replaces every occurrence of the pair by `joined`, a new id, left to right within a word.
   void join(const Pair& pair, std::int32_t joined) {
@@ -128,7 +127,7 @@ class PairCounts {
   };
   struct Entry {
     std::int64_t count = 0;
-    std::vector<std::int32_t> words;  // that have, or once had, the pair
+    std::vector<std::int32_t> words;  // words that have, or had, the pair
   };
   struct LessFrequent {
     bool operator()(const Pair& a, const Pair& b) const {
@@ -149,7 +148,7 @@ class PairCounts {
   std::vector<Word> words_;
   std::unordered_map<std::uint64_t, Entry> pairs_;
   std::vector<std::uint64_t> new_pairs_;  // not yet in the queue
-  // Counts here may be too high: a pair's count only falls after it was pushed.
+  // These counts may be too high: a pair's count only decreases after it was pushed.
   std::priority_queue<Pair, std::vector<Pair>, LessFrequent> queue_;
 };
 
@@ -204,8 +203,7 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   for (std::int32_t i = 0; i < word.size; ++i, ++out) {
     const bool matches = i + 1 < word.size && symbol[i] == pair.left && symbol[i + 1] == pair.right;
     if (matches) {
-      // The pairs on both sides are replaced by pairs with the joined symbol; the next round may
-      // change the right one again.
+      // Replaces the pairs on both sides; the next iteration may change the right one again.
       if (out > 0) {
         lower(symbol[out - 1], pair.left);
         add_pair(symbol[out - 1], joined, word.count, index);
@@ -221,7 +219,7 @@ void PairCounts::join_in_word(std::int32_t index, const Pair& pair, std::int32_t
   word.size = out;
 }
 
-/// Words partitioned by hash, so that threads can add up counts part by part.
+/// Words partitioned by hash, so that threads can sum the counts of separate partitions.
 class PartedCounts {
  public:
   static constexpr std::size_t kParts = 16;
@@ -237,9 +235,9 @@ class PartedCounts {
 
 namespace {
 
-/// Longer words are counted as several.
+/// Longer words are counted in parts.
 constexpr std::size_t kLongestPart = 256;
-/// A token for a pair that occurs only once would just memorise the corpus.
+/// A token for a pair that occurs only once would just memorize the corpus.
 constexpr std::int64_t kSmallestCount = 2;
 
 BpeModel model_of_bytes() {
@@ -251,7 +249,7 @@ BpeModel model_of_bytes() {
   return model;
 }
 
-/// Adds up to `wanted` merges; returns how many.
+/// Adds up to `wanted` merges and returns their number.
 std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wanted) {
   std::unordered_set<std::string> known(model.tokens.begin(), model.tokens.end());
   std::int64_t added = 0;
@@ -260,7 +258,7 @@ std::int64_t learn_merges(BpeModel& model, PairCounts& pairs, std::int64_t wante
     if (pair.count < kSmallestCount) break;
     std::string bytes = model.tokens[static_cast<std::size_t>(pair.left)] +
                         model.tokens[static_cast<std::size_t>(pair.right)];
-    if (!known.insert(bytes).second) continue;  // another pair spells the same token already
+    if (!known.insert(bytes).second) continue;  // another pair already has this spelling
     const auto joined = narrow<std::int32_t>(model.tokens.size());
     model.tokens.push_back(std::move(bytes));
     model.merges.push_back({pair.left, pair.right, joined});
@@ -307,7 +305,7 @@ void BpeTrainer::add(std::span<const std::string_view> texts) {
   add_up();
 }
 
-/// All words are added up before the rarest are dropped, whatever the number of threads.
+/// Sums all words before dropping the rarest, independent of the number of threads.
 void BpeTrainer::add_up() {
   constexpr std::size_t kParts = PartedCounts::kParts;
   std::array<std::int64_t, kParts> forgotten{};

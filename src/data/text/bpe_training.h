@@ -6,7 +6,7 @@
 
 namespace hybrid_trainer {
 
-/// How often each word occurs: an open-addressed hash table over the words' concatenated text.
+/// Counts of words: an open-addressed hash table over the words' concatenated text.
 class WordCounts {
  public:
   static std::uint32_t hash_of(std::string_view word);
@@ -15,10 +15,11 @@ class WordCounts {
   void clear();
 
   std::int64_t words() const { return static_cast<std::int64_t>(entries_.size()); }
-  /// What all words weigh: their text, and a constant per word.
+  /// Returns the weight of all words: their text plus a constant per word.
   std::size_t weight() const { return text_.size() + kWordWeight * entries_.size(); }
-  /// Drops the rarest words, of equally rare ones those with the highest hashes, until weight() <=
-  /// `limit`; the choice depends on words and counts alone. Returns how many.
+  /// Drops the rarest words until weight() <= `limit`, among equally rare ones those with the
+  /// highest hashes. The choice depends only on words and counts. Returns the number of dropped
+  /// words.
   std::int64_t forget_rarest(std::size_t limit);
 
   /// Calls f(word, count) for every word.
@@ -50,33 +51,33 @@ class WordCounts {
 struct BpeTrainingResult {
   std::unique_ptr<Tokenizer> tokenizer;
   std::int64_t distinct_words = 0;
-  /// Merges missing from the vocabulary asked for, because no remaining pair occurs twice.
+  /// Merges missing from the requested vocabulary because no remaining pair occurs twice.
   std::int64_t missing_merges = 0;
-  /// Rare words dropped for lack of memory; a word dropped again counts again.
+  /// Rare words dropped to limit memory; a word dropped again counts again.
   std::int64_t forgotten_words = 0;
 };
 
 /// Learns a byte-level BPE vocabulary: 256 byte tokens in GPT-2's order, then one token per merge,
-/// then <|endoftext|> as the last id. Each merge joins the pair that is most frequent within the
-/// words of the corpus; ties go to the smallest pair of ids, so the same texts in any order and on
-/// any number of threads give the same vocabulary. If a corpus has more than about a million
-/// distinct words, the rarest so far are dropped after a call of add; then the order of the calls
-/// matters, but still not the number of threads. Source: Sennrich et al. 2016, "Neural machine
-/// translation of rare words with subword units".
+/// then <|endoftext|> as the last id. Each merge joins the most frequent pair within the words of
+/// the corpus, on a tie the pair of the smallest ids. The same texts give the same vocabulary in
+/// any order and on any number of threads. If a corpus has more than about a million distinct
+/// words, a call of add drops the rarest so far; then the order of the calls matters, but the
+/// number of threads still does not. Source: Sennrich et al. 2016, "Neural machine translation of
+/// rare words with subword units".
 class BpeTrainer {
  public:
   static constexpr std::int64_t kSmallestVocabulary = 257;
   static constexpr std::int64_t kLargestVocabulary = 1'000'000;
 
-  /// For the text of the words kept, plus 8 bytes each; learning takes some twenty times that.
+  /// Limit of WordCounts::weight(). Learning takes about twenty times as much.
   static constexpr std::size_t kWordBytes = std::size_t{16} << 20;
 
-  /// Throws UsageError where vocabulary_size is not in [kSmallestVocabulary, kLargestVocabulary].
+  /// Throws UsageError if vocabulary_size is not in [kSmallestVocabulary, kLargestVocabulary].
   explicit BpeTrainer(std::int64_t vocabulary_size, std::size_t word_bytes = kWordBytes);
   ~BpeTrainer();
   /// Counts the words of some texts, in parallel over the texts.
   void add(std::span<const std::string_view> texts);
-  /// Consumes what was counted; nothing may be added afterwards.
+  /// Consumes the counts; add must not be called afterwards.
   BpeTrainingResult train();
 
  private:
@@ -85,7 +86,7 @@ class BpeTrainer {
   std::int64_t vocabulary_size_;
   std::size_t word_bytes_;
   std::vector<std::unique_ptr<Words>> counters_;  // one per thread
-  std::unique_ptr<Words> words_;                  // of all calls of add
+  std::unique_ptr<Words> words_;                  // over all calls of add
   std::int64_t forgotten_words_ = 0;
 };
 

@@ -85,7 +85,7 @@ class CharacterTokenizer : public Tokenizer {
   std::array<std::int32_t, 256> byte_ids_;
 };
 
-/// Numbers below `limit`, strictly increasing.
+/// Reads numbers below `limit` in strictly ascending order.
 template <class T>
 std::vector<T> increasing_numbers(const JsonPlace& place, std::int64_t limit) {
   std::vector<T> numbers;

@@ -10,15 +10,15 @@ namespace hybrid_trainer {
 /// The distinct characters of texts.
 struct CharacterSet {
   std::vector<bool> code_points = std::vector<bool>(0x110000);
-  std::array<bool, 256> bytes{};  // those that are not part of valid UTF-8
+  std::array<bool, 256> bytes{};  // bytes that are not part of valid UTF-8
   void add(std::string_view text);
   std::unique_ptr<Tokenizer> tokenizer() const;
 };
 
-/// The tokenizer.json of this content.
+/// Returns the tokenizer.json with this content.
 TokenizerFiles own_file(const boost::json::object& content);
 
-/// From the "characters" file format of Tokenizer::save. Throws DataError.
+/// Loads the "characters" format of Tokenizer::save. Throws DataError.
 std::unique_ptr<Tokenizer> load_character_tokenizer(const JsonPlace& file);
 
 }  // namespace hybrid_trainer

@@ -23,14 +23,14 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kBuffer = std::size_t{4} << 20;
 
-/// Whether a file of this name may be something else than a table.
+/// Returns whether a file with this name may be plain text instead of a table.
 bool may_be_text(const std::filesystem::path& path) {
   return path.extension() == ".json" || path.extension() == ".csv" || path.extension() == ".tsv";
 }
 
 constexpr std::size_t kProbedBytes = 8192;
 
-/// The first bytes of a file.
+/// Returns the first bytes of a file.
 std::string start_of(const fs::path& path) {
   std::string start(kProbedBytes, '\0');
   std::ifstream file(path, std::ios::binary);
@@ -52,12 +52,12 @@ void require_text(const fs::path& path) {
                          shell_path(path.native() + ".utf8")));
 }
 
-/// Bytes of a byte-order mark.
+/// Returns the size of a file's byte-order mark, or 0.
 std::int64_t mark_bytes(const fs::path& path) {
   return start_of(path).starts_with(kByteOrderMark) ? std::ssize(kByteOrderMark) : 0;
 }
 
-/// Collects files in the order given, each once, whatever names and links lead to it.
+/// Collects files in the given order, each once, regardless of the names and links to it.
 class CorpusFinder {
  public:
   explicit CorpusFinder(TableTexts* tables) : tables_(tables) {}
@@ -113,7 +113,7 @@ class CorpusFinder {
   }
 
  private:
-  /// Takes a file of rows as documents; false where it is none.
+  /// Adds the rows of a table as documents; returns false if the file is not a table.
   bool add_table(const fs::path& path) {
     if (tables_ == nullptr) return false;
     const Key key = key_of(status_of(path));
@@ -147,7 +147,7 @@ class CorpusFinder {
   std::set<Key> taken_, tables_taken_, skipped_;
 };
 
-/// `offset` in a file, moved back to the start of the UTF-8 character that it is in.
+/// Returns `offset` in a file, moved back to the start of its UTF-8 character.
 std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   constexpr std::int64_t kLongestTail = 3;
   std::array<char, kLongestTail + 1> bytes{};
@@ -162,7 +162,7 @@ std::int64_t character_start(const fs::path& path, std::int64_t offset) {
   return start;
 }
 
-/// The concatenated documents from byte `cut` on become validation text.
+/// Splits the concatenated documents at byte `cut`; the second part is for validation.
 CorpusSplit cut_at(const Corpus& corpus, std::int64_t cut) {
   CorpusSplit split;
   std::int64_t begin = 0;

@@ -21,13 +21,13 @@ namespace json = boost::json;
 constexpr const char* kPrefix = "tokenizer.ggml.";
 constexpr const char* kWordStart = "▁";
 
-/// Of tokenizer.ggml.token_type.
+/// Values of tokenizer.ggml.token_type.
 struct TokenType {
   static constexpr std::int64_t kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4,
                                 kUnused = 5;
 };
 
-/// How a byte-level BPE cuts words, by llama.cpp's name.
+/// Word splitting of a byte-level BPE, by llama.cpp's name.
 struct NamedWords {
   std::string_view name;
   WordPattern pattern;
@@ -83,7 +83,7 @@ json::object replace(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", json::object{{"String", from}}}, {"content", to}};
 }
 
-/// Pre-tokenizer of a byte-level BPE.
+/// Returns the pre-tokenizer of a byte-level BPE.
 json::object pre_tokenizer_of(const NamedWords& words) {
   if (words.pattern != WordPattern::kGpt2)
     return sequence(
@@ -100,7 +100,7 @@ json::object pre_tokenizer_of(const NamedWords& words) {
                               byte_level(false, true)});
 }
 
-/// Merges of a tokenizer by scores: of each token all ways to make it of two others, the best token first.
+/// Merges by scores: for each token, best score first, all ways to split it into two others.
 class ScoredMerges {
  public:
   ScoredMerges(const std::vector<std::string>& tokens, const std::vector<std::int64_t>& uses,
@@ -126,7 +126,7 @@ class ScoredMerges {
 
  private:
   static void check(std::size_t id, const std::string& token, double score) {
-    constexpr std::size_t kLongest = 512;  // all ways to cut it are looked at
+    constexpr std::size_t kLongest = 512;  // since all ways to split it are tried
     if (token.size() > kLongest)
       throw DataError(concat(kPrefix, "tokens: token ", id, " has ", token.size(),
                              " bytes; want at most ", kLongest));
@@ -145,10 +145,10 @@ class ScoredMerges {
   }
   const std::vector<std::string>& tokens_;
   std::unordered_map<std::string_view, std::size_t> ids_;
-  std::vector<std::size_t> order_;  // best scores first, then lowest ids
+  std::vector<std::size_t> order_;  // highest scores first, then lowest ids
 };
 
-/// A GGUF file's tokenizer as the files of a Hugging Face folder.
+/// Converts a GGUF file's tokenizer to the files of a Hugging Face folder.
 class GgufTokenizer {
  public:
   explicit GgufTokenizer(const GgufFile& file)
@@ -210,7 +210,7 @@ class GgufTokenizer {
     }
     return added;
   }
-  /// Where a text begins or ends with a token of its own.
+  /// Returns the post-processor that adds tokens around a text, or null.
   json::value template_of(bool adds_bos) const {
     json::array single;
     json::object tokens;

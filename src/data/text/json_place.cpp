@@ -13,7 +13,7 @@ namespace {
 
 constexpr JsonLimits kLimits{.max_bytes = std::size_t{256} << 20, .max_depth = 32};
 
-/// Of keys in a path, and of the path, which all places below repeat.
+/// Limits for a key in a path, for the path, which nested places repeat, and for unknown keys.
 constexpr std::size_t kLongestKey = 100, kLongestJsonPath = 400, kMostUnknown = 100;
 
 std::string_view first_of(std::string_view text, std::size_t bytes) {

@@ -13,13 +13,13 @@
 
 namespace hybrid_trainer {
 
-/// A JSON object from an untrusted file: at most 256 MiB, nested at most 32 deep, no duplicate
-/// keys. Throws MissingInput, or DataError that names the file and the place.
+/// Reads a JSON object from an untrusted file: at most 256 MiB, nested at most 32 deep, without
+/// duplicate keys. Throws MissingInput, or DataError with file and place.
 boost::json::object read_json_object(const FolderFiles& folder, const std::string& name);
 void write_json(const boost::json::value& value, const std::filesystem::path& path);
 
-/// A value of a JSON file, with its path for messages, "model.merges[3]". What is not of the kind
-/// asked for throws DataError. The value must outlive it.
+/// A value of a JSON file with its path for messages, "model.merges[3]". Accessors throw DataError
+/// if the value has another kind. The value must outlive it.
 class JsonPlace {
  public:
   JsonPlace(const boost::json::value& value, std::string file)
@@ -28,34 +28,34 @@ class JsonPlace {
   const boost::json::value& value() const { return *value_; }
   const std::string& path() const { return path_; }
   const std::string& file() const { return file_->name; }
-  /// A member, which must be there.
+  /// Returns a member. Throws DataError if it is absent.
   JsonPlace at(std::string_view key) const;
-  /// A member, unless it is absent or null.
+  /// Returns a member, or none if it is absent or null.
   std::optional<JsonPlace> find(std::string_view key) const;
-  /// Notes the members of an object that are not among these, unless they are null.
+  /// Records the members of an object that are not in `keys`, except null ones.
   void know(std::initializer_list<std::string_view> keys) const;
-  /// The paths of members so noted in this file, in order, at most 100; of an array's elements without
-  /// the number, "added_tokens[].colour".
+  /// Returns the paths of unknown members of this file, in order, at most 100; without indices for
+  /// array elements, "added_tokens[].color".
   std::vector<std::string> unknown() const {
     return {file_->unknown.begin(), file_->unknown.end()};
   }
-  /// Refuses a member that is neither absent nor null nor this.
+  /// Throws DataError unless a member is absent, null or `wanted`.
   void expect(std::string_view key, const boost::json::value& wanted) const;
 
   const boost::json::object& object() const;
   const boost::json::array& array() const;
   std::string text() const;
   bool flag() const;
-  /// A member, or `otherwise` if it is absent or null.
+  /// Returns a member, or `otherwise` if it is absent or null.
   bool flag(std::string_view key, bool otherwise = false) const;
-  std::int64_t count(std::int64_t most = INT32_MAX) const;  // from 0 on
+  std::int64_t count(std::int64_t most = INT32_MAX) const;  // not negative
   double number() const;
-  /// The places of an array's elements, each made when it is reached.
+  /// Returns the places of an array's elements, made lazily.
   auto items() const {
     return std::views::iota(std::size_t{0}, array().size()) |
            std::views::transform([place = *this](std::size_t i) { return place.item(i); });
   }
-  JsonPlace item(std::size_t i) const;  // which must be there
+  JsonPlace item(std::size_t i) const;  // which must exist
 
   template <class... Parts>
   [[noreturn]] void fail(const Parts&... parts) const {
@@ -76,7 +76,7 @@ class JsonPlace {
   std::shared_ptr<File> file_;
 };
 
-/// The start of a value's JSON, for messages.
+/// Returns the start of a value's JSON for messages.
 std::string shortened(const boost::json::value& value);
 
 }  // namespace hybrid_trainer

@@ -19,11 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 using Progress = std::function<void(const PrepareProgress&)>;
 constexpr std::int64_t kFewestTokens = 2;  // an input and its target
-/// Bytes of text in memory at once, in segments for all threads. The same on every machine, since
-/// words are dropped batch by batch.
+/// Bytes of text in memory at a time, in segments for all threads. The same on every machine, since
+/// words are dropped after each batch.
 constexpr std::int64_t kBatchBytes = 16 << 20;
 
-/// Calls f(segments) for all text of the pieces, kBatchBytes at a time; reports after each call.
+/// Calls f(segments) for all text, kBatchBytes at a time; reports progress after each call.
 template <class F>
 void for_each_batch(const std::vector<TextPiece>& pieces, const SegmentReader::Cut& cut,
                     PrepareProgress report, const Progress& progress, const F& f) {
@@ -55,7 +55,7 @@ void check_settings(const PrepareSettings& settings) {
   }
 }
 
-/// The name of an entry that is not of a data folder; empty if there is none.
+/// Returns the name of an entry that does not belong to a data folder; empty if there is none.
 std::string first_foreign_entry(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
@@ -69,8 +69,8 @@ std::string first_foreign_entry(const fs::path& folder) {
   return "";
 }
 
-/// Throws CannotCreate unless `path`, which the output means, may be made: where there is nothing
-/// yet, an empty folder, or with `replace` a data folder that holds what prepare_data writes alone.
+/// Throws CannotCreate unless `path`, the resolved output, can be created: it does not exist, is an
+/// empty folder or, with `replace`, a data folder with only the files of prepare_data.
 void check_output(const fs::path& path, const PrepareSettings& settings) try {
   if (!fs::exists(path)) return;
   if (!fs::is_directory(path)) {
@@ -93,7 +93,7 @@ void check_output(const fs::path& path, const PrepareSettings& settings) try {
                             "\" cannot be looked at: ", error.code().message()));
 }
 
-/// Trains on all the text, validation included, so that every character has a token.
+/// Trains on all text, including validation, so that every character has a token.
 std::unique_ptr<Tokenizer> make_tokenizer(const PrepareSettings& settings, const Corpus& corpus,
                                           const Progress& progress, PrepareResult& result) {
   if (settings.tokenizer == "bytes") return make_byte_tokenizer();
@@ -145,7 +145,7 @@ class SplitEncoder {
     writer.finish();
     return writer.tokens();
   }
-  /// In all splits so far.
+  /// Returns the total over all splits so far.
   std::int64_t divided_bytes() const { return divided_bytes_; }
 
  private:
@@ -167,7 +167,7 @@ class SplitEncoder {
   std::int64_t divided_bytes_ = 0;
 };
 
-/// What stands before each document: the end of the one before, and how a document starts.
+/// Returns the tokens before each document: end of the previous one and start of a document.
 std::vector<std::int32_t> separator_of(const Tokenizer& tokenizer, std::size_t documents) {
   std::vector<std::int32_t> ids;
   if (documents > 1 && tokenizer.end_of_text()) ids.push_back(*tokenizer.end_of_text());
@@ -239,7 +239,7 @@ PrepareResult prepare_data(const PrepareSettings& settings, const Progress& prog
   tables.remove();
   tokenizer->save(folder());
   write_data_info(info, folder());
-  check_output(output.path(), settings);  // what may have come there meanwhile
+  check_output(output.path(), settings);  // it may have been created meanwhile
   output.commit();
   return result;
 }

@@ -33,8 +33,7 @@ Ranges digit_matches(std::string_view text) {
   return matches;
 }
 
-/// Throws DataError where a tokenizer makes far more of a text than it was: a file from others must not
-/// take all memory.
+/// Throws DataError if an untrusted tokenizer expands a text so much that memory could run out.
 void check_growth(std::size_t bytes, std::size_t text_bytes) {
   constexpr std::size_t kMostTimes = 64, kAlwaysAllowed = 1 << 20;
   if (bytes <= kMostTimes * text_bytes + kAlwaysAllowed) return;
@@ -76,7 +75,7 @@ std::vector<std::string_view> split_parts(std::string_view text, const Ranges& m
   const bool backwards = behavior == SplitBehavior::kMergedWithNext;
   if (backwards) std::ranges::reverse(parts);
   std::vector<Part> joined;
-  bool previous = false;  // whether the one before is a match
+  bool previous = false;  // the previous part is a match
   for (const Part& part : parts) {
     const bool joins = behavior == SplitBehavior::kContiguous ? part.matches == previous
                        : behavior == SplitBehavior::kMergedWithPrevious || backwards
@@ -117,7 +116,7 @@ std::string TextPipeline::normalized(std::string_view text, PiecePlace place) co
   return result;
 }
 
-/// The parts of `text`, which may lie in `changed`.
+/// Splits `text`; the parts may point into `changed`.
 std::vector<std::string_view> TextPipeline::parts(const PreTokenizerStep& step,
                                                   std::string_view text, PiecePlace place,
                                                   std::string& changed) const {
@@ -172,7 +171,7 @@ TextPipeline::Cut TextPipeline::may_cut(char32_t before, char32_t after) const {
   }
   for (const PreTokenizerStep& step : steps_) {
     if (step.kind == CutKind::kWords) {
-      // White space neither composes with what is beside it nor changes its place.
+      // White space neither composes with its neighbors nor is reordered.
       return !replaces_blanks && hybrid_trainer::may_cut(step.words.pattern(), before, after)
                  ? Cut::kYes
                  : Cut::kNo;

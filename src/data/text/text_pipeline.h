@@ -7,18 +7,18 @@
 
 namespace hybrid_trainer {
 
-/// A step that changes a text, of tokenizer.json's "normalizer".
+/// A normalization step of tokenizer.json's "normalizer".
 struct NormalizerStep {
   enum class Kind { kNfc, kPrepend, kReplace } kind;
   std::string pattern;  // of kReplace
-  std::string content;  // that is put before the text, or for the pattern
+  std::string content;  // put before the text, or in place of the pattern
 };
 
-/// What becomes of what separates words.
+/// Treatment of the matches that separate words.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-/// A step that cuts a text, of tokenizer.json's "pre_tokenizer". ByteLevel is kPrefixSpace and
-/// kWords, as it asks for them: that symbols are bytes is the model's affair.
+/// A splitting step of tokenizer.json's "pre_tokenizer". ByteLevel becomes kPrefixSpace and kWords,
+/// as requested; the model itself turns bytes into symbols.
 struct PreTokenizerStep {
   enum class Kind { kWords, kMatches, kLiteral, kDigits, kMetaspace, kPrefixSpace } kind;
   WordSplitter words = {};                            // of kWords, kMatches
@@ -30,32 +30,32 @@ struct PreTokenizerStep {
   bool splits = true;                  // of kMetaspace
 };
 
-/// Where a piece of text lies.
+/// Position of a piece of text.
 struct PiecePlace {
   bool at_start = true;    // of the text
-  bool continues = false;  // the text is not the start of its document
-  /// Whether a document, or what follows an added token, begins here.
+  bool continues = false;  // the text continues a document
+  /// Returns whether a document, or the text after an added token, begins here.
   bool begins() const { return !(at_start && continues); }
 };
 
-/// The parts of a text, in order, that lie between matches or are matches, as `behavior` joins or
-/// removes them. `matches` are begin and end, in order and apart. No part is empty.
+/// Splits a text into matches and the parts between them, joined or removed as `behavior` says.
+/// `matches` are begin and end, in order, without overlap. No part is empty.
 std::vector<std::string_view> split_parts(
     std::string_view text, const std::vector<std::pair<std::size_t, std::size_t>>& matches,
     SplitBehavior behavior, bool inverted);
 
-/// A text with `content` for every `pattern`, which is not empty.
+/// Returns the text with each `pattern`, which must not be empty, replaced by `content`.
 std::string replace_all(std::string_view text, std::string_view pattern, std::string_view content);
 
-/// From a text to the words that the model encodes.
+/// Converts a text to the words that the model encodes.
 class TextPipeline {
  public:
-  /// Throws DataError where there are more steps than any tokenizer has.
+  /// Throws DataError if there are more steps than any real tokenizer has.
   TextPipeline(std::vector<NormalizerStep> normalizers, std::vector<PreTokenizerStep> steps);
 
   bool normalizes() const { return !normalizers_.empty(); }
-  bool composes() const;  // by NFC
-  /// Throws DataError where it is far longer than the text.
+  bool composes() const;  // with NFC
+  /// Throws DataError if the result is far longer than the text.
   std::string normalized(std::string_view text, PiecePlace place) const;
 
   /// Calls f(word) for each word of a normalized text.
@@ -77,10 +77,10 @@ class TextPipeline {
     }
   }
 
-  /// Whether a text may be cut between two neighbouring characters by what is told here alone.
+  /// Answer of the pipeline on cutting a text between two neighboring characters.
   enum class Cut { kYes, kNo, kWhereTheModelDivides };
   Cut may_cut(char32_t before, char32_t after) const;
-  /// What a blank is replaced by, if it is one character; otherwise a blank.
+  /// Returns the character that replaces a blank; a blank if there is no single one.
   std::string_view blank() const;
 
  private:

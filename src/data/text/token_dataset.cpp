@@ -41,8 +41,8 @@ void write_as(OutputFile& file, std::span<const std::int32_t> tokens) {
   file.write(ids.data(), ids.size() * sizeof(Id));
 }
 
-/// Calls f(ids, first) for the tokens [start, start + count) of a file in pieces, `first` being the
-/// position of ids[0], until f returns false.
+/// Calls f(ids, first) for the tokens [start, start + count) of a file in pieces, until f returns
+/// false. `first` is the position of ids[0].
 template <class Id, class F>
 void read_pieces(const InputFile& file, std::int64_t start, std::int64_t count, const F& f) {
   constexpr std::int64_t kPiece = 1 << 14;
@@ -71,7 +71,7 @@ struct PlacedToken {
   std::int64_t id;
 };
 
-/// The first of `count` tokens that is >= limit. The inner loop has no branch, so it vectorises.
+/// Finds the first of `count` tokens that is >= limit. The branch-free inner loop vectorizes.
 template <class Id>
 std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t count,
                                           std::int64_t limit) {
@@ -90,7 +90,7 @@ std::optional<PlacedToken> first_at_least(const InputFile& file, std::int64_t co
 constexpr const char* kInfoFile = "data.json";
 constexpr std::int64_t kInfoVersion = 1;
 
-/// Whether a token file belongs to the split by its name, if there is no data.json.
+/// Returns whether a token file's name puts it into the split, if there is no data.json.
 bool names_split(const fs::path& path, Split split) {
   const std::string name = path.filename().string();
   const auto names = [&](Split part) { return name.find(name_of(part)) != std::string::npos; };
@@ -101,8 +101,7 @@ bool names_split(const fs::path& path, Split split) {
   return names(split);
 }
 
-/// Token files of a split, sorted: with data.json "train_….bin", else every .bin with "train" in
-/// its name.
+/// Returns a split's token files, sorted: with data.json "train_….bin", else "…train….bin".
 std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_info) {
   const std::string prefix = std::string(name_of(split)) + "_";
   std::vector<fs::path> paths;
@@ -116,7 +115,7 @@ std::vector<fs::path> shard_paths(const fs::path& folder, Split split, bool has_
   return paths;
 }
 
-/// The members of data.json.
+/// Visits the members of data.json.
 template <class Info, class Visit>
 void visit_members(Info& info, const Visit& visit) {
   visit("tokenizer", info.tokenizer);

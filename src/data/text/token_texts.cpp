@@ -58,7 +58,7 @@ std::string bytes_of_symbols(const std::string& token) {
   return coder.to_bytes(token).value_or(token);
 }
 
-/// The byte that "<0x00>" … stands for, whose digits may be written in either case, or with a sign.
+/// Parses "<0x00>" …, with digits in either case or a sign.
 std::optional<char> byte_of(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || !token.ends_with('>')) return {};
   const auto digit = [](char c) {
@@ -71,7 +71,7 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(high * 16 + low);
 }
 
-/// Runs of bytes' tokens become text, or U+FFFD for each byte where a run is not UTF-8.
+/// Joins runs of byte tokens to text, or to one U+FFFD per byte if a run is not UTF-8.
 std::vector<std::string> with_bytes_joined(const std::vector<std::string>& parts) {
   std::vector<std::string> result;
   std::string run;

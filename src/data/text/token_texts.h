@@ -10,15 +10,15 @@
 
 namespace hybrid_trainer {
 
-/// GPT-2's printable code point of each byte: bytes 33–126, 161–172 and 174–255 stand for
-/// themselves, the others for 256, 257, … in increasing order. Source: openai/gpt-2, encoder.py,
+/// Returns GPT-2's printable code point of each byte: bytes 33–126, 161–172 and 174–255 map to
+/// themselves, the others to 256, 257, … in ascending order. Source: openai/gpt-2, encoder.py,
 /// bytes_to_unicode.
 std::array<char32_t, 256> byte_symbols();
 
-/// All bytes, in increasing order of their symbols: the ids of the first 256 tokens of GPT-2.
+/// Returns all bytes in ascending order of their symbols: the first 256 tokens of GPT-2.
 std::array<std::uint8_t, 256> bytes_by_symbol();
 
-/// Bytes to symbols in UTF-8 and back; none if the text holds anything other than symbols.
+/// Converts bytes to symbols in UTF-8 and back; none if the text has other characters.
 class ByteSymbolCoder {
  public:
   ByteSymbolCoder();
@@ -31,7 +31,7 @@ class ByteSymbolCoder {
   std::array<int, kEnd> bytes_;  // -1: no symbol
 };
 
-/// A step from the tokens' spellings to text, of tokenizer.json's "decoder".
+/// A decoding step of tokenizer.json's "decoder".
 struct DecoderStep {
   enum class Kind {
     kByteLevel,
@@ -44,16 +44,16 @@ struct DecoderStep {
   } kind;
   std::string pattern = {};  // of kReplace; kStrip's character; kMetaspace's ▁
   std::string content = {};  // of kReplace
-  std::size_t start = 0;     // most characters that kStrip removes at the start of each part
+  std::size_t start = 0;     // maximum characters that kStrip removes at the start of each part
   std::size_t stop = 0;      // and at its end
-  bool strips_first = true;  // kMetaspace: ▁ of the first token stand for nothing
+  bool strips_first = true;  // kMetaspace: remove ▁ in the first token
 };
 
-/// The text of tokens that are spelled as `parts`, as Hugging Face's tokenizers makes it; but where
-/// that has U+FFFD for what is not UTF-8 by kByteLevel, the bytes are kept.
+/// Decodes tokens spelled as `parts`, like Hugging Face's tokenizers, except that kByteLevel keeps
+/// bytes that are not UTF-8 instead of U+FFFD.
 std::string decoded(std::vector<std::string> parts, const std::vector<DecoderStep>& steps);
 
-/// The bytes of a token that follows others: nothing is stripped, and a byte's token is that byte.
+/// Returns the bytes of a token that follows others, without stripping; a byte token is its byte.
 std::string decoded_within(const std::string& token, const std::vector<DecoderStep>& steps);
 
 }  // namespace hybrid_trainer

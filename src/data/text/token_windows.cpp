@@ -9,25 +9,25 @@ namespace hybrid_trainer {
 
 namespace {
 
-// Third words of the random keys, so that data get other random numbers than weights and dropout.
+// Third words of the random keys, distinct from those of weights and dropout.
 constexpr std::uint64_t kShiftKey = 0x646174610000u;  // "data"
 constexpr std::uint64_t kOrderKey = kShiftKey + 1;
 // High halves of the third words of the masks' keys.
 constexpr std::uint64_t kPlaceKey = 0x6D61736Bu;  // "mask"
 constexpr std::uint64_t kKindKey = kPlaceKey + 1, kWordKey = kPlaceKey + 2;
-constexpr float kMasked = 0.8f, kChanged = 0.9f;  // the others stay
+constexpr float kMasked = 0.8f, kChanged = 0.9f;  // the rest stays
 
 std::string name_of(const TokenDataset& tokens) {
   return concat("split ", name_of(tokens.split()), " of ", tokens.folder().string());
 }
 
-/// Random numbers of one sequence.
+/// Random key of one sequence.
 struct SequenceKey {
   std::uint64_t seed, step, row;
   RandomKey of(std::uint64_t purpose) const { return {seed, step, (purpose << 32) + row}; }
 };
 
-/// Chosen tokens become their own targets, all others have none. Returns the number of targets.
+/// Makes chosen tokens their own targets; all others have none. Returns the number of targets.
 std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_t> targets,
                            const MaskSettings& masks, const SequenceKey& key) {
   const std::int64_t count = masked_tokens(masks.share, std::ssize(tokens));
@@ -47,7 +47,7 @@ std::int64_t mask_sequence(std::span<std::int32_t> tokens, std::span<std::int32_
   return count;
 }
 
-/// A number that other tokens hardly share (Fowler, Noll and Vo's hash).
+/// Returns a hash that is most likely unique (Fowler, Noll and Vo).
 std::uint64_t fingerprint(std::span<const std::int32_t> tokens) {
   std::uint64_t hash = 0xCBF29CE484222325u;
   for (const std::int32_t token : tokens)

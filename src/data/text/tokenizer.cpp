@@ -67,7 +67,7 @@ void Tokenizer::save(const std::filesystem::path& folder) const {
 
 namespace {
 
-/// Tokenizers' files of other libraries.
+/// Tokenizer files of other libraries.
 constexpr std::pair<const char*, const char*> kForeignFiles[] = {
     {"tokenizer.model", "a SentencePiece model"},
     {"spiece.model", "a SentencePiece model"},

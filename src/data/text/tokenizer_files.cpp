@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A token's text, or an object with its content.
+/// Reads a token's text, or an object with its content.
 ListedToken special_token(const JsonPlace& place) {
   ListedToken listed;
   if (place.value().is_object()) {
@@ -29,7 +29,7 @@ ListedToken special_token(const JsonPlace& place) {
   return listed;
 }
 
-/// added_tokens_decoder: {"261": {"content": …}, …}.
+/// Reads added_tokens_decoder: {"261": {"content": …}, …}.
 std::vector<ListedToken> added_tokens_of(const JsonPlace& place) {
   std::vector<ListedToken> tokens;
   for (const auto& [key, value] : place.object()) {
@@ -51,23 +51,23 @@ bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != st
 
 using Places = std::vector<JsonPlace>;
 
-/// A member of the first of the files that has it.
+/// Returns a member of the first file that has it.
 std::optional<JsonPlace> first_of(const Places& files, const char* key) {
   for (const JsonPlace& file : files)
     if (auto found = file.find(key)) return found;
   return {};
 }
 
-/// Special tokens that files name, in the order in which transformers 5.24 adds them.
+/// Special tokens named by files, in the order in which transformers 5.24 adds them.
 class NamedTokens {
  public:
-  /// Of `files` the last one is tokenizer_config.json; special_tokens_map.json may be before it.
+  /// The last of `files` is tokenizer_config.json; special_tokens_map.json may precede it.
   explicit NamedTokens(const Places& files) : files_(files), config_(files.back()) {}
 
   std::vector<ListedToken> run() && {
     for (const char* role : kRoles)
       if (const auto found = first_of(files_, role)) tokens_.push_back(special_token(*found));
-    // image_token and the like: objects of the config, what the map has, texts of the config.
+    // Names such as image_token: objects of the config, members of the map, texts of the config.
     add_other_names(config_, {.objects = true});
     if (&files_.front() != &config_)
       add_other_names(files_.front(), {.objects = true, .texts = true});
@@ -97,7 +97,7 @@ class NamedTokens {
     return tokens_.size() > before;
   }
 
-  /// The elements of a member, where it is of that kind.
+  /// Adds the elements of a member if it has this kind.
   bool add_all(const JsonPlace& file, const char* key, IsKind is_kind) {
     const auto place = file.find(key);
     if (!place || !(place->value().*is_kind)()) return false;
@@ -125,7 +125,7 @@ class NamedTokens {
   std::vector<ListedToken> tokens_;
 };
 
-/// added_tokens.json: {"<pad>": 50257, …}. Those that are among `named` are special.
+/// Reads added_tokens.json: {"<pad>": 50257, …}. Tokens that are among `named` are special.
 std::vector<ListedToken> older_added_tokens(const FolderFiles& folder,
                                             const std::vector<ListedToken>& named) {
   constexpr const char* kFile = "added_tokens.json";
@@ -149,7 +149,7 @@ std::vector<ListedToken> older_added_tokens(const FolderFiles& folder,
   return tokens;
 }
 
-/// Refuses keys that change tokens; those that nobody knows are returned.
+/// Throws DataError for keys that change tokens, and returns the unknown keys.
 std::vector<std::string> unknown_keys_of(const json::object& config, const std::string& file) {
   const UnreadKeys unread =
       sort_unread_keys(config, ForeignFile::kTokenizerConfig,
@@ -164,7 +164,7 @@ json::value settings_in(const FolderFiles& folder, const char* name) {
 
 constexpr std::size_t kLargestFile = std::size_t{256} << 20;
 
-/// tokenizer.json of a byte-level BPE within GPT-2's words. An `end_of_text` is a special token.
+/// Returns the tokenizer.json of a byte-level BPE with GPT-2's words; `end_of_text` is special.
 json::object gpt2_pipeline(json::object vocab, json::array merges,
                            std::optional<std::int64_t> end_of_text, bool adds_prefix_space) {
   TokenizerJson file{.pre_tokenizer = byte_level(adds_prefix_space, true),
@@ -201,7 +201,7 @@ json::array merges_of_lines(const std::string& text) {
 constexpr const char *kTokenizerFile = "tokenizer.json", *kWordFile = "vocab.json",
                      *kMergeFile = "merges.txt";
 
-/// GPT-2's files. A token "<|endoftext|>" is special.
+/// Loads GPT-2's files. A token "<|endoftext|>" is special.
 std::unique_ptr<Tokenizer> load_gpt2_files(const FolderFiles& folder) {
   if (!folder.contains(kWordFile) || !folder.contains(kMergeFile))
     throw MissingInput(absent_tokenizer(folder.path()));
@@ -272,7 +272,7 @@ TokenizerSettings read_tokenizer_settings(const FolderFiles& folder) {
   if (const auto decoder = config_place.find("added_tokens_decoder")) {
     settings.added_tokens = added_tokens_of(*decoder);
     settings.named_tokens = NamedTokens(files).run();
-    files.push_back(map_place);  // for its eos_token alone
+    files.push_back(map_place);  // only for its eos_token
   } else {
     files.insert(files.begin(), map_place);
     const auto named = NamedTokens(files).run();

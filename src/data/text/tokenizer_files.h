@@ -12,7 +12,7 @@
 
 namespace hybrid_trainer {
 
-/// An added token as a file lists it, with the id that stands there.
+/// An added token as listed in a file, with its id there.
 struct ListedToken {
   AddedToken token;  // its id is not set
   bool normalized = false;
@@ -20,40 +20,40 @@ struct ListedToken {
   std::string place;  // in its file, for messages
 };
 
-/// What stands beside a tokenizer.json in other files of its folder.
+/// Settings of a tokenizer.json in other files of its folder.
 struct TokenizerSettings {
-  std::optional<bool> adds_prefix_space;   // for that of a pre-tokenizer ByteLevel that makes words
+  std::optional<bool> adds_prefix_space;   // overrides a pre-tokenizer ByteLevel that makes words
   std::optional<std::string> end_of_text;  // instead of "<|endoftext|>"; must be a token
-  std::string end_of_text_file;            // that names it
+  std::string end_of_text_file;            // file with that name
   std::vector<ListedToken> added_tokens;   // added_tokens_decoder, by id
-  /// Tokens that join where the tokenizer has none of that text: those of added_tokens.json, by id;
-  /// with roles; with other names, as image_token; additional ones.
+  /// Tokens to add if the tokenizer has none with that text: those of added_tokens.json, by id,
+  /// then those with roles, with other names such as image_token, and additional ones.
   std::vector<ListedToken> named_tokens;
 };
 
-/// The token of a JSON object {"content": …, "lstrip": …}, of which content alone must be there.
+/// Reads a token {"content": …, "lstrip": …}, of which only content is required.
 ListedToken listed_token(const JsonPlace& place);
 
-/// What tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder say, as far
-/// as they are there. As in transformers, add_prefix_space overrides what the tokenizer's own file
-/// says; the two other files, which are older, count where tokenizer_config.json has no
-/// added_tokens_decoder, and then the map's names come first. Without an eos_token in what counts,
-/// that of the map does. Warns of keys that are not known. Throws DataError.
+/// Reads tokenizer_config.json, special_tokens_map.json and added_tokens.json of a folder, if they
+/// exist. As in transformers, add_prefix_space overrides the tokenizer's own file. The two older
+/// files are only used if tokenizer_config.json has no added_tokens_decoder, and then the map's
+/// names come first. The map's eos_token is the fallback in any case. Warns about unknown keys.
+/// Throws DataError.
 TokenizerSettings read_tokenizer_settings(const FolderFiles& folder);
 
-/// The tokenizer that the content of a tokenizer.json of Hugging Face describes; `file` stands for
-/// it in messages. Throws DataError, which names what is damaged or not supported by its JSON path.
+/// Makes the tokenizer of a Hugging Face tokenizer.json; `file` is its name in messages. Throws
+/// DataError with the JSON path of a damaged or unsupported part.
 std::unique_ptr<Tokenizer> tokenizer_of_json(const boost::json::value& root,
                                              const std::string& file,
                                              const TokenizerSettings& settings,
                                              TokenizerFiles files);
 
-/// The two tokens of a merge of tokenizer.json's model.
+/// Returns the two tokens of a merge of tokenizer.json's model.
 std::pair<std::string, std::string> merge_parts(const JsonPlace& merges, std::size_t i);
 
-/// Step ByteLevel of a tokenizer.json.
+/// Returns the step ByteLevel of a tokenizer.json.
 boost::json::object byte_level(bool adds_prefix_space, bool makes_words);
-/// Element of a tokenizer.json's added_tokens that is found in a text as it is.
+/// Returns an element of added_tokens in tokenizer.json that matches the original text.
 boost::json::object added_token(std::int64_t id, std::string_view content, bool special);
 /// Parts of a tokenizer.json.
 struct TokenizerJson {
@@ -63,18 +63,19 @@ struct TokenizerJson {
   boost::json::object root() &&;
 };
 
-/// What was trained, with the `tokenizer.json`, `vocab.json` and `merges.txt` that it is saved as.
+/// Makes the tokenizer of a trained BPE, with the `tokenizer.json`, `vocab.json` and `merges.txt`
+/// to save.
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(const BpeModel& model);
 
-/// Loads the tokenizer of a folder, of its file `name` if that is given; see load_tokenizer of a path.
+/// Loads the tokenizer of a folder, from its file `name` if given; see load_tokenizer of a path.
 std::unique_ptr<Tokenizer> load_tokenizer(const FolderFiles& folder, const std::string& name = "");
-/// The files of a tokenizer's folder that belong to it. Throws IoError.
+/// Reads the files of a folder that belong to its tokenizer. Throws IoError.
 TokenizerFiles read_tokenizer_files(const FolderFiles& folder);
 
-/// The tokenizer that a model file of llama.cpp holds, with the files that it would have in a Hugging Face
-/// folder. Of one by scores (SentencePiece), merges follow from the scores; where all are the same,
-/// as some converters write them, from the order of the tokens. Throws MissingInput where there is
-/// none, DataError where it is damaged or cuts words in a way that is not known here.
+/// Loads the tokenizer of a GGUF file, with the equivalent files of a Hugging Face folder. For a
+/// tokenizer by scores (SentencePiece), derives merges from the scores, or from the order of the
+/// tokens if all scores are equal, as some converters write them. Throws MissingInput if there is
+/// none, DataError if it is damaged or splits words in an unsupported way.
 std::unique_ptr<Tokenizer> load_tokenizer(const GgufFile& file);
 
 }  // namespace hybrid_trainer

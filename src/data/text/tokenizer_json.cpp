@@ -16,16 +16,16 @@ namespace {
 
 constexpr std::int32_t kUnassigned = BpeVocabulary::kNoId;
 
-constexpr std::int64_t kMostIds = 1 << 19;  // of a vocabulary with fewer tokens
+constexpr std::int64_t kMostIds = 1 << 19;  // for a vocabulary with fewer tokens
 
-/// Reads the parts that speak of tokens and checks that they fit together.
+/// Reads a tokenizer.json and checks that its parts are consistent.
 class PipelineReader {
  public:
   PipelineReader(const JsonPlace& root, const TokenizerSettings& settings)
       : root_(root), settings_(settings) {}
 
   std::unique_ptr<Tokenizer> read(TokenizerFiles files) {
-    // Truncation and padding are set anew by whoever calls a tokenizer.
+    // Truncation and padding are up to the caller.
     root_.know({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                 "post_processor", "decoder", "model"});
     root_.expect("version", "1.0");
@@ -63,8 +63,8 @@ class PipelineReader {
     pipeline_.least_table = spelling().size();
   }
 
-  /// Those of this file, then those of tokenizer_config.json, whose flags take precedence, then
-  /// those that other files name and that are not among them.
+  /// Adds the tokens of this file, then those of tokenizer_config.json, whose flags take
+  /// precedence, then new ones named by other files.
   void read_added_tokens() {
     if (const auto tokens = root_.find("added_tokens")) {
       for (const JsonPlace& place : tokens->items()) {
@@ -88,9 +88,9 @@ class PipelineReader {
                   renumbered_ == 1 ? "" : concat(", and ", renumbered_ - 1, " more")));
   }
 
-  /// Gives a token the id that Hugging Face's tokenizers gives it: that in model.vocab, or the next
-  /// one behind as many as model.vocab has and behind the ids of added tokens, whatever the file
-  /// says.
+  /// Assigns a token the id that Hugging Face's tokenizers assigns: that of model.vocab, or else
+  /// the next one after the size of model.vocab and after all added tokens, regardless of the
+  /// file's id.
   void add_listed(ListedToken listed) {
     const std::string& content = listed.token.content;
     if (content.empty()) return;
@@ -148,7 +148,7 @@ class PipelineReader {
     read_merges(model.at("merges"));
   }
 
-  /// Tokens are spelled in GPT-2's symbols for bytes; what is not spells nothing.
+  /// Decodes the tokens from GPT-2's symbols for bytes; other tokens spell nothing.
   void set_byte_symbols(const JsonPlace& model, bool falls_back) {
     BpeVocabulary& vocabulary = pipeline_.vocabulary;
     const ByteSymbolCoder coder;
@@ -178,7 +178,7 @@ class PipelineReader {
     }
   }
 
-  /// The id of a token of model.vocab.
+  /// Returns the id of a token of model.vocab.
   std::optional<std::int32_t> model_id(const std::string& token) const {
     const auto found = model_ids_.find(token);
     return found == model_ids_.end() ? std::nullopt : std::optional(found->second);
@@ -199,7 +199,7 @@ class PipelineReader {
 
   void read_post_processor(const JsonPlace& place) {
     const std::string type = place.at("type").text();
-    if (type == "ByteLevel") {  // moves offsets alone
+    if (type == "ByteLevel") {  // only changes offsets
       place.know({"type", "add_prefix_space", "trim_offsets", "use_regex"});
     } else if (type == "Sequence") {
       place.know({"type", "processors"});
@@ -217,7 +217,7 @@ class PipelineReader {
     }
   }
 
-  /// Of [spelling, id], a token that stands beside a text.
+  /// Returns the id of [spelling, id], a token before or after a text.
   std::int32_t id_beside(const JsonPlace& pair) {
     if (pair.array().size() != 2) pair.fail("wants a spelling and an id");
     return id_of(pair.item(1));
@@ -230,7 +230,7 @@ class PipelineReader {
     return id;
   }
 
-  /// Sum over all post-processors, since each text gets their tokens.
+  /// Limits the sum over all post-processors, since each text gets their tokens.
   static void check_template(const JsonPlace& place, std::size_t tokens) {
     constexpr std::size_t kMost = 64;
     if (tokens > kMost) place.fail("puts more than ", kMost, " tokens beside a text");
@@ -239,9 +239,9 @@ class PipelineReader {
     return pipeline_.template_start.size() + pipeline_.template_end.size();
   }
 
-  /// The tokens of the special tokens before and behind the one sequence.
+  /// Reads the special tokens before and after the single sequence.
   void read_template(const JsonPlace& place) {
-    place.know({"type", "single", "pair", "special_tokens"});  // "pair" is of two texts
+    place.know({"type", "single", "pair", "special_tokens"});  // "pair" is for two texts
     std::vector<std::int32_t> before, behind;
     bool is_behind = false;
     for (const JsonPlace& piece : place.at("single").items()) {
@@ -280,9 +280,9 @@ class PipelineReader {
   BpePipeline pipeline_;
   std::unordered_map<std::string, std::int32_t> model_ids_;
   std::vector<ListedToken> listed_;                     // the added tokens
-  std::unordered_map<std::string, std::size_t> added_;  // their places there
+  std::unordered_map<std::string, std::size_t> added_;  // their indices in listed_
   std::int32_t last_added_ = -1;                        // the highest of their ids
-  std::int64_t renumbered_ = 0;                         // whose file says another id
+  std::int64_t renumbered_ = 0;                         // tokens with another id in the file
   std::string first_renumbered_;
 };
 

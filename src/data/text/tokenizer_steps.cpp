@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Calls f for the object, or for each one that the Sequence of `key` holds, also within others.
+/// Calls f for the object, or for each element of its Sequence under `key`, recursively.
 template <class F>
 void for_each_step(const JsonPlace& place, const char* key, const F& f) {
   if (place.at("type").text() != "Sequence") return f(place);
@@ -22,7 +22,7 @@ void for_each_step(const JsonPlace& place, const char* key, const F& f) {
   place.fail("is ", place.at("type").text(), ", which is not supported; want ", known);
 }
 
-/// The one text of {"String": text}; a {"Regex": …} where `regex` is null is refused.
+/// Returns the text of {"String": text}. Refuses a {"Regex": …} if `regex` is null.
 std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* regex = nullptr) {
   pattern.know({"String", "Regex"});
   if (const auto expression = pattern.find("Regex")) {
@@ -34,11 +34,11 @@ std::string literal_of(const JsonPlace& pattern, std::optional<std::string>* reg
   return text;
 }
 
-/// How many times as long steps may make a text: a tokenizer in use writes ▁ for a blank, three
-/// bytes for one. Steps that double it, one after another, would take all memory.
+/// Limits the growth of a text by steps. A common tokenizer writes ▁ for a blank, three bytes for
+/// one; a chain of steps that each double the text would exhaust memory.
 class Growth {
  public:
-  /// Of all texts, or of each token: each step goes over them.
+  /// Counts a step, since each step processes all texts or tokens.
   void add(const JsonPlace& step) {
     constexpr int kMostSteps = 256;
     if (++steps_ > kMostSteps) step.fail("is step ", steps_, "; at most ", kMostSteps, " are read");
@@ -59,7 +59,7 @@ class Growth {
   int steps_ = 0;
 };
 
-/// One character, as a text.
+/// Returns one character, as a text.
 std::string character_of(const JsonPlace& place) {
   const std::string text = place.text();
   if (text.empty() || decode_utf8(text, 0).bytes != text.size()) place.fail("is not one character");

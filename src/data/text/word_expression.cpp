@@ -12,8 +12,8 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// An escape that the two dialects read differently, as PCRE2 wants it outside a set and in one; ""
-/// if it has no such form. @ stands for the characters of a word.
+/// An escape that the two dialects interpret differently, in PCRE2's form outside and inside a set;
+/// "" if there is none. @ is replaced by the word characters.
 struct Escape {
   char letter;
   std::string_view outside, in_set;
@@ -34,9 +34,9 @@ constexpr std::pair<std::string_view, std::string_view> kPosixClasses[] = {
     {"[:upper:]", R"(\p{Uppercase})"},  {"[:lower:]", R"(\p{Lowercase})"},
     {"[:punct:]", R"(\p{P}\p{S})"},     {"[:word:]", kWordInSet}};
 
-/// Rewrites an expression of Oniguruma's dialect (Ruby's), which Hugging Face's tokenizers reads,
-/// so that PCRE2 reads the same. Sets in sets are unions there, (?m) lets a dot match a line end,
-/// and {1,3}+ repeats {1,3}.
+/// Translates an expression from Oniguruma's dialect (Ruby's), which Hugging Face's tokenizers
+/// uses, to PCRE2. In that dialect, nested sets are unions, (?m) lets a dot match a line end, and
+/// {1,3}+ repeats {1,3}.
 class RubyDialect {
  public:
   explicit RubyDialect(std::string_view expression) : text_(expression) {}
@@ -113,7 +113,7 @@ class RubyDialect {
     copy(std::min(end == std::string_view::npos ? 2 : end + 1, rest().size()));
   }
 
-  /// {2}, {1,3} or {,3}; other braces are characters.
+  /// Translates {2}, {1,3} or {,3}; other braces are characters.
   void pass_count() {
     const std::size_t end = rest().find_first_not_of("0123456789,", 1);
     const bool is_count = end != std::string_view::npos && end > 1 && rest()[end] == '}';
@@ -126,7 +126,7 @@ class RubyDialect {
     copy(next() == ',' || result_.ends_with("{0") ? count.size() - 1 : count.size());
   }
 
-  /// The flags of a group: m is PCRE2's s.
+  /// Translates the flags of a group: m is PCRE2's s.
   void pass_group() {
     const std::size_t end = rest().find_first_not_of("imx-", 2);
     const bool has_flags =
@@ -139,7 +139,7 @@ class RubyDialect {
 
   const std::string_view text_;
   std::size_t at_ = 0;
-  std::size_t sets_ = 0;  // brackets that are open
+  std::size_t sets_ = 0;  // open brackets
   std::string result_;
 };
 
@@ -159,7 +159,7 @@ class CompiledExpression {
     const std::string text = RubyDialect(expression).translated();
     int error = 0;
     PCRE2_SIZE offset = 0;
-    // ^ and $ are of lines in that dialect.
+    // ^ and $ match at lines in that dialect.
     code_.reset(pcre2_compile(bytes_of(text), text.size(),
                               PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C,
                               &error, &offset, nullptr));
@@ -169,7 +169,7 @@ class CompiledExpression {
     pcre2_set_heap_limit(context_.get(), kMostKib);
   }
   const pcre2_code* code() const { return code_.get(); }
-  /// Finds the first match from `at` on; false if there is none.
+  /// Finds the first match from `at` on; returns false if there is none.
   bool find(std::string_view text, std::size_t at, pcre2_match_data* data) const {
     const auto find_by = [&](auto match, std::uint32_t options) {
       return match(code_.get(), bytes_of(text), text.size(), at, options, data, context_.get());
@@ -192,7 +192,7 @@ class CompiledExpression {
   };
   std::string expression_;
   std::unique_ptr<pcre2_code, Free> code_;
-  bool has_machine_code_ = false;  // else, and where it lacks stack, it is interpreted
+  bool has_machine_code_ = false;  // else it is interpreted, and also if the stack is too small
   std::unique_ptr<pcre2_match_context, Free> context_{pcre2_match_context_create(nullptr)};
 };
 
@@ -226,7 +226,7 @@ std::optional<std::pair<std::size_t, std::size_t>> WordMatches::next() {
       continue;
     }
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(search_->data);
-    if (ends[0] == ends[1] && last_end_ == ends[1]) {  // nothing, behind the last match
+    if (ends[0] == ends[1] && last_end_ == ends[1]) {  // empty, right after the last match
       at_ = ends[1] + std::max<std::size_t>(decode_utf8(run_, ends[1]).bytes, 1);
       continue;
     }

@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A text from some place on, character by character.
+/// Reads a text from a position on, character by character.
 class Scanner {
  public:
   Scanner(std::string_view text, std::size_t at) : text_(text), at_(at) { read(); }
@@ -18,7 +18,7 @@ class Scanner {
   bool is_end() const { return bytes_ == 0; }  // or not UTF-8
   char32_t value() const { return value_; }
   bool is(int classes) const { return (classes_ & classes) != 0; }
-  /// A character that is neither white space nor letter nor number.
+  /// Returns whether the character is not white space, letter or number.
   bool is_other() const { return !is_end() && !is(kWhiteSpace | kLetter | kNumber); }
   void next() {
     at_ += bytes_;
@@ -47,7 +47,7 @@ class Scanner {
   std::uint8_t classes_ = 0;
 };
 
-/// Length of 's, 't, 're, 've, 'm, 'll or 'd; 0 if the text does not begin with one.
+/// Returns the length of an initial 's, 't, 're, 've, 'm, 'll or 'd, or 0.
 std::size_t contraction(std::string_view text) {
   if (text.size() < 2 || text[0] != '\'') return 0;
   const char first = text[1], second = text.size() > 2 ? text[2] : '\0';
@@ -56,8 +56,8 @@ std::size_t contraction(std::string_view text) {
                                                                                               : 0;
 }
 
-/// The end of white space from `begin` on: all of it before the end of the text, else all but the
-/// last character, if there are several. \s+(?!\S)|\s+
+/// Returns the end of the white space from `begin` on: all of it at the end of the text, else all
+/// except the last character, if there are several. \s+(?!\S)|\s+
 std::size_t white_space_end(Scanner scanner, std::size_t text_bytes) {
   const std::size_t begin = scanner.at();
   std::size_t last = begin;
@@ -118,7 +118,7 @@ bool may_cut(WordPattern pattern, char32_t before, char32_t after) {
   if (pattern == WordPattern::kOther) return false;
   if (pattern == WordPattern::kGpt2) return is_white_space(after) && !is_white_space(before);
   const bool is_line_end = before == U'\n' || before == U'\r';
-  // Line ends, and slashes for some, belong to the marks before them.
+  // Line ends, and for some patterns slashes, belong to the punctuation before them.
   const bool blank = is_white_space(after) && after != U'\n' && after != U'\r';
   const bool slash =
       after == U'/' && (pattern == WordPattern::kTekken || pattern == WordPattern::kGpt4o);
@@ -133,7 +133,7 @@ std::size_t last_place_between(
     std::size_t begin = end - 1;
     while (begin > 0 && end - begin < 4 && is_continuation(text[begin])) --begin;
     std::string_view character = text.substr(begin, end - begin);
-    if (decode_utf8(character, 0).bytes != character.size()) {  // no character, but a byte
+    if (decode_utf8(character, 0).bytes != character.size()) {  // not a character, but a byte
       begin = end - 1;
       character = {};
     }

@@ -11,7 +11,7 @@
 
 namespace hybrid_trainer {
 
-/// Patterns of words within which a byte-pair encoding works, as other files name them:
+/// Word patterns of byte-pair encodings, as other files name them:
 ///   kGpt2    's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 ///   kLlama3  (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}
 ///            | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
@@ -19,28 +19,29 @@ namespace hybrid_trainer {
 ///   kQwen35  Qwen2's with [\p{L}\p{M}]+ for \p{L}+ and [^\s\p{L}\p{M}\p{N}]+ for [^\s\p{L}\p{N}]+
 ///   kTekken  Mistral NeMo's and later ones': Qwen2's without contractions, with [\r\n/]* for
 ///            [\r\n]*, and for a word [^\r\n\p{L}\p{N}]?[UPPER]*[LOWER]+|[^\r\n\p{L}\p{N}]?[UPPER]+[LOWER]*
-///            where UPPER is \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, LOWER is \p{Ll}\p{Lm}\p{Lo}\p{M}
-///   kGpt4o   Tekken's with (?i:'s|'t|'re|'ve|'m|'ll|'d)? behind a word and \p{N}{1,3} for \p{N}
+///            with UPPER = \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}, LOWER = \p{Ll}\p{Lm}\p{Lo}\p{M}
+///   kGpt4o   Tekken's with (?i:'s|'t|'re|'ve|'m|'ll|'d)? after a word and \p{N}{1,3} for \p{N}
 enum class WordPattern { kGpt2, kLlama3, kQwen2, kQwen35, kTekken, kGpt4o, kOther };
 
-/// The regular expression that spells a pattern other than kOther.
+/// Returns the regular expression of a pattern other than kOther.
 std::string word_expression(WordPattern pattern);
 
-/// The end of the GPT-2 word that begins at `begin`, which is where a word ends or the text begins.
-/// A run of bytes that are not UTF-8 is a word, and the text before it is matched as if it ended
-/// there.
+/// Returns the end of the GPT-2 word that begins at `begin`, the end of a word or the beginning of
+/// the text. A run of bytes that are not UTF-8 is a word, and the text before it is matched as if
+/// it ended there.
 std::size_t gpt2_word_end(std::string_view text, std::size_t begin);
 
-/// A regular expression that PCRE2 compiled.
+/// A compiled PCRE2 expression.
 class CompiledExpression;
 
-/// Finds the matches of an expression in a text, one after another, as Oniguruma does for Hugging
+/// Finds the matches of an expression in a text, one after the other, like Oniguruma in Hugging
 /// Face's tokenizers. Bytes that are not UTF-8 match nothing, and end the text before them.
 class WordMatches {
  public:
   WordMatches(const CompiledExpression& expression, std::string_view text);
   ~WordMatches();
-  /// Begin and end of the next match, which may be empty. Throws DataError if it takes too long.
+  /// Returns begin and end of the next match, which may be empty. Throws DataError if it takes too
+  /// long.
   std::optional<std::pair<std::size_t, std::size_t>> next();
 
  private:
@@ -50,17 +51,17 @@ class WordMatches {
   const CompiledExpression& expression_;
   std::string_view text_;
   std::unique_ptr<Search> search_;
-  std::string_view run_;            // bytes of UTF-8, or those that stand in for them
+  std::string_view run_;            // bytes of UTF-8, or their replacements
   std::size_t begin_ = 0, at_ = 1;  // of the run in the text; of the search in the run
   std::optional<std::size_t> last_end_;
 };
 
-/// Cuts texts into words by a regular expression.
+/// Splits texts into words by a regular expression.
 class WordSplitter {
  public:
-  /// GPT-2's words.
+  /// Uses GPT-2's words.
   WordSplitter() = default;
-  /// Takes an expression in Oniguruma's dialect. Throws DataError if PCRE2 does not compile it.
+  /// Compiles an expression in Oniguruma's dialect. Throws DataError if PCRE2 refuses it.
   explicit WordSplitter(const std::string& expression);
 
   WordPattern pattern() const { return pattern_; }
@@ -82,7 +83,7 @@ class WordSplitter {
     pass(text.size());
   }
 
-  /// Begins and ends of all matches, where an expression was given.
+  /// Returns begin and end of each match, if an expression was given.
   std::vector<std::pair<std::size_t, std::size_t>> matches(std::string_view text) const;
 
  private:
@@ -90,20 +91,20 @@ class WordSplitter {
   std::shared_ptr<const CompiledExpression> expression_;
 };
 
-/// Whether a text between whose neighbouring characters these two are may be cut there, so that its
-/// parts have the words of the whole.
+/// Returns whether a text may be cut between these neighboring characters so that its parts have
+/// the words of the whole.
 bool may_cut(WordPattern pattern, char32_t before, char32_t after);
 
-/// The last place from `first` on, but 0, where two characters meet for which
-/// `may_cut(before, after)` holds; 0 if there is none.
+/// Returns the last position from `first` on, but not 0, between two characters for which
+/// `may_cut(before, after)` is true; 0 if there is none.
 std::size_t last_place_between(
     std::string_view text, std::size_t first,
     const std::function<bool(std::string_view before, std::string_view after)>& may_cut);
 
-/// Where the last character begins: of each character for itself.
+/// Returns the start of the last character, as a cut for tokenizers of single characters.
 std::size_t last_character(std::string_view text, std::size_t first);
 
-/// Where GPT-2's words are the same on both sides.
+/// Returns the last cut that keeps GPT-2's words on both sides.
 std::size_t last_word_cut(std::string_view text, std::size_t first);
 
 }  // namespace hybrid_trainer

@@ -32,7 +32,7 @@ void ClipFeatures::write(const FilePart& clip, float* to) {
 
 namespace {
 
-/// Languages whose words have no spaces between them, as in Whisper's tokenizer.
+/// Languages without spaces between words, as in Whisper's tokenizer.
 constexpr const char* kWithoutSpaces[] = {"zh", "ja", "th", "lo", "my", "yue"};
 
 SpeechPrompt prompt_of(const ClipRow& clip, const SpeechTokens& tokens) {
@@ -48,7 +48,7 @@ SpeechPrompt prompt_of(const ClipRow& clip, const SpeechTokens& tokens) {
   return prompt;
 }
 
-/// Places of a text that look like timestamps, "<|1.06|>".
+/// Returns the parts of a text that look like timestamps, "<|1.06|>".
 std::vector<std::string_view> timestamps_in(std::string_view text) {
   std::vector<std::string_view> found;
   for (std::size_t at = text.find("<|"); at != text.npos; at = text.find("<|", at + 1)) {
@@ -59,7 +59,7 @@ std::vector<std::string_view> timestamps_in(std::string_view text) {
   return found;
 }
 
-/// Whether a text has timestamps. Throws DataError if the model could not write them so.
+/// Returns whether a text has timestamps. Throws DataError if the model could not write them so.
 bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const SpeechTokens& tokens) {
   const std::vector<std::string_view> times = timestamps_in(text);
   std::int32_t last = tokens.first_time();
@@ -80,8 +80,8 @@ bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const Spe
   return true;
 }
 
-/// Prefix of Whisper's texts: a space that makes one token with the first word. It cannot write a
-/// space alone at first.
+/// Returns whether the text gets Whisper's leading space, which forms one token with the first
+/// word. The model cannot write a single space at the beginning.
 bool wants_space(std::string_view text, const std::string& language, const Tokenizer& tokenizer) {
   if (std::ranges::count(kWithoutSpaces, language) > 0) return false;
   if (static_cast<unsigned char>(text.front()) < 0x80) return true;
@@ -105,7 +105,7 @@ void append_text(const std::string& given, const SpeechPrompt& prompt, ControlTe
 
 constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
 
-/// Throws DataError, with the row and the way out, if its clip cannot be read.
+/// Throws DataError with the row and a remedy if its clip cannot be read.
 void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
   const auto refuse = [&](const Error& error) {
     throw DataError(concat("the clip of row ", row.line, " could be read before: ", error.what(),

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int32_t kMostTimes = 1501;  // 0.00 to 30.00 s
 
-/// Names of languages by code, as in transformers' tokenizer of Whisper, with its other names.
+/// Language codes and names, including other names, as in the Whisper tokenizer of transformers.
 constexpr const char* kLanguageNames =
     "en english zh chinese de german es spanish ru russian ko korean fr french ja japanese pt "
     "portuguese tr turkish pl polish ca catalan nl dutch ar arabic sv swedish it italian id "
@@ -60,7 +60,7 @@ std::int32_t wanted_token(const Tokenizer& tokenizer, const std::string& text) {
   return *id;
 }
 
-/// "<|en|>" is "en"; empty where it is no language's.
+/// Returns "en" for "<|en|>", or "" if the token is not a language.
 std::string language_code(std::string_view token) {
   if (!token.starts_with("<|") || !token.ends_with("|>")) return "";
   const std::string code(token.substr(2, token.size() - 4));
@@ -69,7 +69,7 @@ std::string language_code(std::string_view token) {
   return is_code ? code : "";
 }
 
-/// Reads languages from lang_to_id, or else from the tokenizer.
+/// Reads the languages from lang_to_id, or else from the tokenizer.
 void read_languages(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   for (const auto& [token, id] : tokens.keys.speech.languages) {
     const bool is_one = token.starts_with("<|") && token.ends_with("|>") && token.size() > 4;
@@ -86,13 +86,13 @@ void read_languages(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   }
 }
 
-/// "<|1.06|>".
+/// Returns whether the token is a timestamp, "<|1.06|>".
 bool is_timestamp(std::string_view token) {
   return token.starts_with("<|") && token.ends_with("|>") && token.find('.') != token.npos &&
          token.find_first_not_of("0123456789.", 2) == token.size() - 2;
 }
 
-/// Timestamps are in the tokenizer or follow its last token. Added words follow both.
+/// Reads timestamps, in the tokenizer or after its last token, and the added words after both.
 void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
   const auto count = static_cast<std::int32_t>(tokenizer.vocabulary_size());
   tokens.times_end = tokens.first_time();
@@ -103,7 +103,7 @@ void read_times_and_words(const Tokenizer& tokenizer, SpeechTokens& tokens) {
     if (!tokens.is_time(id) && !is_special_token(tokenizer, id)) tokens.added_words.push_back(id);
 }
 
-/// Language and task, else the tokens that are forced.
+/// Reads the default language and task, or else the forced tokens.
 void read_usual(SpeechTokens& tokens) {
   const GenerationKeys::Speech& speech = tokens.keys.speech;
   const auto refuse = [&](const std::string& problem) {

@@ -21,7 +21,7 @@ void forbid(std::span<float> scores, std::int64_t begin, std::int64_t end) {
     scores[static_cast<std::size_t>(id)] = kNever;
 }
 
-/// log Σ e^score.
+/// Returns log Σ e^score.
 double log_sum(std::span<const float> scores) {
   const float most = *std::ranges::max_element(scores);
   if (most == kNever) return -std::numeric_limits<double>::infinity();
@@ -30,11 +30,11 @@ double log_sum(std::span<const float> scores) {
   return static_cast<double>(most) + std::log(sum);
 }
 
-constexpr std::int64_t kFramesPerStep = 2;  // of a timestamp
+constexpr std::int64_t kFramesPerStep = 2;  // frames per timestamp step
 
 double seconds_of(std::int64_t frames) { return static_cast<double>(frames) / 100; }
 
-/// Writes what the model hears in one window.
+/// Generates the tokens of one window.
 class WindowWriter {
  public:
   WindowWriter(LanguageModel& model, const SpeechTokens& tokens,
@@ -48,11 +48,11 @@ class WindowWriter {
             {.texts = settings.beams.value_or(tokens.keys.beams), .tokens = model.config().context},
             settings.dtype, stream) {}
 
-  /// features: (1, frames, bands) on the host.
+  /// Encodes `features` (1, frames, bands) from the host.
   void hear(const Tensor& features) {
     model_.encode(Batch({{"features", wait_for_device(features, stream_)}}), pass_, stream_);
   }
-  /// The code of the likeliest language.
+  /// Returns the code of the likeliest language.
   std::string language() {
     const std::vector<std::int32_t> start{tokens_.start};
     const std::span<const float> scores = search_.logits(start);
@@ -63,7 +63,7 @@ class WindowWriter {
     };
     return std::ranges::max_element(tokens_.languages, {}, score)->first;
   }
-  /// Without the token that ends it.
+  /// Returns the tokens without the final end token.
   std::vector<std::int32_t> write(const std::vector<std::int32_t>& prompt, bool timestamps) {
     const GenerationKeys& keys = tokens_.keys;
     const std::int64_t begun = std::ssize(prompt), context = model_.config().context;
@@ -93,11 +93,11 @@ class WindowWriter {
   BeamSearch search_;
 };
 
-/// What the timestamps of a window's tokens cut it into.
+/// Segments of a window, split at its timestamps.
 class WindowSegments {
  public:
-  /// `frames`: of the clip, that are in the window. Without `timestamps` the window is one segment: a
-  /// model that was not asked for times may write some all the same, which then mean nothing.
+  /// `frames`: frames of the clip in the window. Without `timestamps` the window is one segment,
+  /// and timestamps that the model writes anyway are ignored.
   WindowSegments(const std::vector<std::int32_t>& written, const SpeechTokens& tokens,
                  std::int64_t frames, bool timestamps)
       : written_(written), tokens_(tokens), frames_(frames) {
@@ -122,16 +122,16 @@ class WindowSegments {
       add(begin, cut, time(begin), time(cut - 1));
       begin = cut;
     }
-    // Behind the last pair of timestamps is what the window's end cut off.
+    // The tokens after the last timestamp pair were cut off by the end of the window.
     next_ = ends_with_one ? frames : time(last_cut - 1) * kFramesPerStep;
   }
 
   struct Part {
-    std::size_t begin, end;  // of the tokens
-    std::int64_t from, to;   // in steps of a timestamp
+    std::size_t begin, end;  // token range
+    std::int64_t from, to;   // in timestamp steps
   };
   const std::vector<Part>& parts() const { return parts_; }
-  std::int64_t next() const { return next_; }  // frames from the window's begin to the next one's
+  std::int64_t next() const { return next_; }  // offset of the next window from this one, in frames
 
  private:
   bool is_time(std::size_t i) const { return tokens_.is_time(written_[i]); }
@@ -155,7 +155,7 @@ class WindowSegments {
   std::vector<Part> parts_;
 };
 
-/// Frames from `begin` on, zeros behind the clip's end.
+/// Returns the frames from `begin` on, padded with zeros after the clip's end.
 Tensor window_of(const Tensor& features, std::int64_t begin, std::int64_t frames) {
   const Stream host(MemoryPool::create("host"));
   const std::int64_t bands = features.size(1), there = std::min(frames, features.size(0) - begin);
@@ -170,7 +170,7 @@ std::string trimmed(const std::string& text) {
   return first == text.npos ? "" : text.substr(first, last - first + 1);
 }
 
-/// As the row's tokens begin.
+/// Returns the prompt that the row's tokens begin with.
 SpeechPrompt prompt_of(const ExampleRow& clip, const SpeechTokens& tokens) {
   SpeechPrompt prompt;
   std::size_t next = 1;

@@ -8,52 +8,51 @@
 
 namespace hybrid_trainer {
 
-/// Lets a Whisper model write timestamps as it was trained to. The text begins with one. Those behind it
-/// come in pairs, but for the last. None is before an earlier one. Where all of them together are likelier
-/// than any token of text, one comes. scores: of the next token, all of the vocabulary. What must not
-/// follow `written`, which is without the prompt, becomes −∞.
+/// Applies Whisper's rules for timestamps by setting the scores of invalid tokens to −∞. A text
+/// begins with a timestamp. Later ones come in pairs, except the last. None is before an earlier
+/// one. If all timestamps together are likelier than any text token, one must follow. `scores`: of
+/// the next token, for the whole vocabulary. `written`: the tokens so far without the prompt.
 void apply_timestamp_rules(std::span<float> scores, std::span<const std::int32_t> written,
                            const SpeechTokens& tokens);
 
 struct TranscriptionSettings {
   SpeechPrompt prompt{};                // completed from the folder's keys
-  std::optional<std::int64_t> beams{};  // texts that the search goes on with; else as the keys say
+  std::optional<std::int64_t> beams{};  // beams of the search; default: the keys' value
   DType dtype = DType::kF32;
 };
 
-/// What is said between two moments, in seconds from the beginning of the clip.
+/// Transcript of a time range, in seconds from the beginning of the clip.
 struct SpeechSegment {
   double begin = 0, end = 0;
   std::string text;
 };
 
 struct Transcript {
-  std::string language{};  // its code; empty of a model of one language
+  std::string language{};  // language code; empty for a monolingual model
   std::string text{};
-  std::vector<SpeechSegment> segments{};  // without timestamps one, of the whole clip
-  std::vector<std::int32_t>
-      tokens{};  // that were written, of all windows, without what they begin with
+  std::vector<SpeechSegment> segments{};  // one for the whole clip without timestamps
+  std::vector<std::int32_t> tokens{};     // generated tokens of all windows, without prompts
 };
 
-/// What a Whisper model hears in a clip: its likeliest tokens, one after the other, or with several beams
-/// the likeliest text of a beam search. A clip that is longer than the model's window goes
-/// through in windows, each of which begins where the last timestamp of the one before is; it then has
-/// timestamps. Source: Radford et al. 2022, section 3.8 and appendix.
+/// Transcribes a clip with a Whisper model, greedily or by beam search. A clip longer than the
+/// model's window is processed in windows, each of which begins at the last timestamp of the
+/// previous one; timestamps are then enabled. Source: Radford et al. 2022, section 3.8 and
+/// appendix.
 Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
                       const HeardClip& clip, const TranscriptionSettings& settings,
                       const Stream& stream);
 
-/// The words of a clip's row, as it was learnt.
+/// Returns the text of a clip's row in the form used for training.
 std::string said_in(const ExampleRow& clip, const Tokenizer& tokenizer, const SpeechTokens& tokens);
 
 /// Transcribes each clip in the language and task of its row, with timestamps if the row has some.
-/// `beams`: see TranscriptionSettings. Throws what read_wav throws.
+/// `beams`: see TranscriptionSettings. Throws as read_wav.
 std::vector<std::string> heard_texts(LanguageModel& model, const Tokenizer& tokenizer,
                                      const SpeechTokens& tokens,
                                      const std::vector<ExampleRow>& clips, DType dtype,
                                      const Stream& stream, std::optional<std::int64_t> beams = {});
 
-/// What a model gets wrong of the words of clips. Throws as heard_texts.
+/// Returns the word errors of a model's transcripts of clips. Throws as heard_texts.
 WordErrors heard_words(LanguageModel& model, const Tokenizer& tokenizer, const SpeechTokens& tokens,
                        const std::vector<ExampleRow>& clips, DType dtype, const Stream& stream);
 

@@ -39,7 +39,7 @@ boost::json::array profile_json(const BenchmarkResult& result) {
   return rows;
 }
 
-/// Milliseconds of a step by work and part; the rest is time outside kernels.
+/// Prints the milliseconds of a step by kernel and part; the rest is time outside kernels.
 void print_profile(const BenchmarkResult& result) {
   const double per_step = 1e3 / result.profiled_steps, step = per_step * result.profiled_seconds;
   std::printf("\n%-14s%10s%10s%10s%10s%8s%8s\n", "ms a step", "forward", "backward", "update",
@@ -86,7 +86,7 @@ boost::json::object as_json(const BenchmarkResult& result) {
   return object;
 }
 
-/// `unit`: what the network's batches consist of.
+/// `unit`: name of the elements of the network's batches.
 void print(const BenchmarkResult& result, const char* unit) {
   std::printf(
       "%.0f %s/s: step %.1f ms = forward %.1f + backward %.1f + optimizer %.1f ms (medians)\n",
@@ -146,7 +146,7 @@ struct BenchOptions {
   std::optional<std::int64_t> batch{};
   std::int64_t sequence = -1;  // as given
   int steps = 10;
-  std::optional<std::int64_t> tokens{};  // to be generated
+  std::optional<std::int64_t> tokens{};  // number of tokens to generate
   bool json = false, profile = false;
 };
 
@@ -199,7 +199,7 @@ void check_generation(const BenchOptions& options) {
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));
 }
 
-/// Throws UsageError of a --set that no step of the benchmark would show.
+/// Throws UsageError for a --set that has no effect on the benchmark.
 void check_settings(const BenchOptions& options) {
   for (const std::string& setting : options.source.settings) {
     const bool counts = setting.starts_with("model.") || setting.starts_with("optimizer.") ||
@@ -230,7 +230,7 @@ HybridTrainerConfig config_of(const BenchOptions& options) {
   return config;
 }
 
-/// The configuration's, where it says it.
+/// Returns the configuration's value if a file or --set gives one, else `usual`.
 std::int64_t configured(const BenchOptions& options, const std::string& key, std::int64_t value,
                         std::int64_t usual) {
   return !options.source.file.empty() || options.source.sets(key) ? value : usual;
@@ -253,7 +253,7 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
                                          : ", the model's context"));
 }
 
-/// What is to be timed, checked.
+/// Returns the benchmark's settings, checked.
 BenchmarkSettings settings_of(const BenchOptions& options) {
   check_generation(options);
   BenchmarkSettings settings;

@@ -12,7 +12,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// One line that is rewritten on a terminal; otherwise one line per stage.
+/// Progress display: one line that is rewritten on a terminal, otherwise one line per stage.
 class ProgressLine {
  public:
   void show(const PrepareProgress& progress) {

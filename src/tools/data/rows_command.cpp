@@ -16,7 +16,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// Of a folder with config.json, or a run; none of a folder with a tokenizer alone.
+/// Reads the configuration of a run or of a folder with config.json; else the default one.
 HybridTrainerConfig config_of(const RowsAsked& asked, const ConfigArguments& source) {
   HybridTrainerConfig config;
   if (asked.is_of_run()) {

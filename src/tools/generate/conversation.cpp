@@ -65,7 +65,7 @@ void Conversation::add_system(const std::string& text) {
     const std::string with = rendered({messages_.back(), asked});
     if (with.find(text) == with.npos && with == rendered({asked}))
       std::cerr << "warning: the chat template ignores --system" << std::endl;
-  } catch (const DataError&) {  // the first answer says why it is refused
+  } catch (const DataError&) {  // the first answer reports the reason
   }
 }
 
@@ -83,14 +83,14 @@ std::vector<std::int32_t> Conversation::tokens_of(const json::array& messages) c
   return tokenizer_.encode(rendered(messages), ControlText::kAsTokens);
 }
 
-/// At the beginning.
+/// Returns the number of system messages at the beginning.
 std::size_t Conversation::messages_of_system() const {
   std::size_t count = 0;
   while (count < messages_.size() && messages_[count].at("role") == json::value("system")) ++count;
   return count;
 }
 
-/// Messages from the first that the user said up to the next one; 0 where that is the last.
+/// Returns the number of messages from the first user message to the next one; 0 if it is last.
 std::size_t Conversation::oldest_turn() const {
   const std::size_t first = messages_of_system();
   for (std::size_t next = first + 1; next < messages_.size(); ++next)
@@ -98,8 +98,9 @@ std::size_t Conversation::oldest_turn() const {
   return 0;
 }
 
-/// The tokens that the system message and what stands before it make: those that stay the same
-/// where the user says nothing. Of a template that refuses that, what the tokenizer's puts before.
+/// Returns the number of tokens of the system message and everything before it, measured as the
+/// common prefix with an empty user message. If the template refuses an empty message, returns the
+/// length of the tokenizer's own prefix.
 std::int64_t Conversation::pinned_tokens(const std::vector<std::int32_t>& tokens) const {
   const auto end = messages_.begin() + static_cast<std::ptrdiff_t>(messages_of_system());
   json::array other(messages_.begin(), end);
@@ -149,7 +150,7 @@ GenerationResult Conversation::answer(const std::function<void(std::string_view)
   if (result.forgotten > 0)
     std::cerr << "\nwarning: " << told_of_forgotten(result.forgotten, window) << std::endl;
   add("assistant", said);
-  ++settings_.sampling.seed;  // other random numbers for the next answer
+  ++settings_.sampling.seed;  // new random numbers for the next answer
   return result;
 }
 

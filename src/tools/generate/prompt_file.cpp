@@ -18,11 +18,11 @@ constexpr std::size_t kMostPromptBytes = std::size_t{64} << 20;
 
 struct Prompts {
   std::vector<std::string> lines;
-  std::vector<std::vector<std::int32_t>> tokens;  // that the model sees
+  std::vector<std::vector<std::int32_t>> tokens;  // tokens that the model sees
   std::vector<std::int64_t> left_out;
 };
 
-/// All checked before anything is written. What some of them lose is said.
+/// Reads and checks all prompts before any output, and warns about truncated ones.
 Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
   const Tokenizer& tokenizer = *model.run.tokenizer;
   const std::int64_t vocabulary = model.run.model().config().vocabulary;
@@ -65,7 +65,7 @@ void print_written(const Prompts& prompts, std::size_t i, const WrittenText& wri
   print_now(json_line(line) + "\n");
 }
 
-/// What a prompt has in common with the one before is not computed again.
+/// Continues the prompts one by one, reusing the cache of the common prefix with the previous one.
 void continue_in_turn(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                       const Prompts& prompts, const Stream& stream) {
   CachedDecoder decoder(model.run.model(), model.dtype, stream);
@@ -81,8 +81,8 @@ void continue_in_turn(const PromptFile& file, const WritingModel& model, DraftMo
   }
 }
 
-/// Says where one after the other may be sooner: where most of each prompt, and more than is made
-/// behind it, is common to all.
+/// Suggests --batch 1 if it may be faster: the common prefix of all prompts is more than half of
+/// their tokens and longer than the generated text.
 void tell_of_common_beginning(const Prompts& prompts, std::int64_t made) {
   std::span<const std::int32_t> common = prompts.tokens.front();
   std::int64_t all = 0;

@@ -29,7 +29,7 @@ struct SampleOptions {
   std::optional<double> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   GenerationSettings generation{};
 
-  /// Whether an option says how tokens are drawn.
+  /// Returns whether an option sets the sampling.
   bool draws() const { return temperature || top_k || top_p || min_p; }
 };
 
@@ -57,7 +57,7 @@ void print_json(const SampleOptions& options, const std::string& text,
   print_now(json_line(line) + "\n");
 }
 
-/// What lines of standard input say, answered one by one.
+/// Answers each line of standard input.
 void converse(Conversation& conversation) {
   const auto ask = [] { std::cerr << "> " << std::flush; };
   std::string said;
@@ -72,13 +72,13 @@ void converse(Conversation& conversation) {
   std::cerr << "\n";
 }
 
-/// As the run's own rows were read, unless it is said.
+/// Returns the option's value, or the run's setting if it is not given.
 ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
   return control_text_of(options.control_tokens.empty() ? run.config.data.control_tokens
                                                         : options.control_tokens);
 }
 
-/// Says that a model wrote nothing, and how a chat model is asked.
+/// Reports that a model wrote nothing, and how to use a chat model.
 void note_empty_text(const TrainedRun& run, const std::string& folder) {
   std::cerr << "note: the model ended the text at once";
   if (run.tokenizer_folder.chat().chat_template)
@@ -86,7 +86,7 @@ void note_empty_text(const TrainedRun& run, const std::string& folder) {
   std::cerr << "\n";
 }
 
-/// Prints the prompt and what follows it, as it comes, or one JSON object.
+/// Prints the prompt and its continuation as it is generated, or one JSON object.
 void complete(const WritingModel& model, DraftModel* draft, const SampleOptions& options,
               const Stream& stream) {
   const Tokenizer& tokenizer = *model.run.tokenizer;
@@ -196,7 +196,7 @@ CommandSyntax syntax_of(SampleOptions& options) {
   return syntax;
 }
 
-/// Throws UsageError where an option draws tokens, and the likeliest text is asked for.
+/// Throws UsageError if a sampling option is combined with a search for the likeliest text.
 void check_draws_nothing(const SampleOptions& options, const std::string& why) {
   const double temperature = options.temperature.value_or(1);
   const char* const other = temperature != 1 && temperature != 0          ? "temperature"
@@ -239,7 +239,7 @@ void check(const SampleOptions& options) {
     check_draws_nothing(options, "--beam searches for the likeliest text");
 }
 
-/// The options' settings.
+/// Applies the options to the generation settings.
 void take_options(SampleOptions& options) {
   GenerationSettings& settings = options.generation;
   const auto take = [](auto& to, const auto& given) {
@@ -253,7 +253,7 @@ void take_options(SampleOptions& options) {
   take(settings.sampling.repetition_penalty, options.repetition_penalty);
 }
 
-/// "temperature 0.6, top-p 0.9": settings that no option gives, and that are not the usual ones.
+/// Returns "temperature 0.6, top-p 0.9": settings that are not defaults and not from an option.
 std::string unusual(const SamplingSettings& settings, const SampleOptions& options) {
   const SamplingSettings usual;
   std::vector<std::string> texts;
@@ -269,7 +269,7 @@ std::string unusual(const SamplingSettings& settings, const SampleOptions& optio
   return join(texts);
 }
 
-/// Takes from a decoder's folder what no option says, and tells how tokens are drawn by it.
+/// Applies the folder's settings that no option overrides, and prints the sampling settings.
 void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOptions& options) {
   keys.require_honored();
   GenerationSettings& settings = options.generation;
@@ -299,7 +299,7 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   check(settings);
 }
 
-/// The likeliest texts by an encoder-decoder of tokens, or by the beams that are asked for.
+/// Prints the likeliest texts, of an encoder-decoder or by beam search.
 void search(const WritingModel& model, const SampleOptions& options, const GenerationKeys& keys,
             const Stream& stream) {
   SourceSampling asked{.sources = {options.prompt},

@@ -32,7 +32,7 @@ SourceWriting writing_of(const WritingModel& model, const SourceSampling& asked)
   return writing;
 }
 
-/// As the encoder reads it.
+/// Returns the source in the encoder's format.
 EnclosedText source_of(const WritingModel& model, const SourceSampling& asked,
                        const std::string& text) {
   const ModelConfig& config = model.run.model().config();

@@ -49,7 +49,7 @@ CommandSyntax transcribe_syntax(TranscribeOptions& options) {
   return syntax;
 }
 
-/// "12.30".
+/// Returns "12.30".
 std::string time_text(double seconds) { return units::fixed(seconds, 2); }
 
 void print(const Transcript& transcript, const TranscribeOptions& options) {
@@ -87,7 +87,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   const GenerationKeys keys = generation_keys_of(model.run);
   keys.require_honored();
   const SpeechTokens tokens = read_speech_tokens(*model.run.tokenizer, keys);
-  tokens.completed(options.settings.prompt);  // throws before the clip is read
+  tokens.completed(options.settings.prompt);  // throws before reading the clip
   options.settings.dtype = model.dtype;
   ClipFeatures features(network.config().encoder);
   const HeardClip heard = features.of(std::filesystem::path(operands->back()));

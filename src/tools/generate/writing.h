@@ -9,27 +9,27 @@
 
 namespace hybrid_trainer {
 
-/// The tokens that end a text by a model folder's files: eos_token_id of generation_config.json and
+/// Returns the end tokens of a model folder: eos_token_id of generation_config.json and
 /// config.json, eos_token of tokenizer_config.json or special_tokens_map.json. Throws DataError.
 std::vector<std::int32_t> end_tokens_in(const ModelFolder& folder, const Tokenizer& tokenizer);
 
-/// A conversation with a model by the chat template of its folder.
+/// A conversation with a model, formatted by the chat template of its folder.
 class Conversation {
  public:
-  /// `folder`: with the template and the tokenizer's files. Throws DataError where there is no
-  /// template or no tokenizer. `opened`,
-  /// `draft`, which may be null, and `stream` must outlive this.
+  /// `folder` has the template and the tokenizer's files. `opened`, `draft` (may be null) and
+  /// `stream` must outlive this. Throws DataError if there is no template or tokenizer.
   Conversation(const TrainedRun& opened, const ModelFolder& folder,
                const GenerationSettings& settings, DType dtype, DraftModel* draft,
                const Stream& stream);
 
-  /// Adds what `role`, such as "system" or "user", says.
+  /// Adds a message of `role`, such as "system" or "user".
   void add(const char* role, const std::string& text);
-  /// Adds what the system says first; standard error says so if the template leaves it out.
+  /// Adds a system message at the beginning; warns on standard error if the template ignores it.
   void add_system(const std::string& text);
-  /// The model's answer to all of it, passed to `write` as it comes, and added. Where what was said
-  /// has outgrown the context, the oldest turns are left out until half of it is free, and standard
-  /// error says so; the system message stays. Throws DataError where settings.overflow is kError.
+  /// Generates the model's answer, passes it to `write` as it is generated, and adds it to the
+  /// conversation. If the conversation exceeds the context, drops the oldest turns until half of
+  /// the context is free, keeps the system message and reports this on standard error. Throws
+  /// DataError instead if settings.overflow is kError.
   GenerationResult answer(const std::function<void(std::string_view)>& write);
 
  private:
@@ -43,53 +43,51 @@ class Conversation {
   const Tokenizer& tokenizer_;
   ModelFolder folder_;
   const ChatFiles& chat_ = folder_.chat();
-  bool takes_parts_;  // of content, as in training
+  bool takes_parts_;  // message content is a list of parts, as in training
   GenerationSettings settings_;
   CachedDecoder decoder_;
   DraftModel* draft_;
   boost::json::array messages_;
 };
 
-/// A file of prompts, one a line, and how they are continued.
+/// A file with one prompt per line, and how to continue the prompts.
 struct PromptFile {
   std::string path;
   ControlText control = ControlText::kAsTokens;
   GenerationSettings generation{};
-  /// Texts written at a time; with 1 what a prompt has in common with the one before is computed
-  /// once.
+  /// Texts generated at a time. With 1, prompts reuse the cached prefix of the previous one.
   std::int64_t batch = 1;
 };
 
-/// The lines of a file of prompts. Throws MissingInput, DataError where it has none.
+/// Returns the lines of a prompt file. Throws MissingInput, DataError if it has none.
 std::vector<std::string> prompt_lines(const std::string& file);
 
-/// Prints a JSON object for each prompt, in order; all are checked before the first. `draft` may be
-/// null. Throws DataError where a prompt is refused.
+/// Prints a JSON object for each prompt, in order, after checking all prompts. `draft` may be null.
+/// Throws DataError if a prompt is refused.
 void continue_prompts(const PromptFile& file, const WritingModel& model, DraftModel* draft,
                       const Stream& stream);
 
-/// Prints the piece at once. Throws IoError.
+/// Prints and flushes the piece. Throws IoError.
 void print_now(std::string_view piece);
 
-/// Throws UsageError where a command's --beam is not from 1 to 64.
+/// Throws UsageError if a command's --beam is not between 1 and 64.
 void check_beams(const std::string& command, std::int64_t beams);
 
-/// What `hybrid sample` is asked of an encoder-decoder.
+/// Arguments of `hybrid sample` for an encoder-decoder.
 struct SourceSampling {
   std::vector<std::string> sources;
-  std::optional<std::int64_t> beams{};   // else as the folder says
-  std::optional<std::int64_t> tokens{};  // most to write; else as the folder says
+  std::optional<std::int64_t> beams{};   // default: the folder's setting
+  std::optional<std::int64_t> tokens{};  // maximum to generate; default: the folder's setting
   ControlText control = ControlText::kAsTokens;
   ContextOverflow overflow = ContextOverflow::kTruncate;
   bool json = false;
 };
 
-/// Prints what the model makes of each source. Throws DataError where a source is longer than the
-/// encoder's context and may not be cut.
+/// Prints the output for each source. Throws DataError if a source is longer than the encoder's
+/// context and may not be truncated.
 void write_of_sources(const WritingModel& model, const SourceSampling& asked, const Stream& stream);
 
-/// Prints each prompt and the likeliest text behind it that a decoder's beam search finds by the keys of its
-/// folder.
+/// Prints each prompt and its continuation by beam search, with the settings of the folder.
 void continue_by_beams(const WritingModel& model, const SourceSampling& asked,
                        const GenerationSettings& settings, const GenerationKeys& keys,
                        const Stream& stream);

@@ -12,10 +12,10 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A key of the configuration, as --set takes it.
+/// A configuration key for --set.
 struct ConfigKey {
   std::string path;                  // "phases.method"
-  std::vector<std::string> choices;  // of its value; empty: others
+  std::vector<std::string> choices;  // for its value; empty: any value
 };
 
 void add_keys(const FieldNode& group, const std::string& before, std::vector<ConfigKey>& keys) {
@@ -30,7 +30,7 @@ void add_keys(const FieldNode& group, const std::string& before, std::vector<Con
   }
 }
 
-/// All keys in their order; lists of groups have none.
+/// Returns all keys in order, without lists of groups.
 std::vector<ConfigKey> config_keys() {
   const HybridTrainerConfig config;
   std::vector<ConfigKey> keys;
@@ -47,7 +47,7 @@ std::string first_sentence(const std::string& help) {
   return text;
 }
 
-/// `text` with a backslash before each of these characters.
+/// Puts a backslash before each of `characters` in `text`.
 std::string escaped(const std::string& text, std::string_view characters) {
   std::string safe;
   for (const char one : text) {
@@ -57,7 +57,7 @@ std::string escaped(const std::string& text, std::string_view characters) {
   return safe;
 }
 
-/// In single quotes, as all three shells read it.
+/// Returns the text in single quotes, valid in all three shells.
 std::string single_quoted(const std::string& text) {
   std::string safe = "'";
   for (const char one : text) safe += one == '\'' ? std::string("'\\''") : std::string(1, one);
@@ -205,8 +205,8 @@ std::string fish_script() {
   return text;
 }
 
-/// A script that completes commands, options, their values, and keys after --set. It is made of what
-/// the commands say of themselves. Throws UsageError for another shell.
+/// Returns a script that completes commands, options, their values, and keys after --set, made from
+/// the commands' descriptions. Throws UsageError for an unknown shell.
 std::string completion_script(const std::string& shell) {
   if (shell == "bash") return bash_script();
   if (shell == "zsh") return zsh_script();

@@ -26,7 +26,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// What `hybrid doctor` reports about one CUDA device.
+/// Report of `hybrid doctor` on one CUDA device.
 struct CudaDeviceDiagnosis {
   CudaProperties properties;
   double fp32_flops_per_second = 0;
@@ -35,15 +35,15 @@ struct CudaDeviceDiagnosis {
   std::string problem;  // why it could not be measured, or ""
 };
 
-/// What `hybrid doctor` reports about CUDA.
+/// Report of `hybrid doctor` on CUDA.
 struct CudaDiagnosis {
-  std::string problem;  // why there is none and how to fix that, or ""
+  std::string problem;  // why CUDA is not available and how to fix that, or ""
   std::string driver, runtime;
   std::vector<CudaDeviceDiagnosis> devices;
   std::vector<CudaLibrary> libraries;
 };
 
-/// A problem without its leading name, which has already been printed.
+/// Removes a leading name that has already been printed.
 std::string without_name(const std::string& problem, const std::string& name) {
   return problem.starts_with(name + ": ") ? problem.substr(name.size() + 2) : problem;
 }
@@ -137,8 +137,8 @@ boost::json::object as_json(const CudaDiagnosis& found) {
           {"libraries", libraries}};
 }
 
-/// As one of the ranks that a launcher started: measures the link between all, which rank 0 prints.
-/// Returns the exit code. Throws as start_launched_rank.
+/// Measures the link between ranks that a launcher started; rank 0 prints it. Returns the exit
+/// code. Throws as start_launched_rank.
 int diagnose_ranks(const LaunchedRank& launched, bool json) {
   JobSecret secret(launched.rank,
                    secret_of_launcher([](const char* name) { return std::getenv(name); }), {});
@@ -172,7 +172,7 @@ struct Library {
   const char* version;
 };
 
-/// The library versions that the build found.
+/// Library versions found by the build.
 constexpr Library kLibraries[] = {{"oneDNN", HT_ONEDNN_VERSION},      {"Boost", HT_BOOST_VERSION},
                                   {"utf8proc", HT_UTF8PROC_VERSION},  {"Eigen", HT_EIGEN_VERSION},
                                   {"zlib", HT_ZLIB_VERSION},          {"zstd", HT_ZSTD_VERSION},
@@ -184,7 +184,7 @@ struct Diagnosis {
   ProcessorInfo processor = processor_info();
   std::optional<double> quota = processor_quota();
   MachineMemory memory = machine_memory();
-  std::size_t disk_free_bytes = 0;  // where the process was started
+  std::size_t disk_free_bytes = 0;  // in the current folder
   double fp32_flops_per_second = 0;
   double bf16_flops_per_second = 0;
   double copy_bytes_per_second = 0;

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A text that troff prints as it is.
+/// Escapes a text for troff.
 std::string plain(const std::string& text) {
   std::string safe;
   for (const char one : text) {
@@ -25,7 +25,7 @@ std::string plain(const std::string& text) {
       safe += one;
     }
   }
-  // A line that begins so would be a request.
+  // troff takes such lines for requests.
   std::istringstream lines(safe);
   std::string out;
   for (std::string line; std::getline(lines, line);) {
@@ -46,7 +46,7 @@ std::string name_section(const std::string& name, const std::string& summary) {
   return concat(".SH NAME\n", plain(name), " \\- ", plain(summary), "\n");
 }
 
-/// Each way to call it on a line of its own.
+/// Returns the usage with each form on a separate line.
 std::string synopsis(const std::string& usage) {
   std::istringstream lines(usage);
   std::string text;
@@ -56,7 +56,7 @@ std::string synopsis(const std::string& usage) {
   return text;
 }
 
-/// A command's page in section 1 of the manual, hybrid-NAME, as troff with the macros of man(7).
+/// Returns a command's manual page, hybrid-NAME in section 1, as troff with the macros of man(7).
 std::string manual_page(const CommandDescription& command, const std::string& summary) {
   std::string page = title("hybrid-" + command.name) +
                      name_section("hybrid-" + command.name, summary) +
@@ -70,7 +70,7 @@ std::string manual_page(const CommandDescription& command, const std::string& su
   return page + ".SH SEE ALSO\n.BR hybrid (1)\n";
 }
 
-/// The page of the program itself, hybrid, which lists the commands.
+/// Returns the manual page of hybrid, which lists the commands.
 std::string manual_of_program() {
   std::string page =
       title("hybrid") +

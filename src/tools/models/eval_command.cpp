@@ -33,18 +33,18 @@ struct EvalOptions {
   bool json = false;
 };
 
-/// Whether each question was answered right, by both ways to choose.
+/// Results of one model on each question, scored in two ways.
 struct Answers {
   std::vector<double> by_sum, by_bytes;  // 1 or 0
-  boost::json::array each{};             // what was found of each question
+  boost::json::array each{};             // details of each question
 };
 
-/// Answers of one model, and what the questions were.
+/// Results of one model and its chance level.
 struct ModelAnswers {
   std::string folder;
   std::int64_t step = 0;  // of a run
   Answers answers;
-  double chance = 0;  // share that is right by chance
+  double chance = 0;  // expected share by guessing
   std::size_t fewest = 0, most = 0;
 };
 
@@ -104,7 +104,7 @@ ModelAnswers answers_of(const EvalOptions& asked, const std::string& folder,
 
 struct Share {
   double mean = 0;
-  std::optional<double> error{};  // standard error; none of one question alone
+  std::optional<double> error{};  // standard error; none for a single question
 };
 
 Share share_of(const std::vector<double>& right) {
@@ -153,13 +153,13 @@ void print_json(const ModelAnswers& model, const ModelAnswers* base) {
   std::cout << json_line(object) << "\n";
 }
 
-/// "62.0 % ± 4.9".
+/// Returns "62.0 % ± 4.9".
 std::string share_text(const Share& share) {
   return concat(units::fixed(100 * share.mean, 1), " %",
                 share.error ? concat(" ± ", units::fixed(100 * *share.error, 1)) : "");
 }
 
-/// "+12.0 (+3.1 to +20.9)".
+/// Returns "+12.0 (+3.1 to +20.9)".
 std::string difference_text(const Interval& interval) {
   const auto with_sign = [](double value) {
     return concat(value >= 0 ? "+" : "", units::fixed(100 * value, 1));
@@ -178,7 +178,7 @@ TableLine line_of(const ModelAnswers& model) {
           share_text(share_of(model.answers.by_sum)), share_text(share_of(model.answers.by_bytes))};
 }
 
-/// In columns: "±" is one character of two bytes.
+/// Pads by characters: "±" has two bytes.
 std::string padded_columns(const std::string& text, std::size_t width) {
   const auto characters = static_cast<std::size_t>(std::ranges::count_if(
       text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
@@ -209,9 +209,9 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
             << (base == nullptr ? "" : "; the difference has its 95 % interval") << "\n";
 }
 
-/// Prints how often the model, and the one to compare with, finds the right choice of each question
-/// the likeliest: by the sum of its tokens' log-probabilities, and by that for each byte of its text.
-/// Throws as WritingModel and read_choice_questions.
+/// Prints how often the model, and the one to compare with, gives the right choice of a question
+/// the highest likelihood: by the sum of its tokens' log-probabilities, and by that sum per byte of
+/// text. Throws as WritingModel and read_choice_questions.
 void evaluate_choices(const EvalOptions& asked, const Stream& stream) {
   const ModelAnswers model = answers_of(asked, asked.model, run_weights(asked.weights), stream);
   std::optional<ModelAnswers> base;

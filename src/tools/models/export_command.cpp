@@ -22,29 +22,29 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A file beside a GGUF file, by which Ollama makes a model of it: `Modelfile`, or where another
-/// model's lies there already, `NAME.Modelfile` beside `NAME.gguf`.
+/// Writes a file next to a GGUF file from which Ollama creates a model: `Modelfile`, or
+/// `NAME.Modelfile` for `NAME.gguf` if another model's Modelfile exists.
 class Modelfile {
  public:
-  /// Throws CannotCreate where both names are taken.
+  /// Throws CannotCreate if both names are taken.
   explicit Modelfile(const std::filesystem::path& gguf);
 
-  /// Writes FROM, and by the run's chat template TEMPLATE and PARAMETER stop, where Ollama can express
-  /// it; standard error says in one line what was written, or why not. Throws IoError.
+  /// Writes FROM, and if Ollama can express the run's chat template, TEMPLATE and PARAMETER stop.
+  /// Reports the result in one line on standard error. Throws IoError.
   void write(const TrainedRun& run) const;
 
  private:
   std::filesystem::path gguf_, path_;
 };
 
-/// Where a text has quotes or several lines, three quotes enclose it.
+/// Returns the text in quotes, in triple quotes if it has quotes or several lines.
 std::string quoted(const std::string& text) {
   const bool is_plain = text.find_first_of("\"\n") == std::string::npos;
   const char* quotes = is_plain ? "\"" : "\"\"\"";
   return quotes + text + quotes;
 }
 
-/// What llama.cpp puts before each prompt by itself, for export_gguf says so of such a tokenizer.
+/// Returns the token that llama.cpp adds before each prompt, as export_gguf requests.
 std::string start_of_runner(const TrainedRun& run, const ChatFiles& chat) {
   const bool adds = run.tokenizer && !run.tokenizer->template_start().empty();
   return adds ? chat.special_token("bos_token") : "";
@@ -92,7 +92,7 @@ struct ExportOptions {
   bool adapter = false, merge = false, modelfile = false, no_card = false;
 };
 
-/// How to have it.
+/// Explains how to get a better step.
 std::string way_to_better_step(const RunPaths& paths) {
   if (std::filesystem::exists(paths.checkpoints() + "/best"))
     return "; --checkpoint best exports that of the lowest that is kept";
@@ -100,7 +100,7 @@ std::string way_to_better_step(const RunPaths& paths) {
          "steps or a lower learning rate may, too)";
 }
 
-/// Says where an earlier step of the run had a lower validation loss than the exported one.
+/// Warns if an earlier step of the run had a lower validation loss than the exported one.
 void tell_of_better_step(const std::string& folder, std::int64_t step, const ExportOptions& asked) {
   const RunPaths paths{folder};
   if (!asked.weights.checkpoint.empty() || !paths.hold_a_run() ||
@@ -146,7 +146,7 @@ void write_merged(const ExportOptions& asked) {
   write_card(asked, CardKind::kMergedModel);
   for (const std::string& warning : merged.warnings) std::cerr << "warning: " << warning << "\n";
   std::cerr << "wrote " << asked.output;
-  if (merged.step > 0) std::cerr << " from step " << merged.step;  // else a folder's
+  if (merged.step > 0) std::cerr << " from step " << merged.step;  // else from a folder
   std::cerr << ", adapters merged in f32 and "
             << (merged.dtype == DType::kBF16 ? "rounded to bf16" : "kept in f32")
             << merged.change.text() << "\n";
@@ -155,11 +155,11 @@ void write_merged(const ExportOptions& asked) {
 
 void tell_written(const ExportOptions& asked, const TrainedRun& run, const std::string& form) {
   std::cerr << "wrote " << asked.output;
-  if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
+  if (run.step > 0) std::cerr << " from step " << run.step;  // else from a folder
   std::cerr << form << "\n";
 }
 
-/// With all of a base in f32, whatever it was in training.
+/// Opens the model with its base in f32, regardless of its format in training.
 TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
   if (is_adapter(asked.folder))
     return load_adapter_folder(asked.folder, "fp32", stream, model_families(), asked.base);
@@ -167,7 +167,7 @@ TrainedRun open_to_merge(const ExportOptions& asked, const Stream& stream) {
                           "fp32");
 }
 
-/// "22 tensors in q8_0, 13 tensors in f32", and why some have another type than the one asked for.
+/// Returns "22 tensors in q8_0, 13 tensors in f32", and why types differ from the requested one.
 std::string told_of_types(const GgufExport& written) {
   std::string text;
   for (const auto& [type, count] : written.types)
@@ -180,7 +180,7 @@ std::string told_of_types(const GgufExport& written) {
   return text;
 }
 
-/// Throws DataError of a folder of PEFT that changes other weights, too.
+/// Throws DataError if a PEFT folder also changes other weights.
 void require_adapters_alone(const std::string& folder) {
   const std::vector<std::string> beside = read_adapter_config(folder).weights_beside;
   if (!beside.empty())
@@ -205,7 +205,7 @@ void write_gguf(const ExportOptions& asked) {
     throw UsageError("export: the run has adapters (lora.rank, parts); give --adapter or --merge");
   const GgufExport written = export_gguf_file(run, asked.type, asked.output, stream);
   std::cerr << "wrote " << asked.output;
-  if (run.step > 0) std::cerr << " from step " << run.step;  // else a folder's
+  if (run.step > 0) std::cerr << " from step " << run.step;  // else from a folder
   std::cerr << ": " << told_of_types(written) << ", " << units::bytes(written.bytes)
             << written.change.text();
   if (written.tokens > 0) std::cerr << "; " << written.tokens << " tokens of a text are the same";
@@ -339,7 +339,7 @@ int export_command(const std::vector<std::string>& arguments) {
   const DType dtype = export_model(run, asked.output, dtype_of(asked), stream);
   write_card(asked, CardKind::kModel);
   tell_written(asked, run, asked.quantize.empty() && dtype == DType::kBF16 ? " in bf16" : "");
-  if (dynamic_cast<LanguageModel*>(run.network.get()) == nullptr) return 0;  // reads no text
+  if (dynamic_cast<LanguageModel*>(run.network.get()) == nullptr) return 0;  // does not read text
   if (!run.tokenizer) {
     std::cerr << "without tokenizer files: " << asked.folder << " has none\n";
   } else if (run.tokenizer->kind() != TokenizerKind::kBpe) {

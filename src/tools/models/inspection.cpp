@@ -62,7 +62,7 @@ bool is_table(const json::value& value) {
          std::ranges::all_of(*rows, [](const json::value& row) { return row.is_object(); });
 }
 
-/// A GGUF file's own names, "general.file_type", stay as they are.
+/// Returns the key for display; names in a GGUF file such as "general.file_type" stay unchanged.
 std::string key_text(json::string_view key) {
   std::string text(key);
   if (text.find('.') != text.npos) return text;
@@ -70,14 +70,14 @@ std::string key_text(json::string_view key) {
   return text;
 }
 
-constexpr std::size_t kWidest = 100;  // column: a name from a file may be much longer
+constexpr std::size_t kWidest = 100;  // column width: names from files may be much longer
 
 std::string padded(std::string text, std::size_t width) {
   text.resize(std::max(width, text.size()), ' ');
   return text;
 }
 
-/// Objects with the same keys as rows without a heading; columns as wide as their widest value.
+/// Formats objects with the same keys as rows of aligned columns, without a heading.
 std::string table_text(const json::array& rows, const std::string& indent) {
   std::vector<std::size_t> widths(rows.front().get_object().size(), 0);
   const auto visit = [&](const auto& cell) {
@@ -98,8 +98,8 @@ std::string table_text(const json::array& rows, const std::string& indent) {
   return lines;
 }
 
-/// An object as lines "key  value" for people: nested objects below each other, arrays of objects
-/// one per line. Numbers whose key ends in "bytes" get a unit.
+/// Formats an object as lines "key value": nested objects are indented, arrays of objects have one
+/// per line. Numbers whose key ends in "bytes" get a unit.
 std::string json_as_text(const json::object& object, const std::string& indent = "") {
   std::size_t width = 0;
   for (const auto& [key, value] : object) {
@@ -120,8 +120,8 @@ std::string json_as_text(const json::object& object, const std::string& indent =
   return text;
 }
 
-constexpr std::size_t kShown = 4;          // of an array
-constexpr std::size_t kLongestText = 200;  // of a value
+constexpr std::size_t kShown = 4;          // elements of an array
+constexpr std::size_t kLongestText = 200;  // characters of a value
 
 json::value shown(const std::string& text) {
   return json::value(text.size() <= kLongestText ? text : text.substr(0, kLongestText) + "…");
@@ -138,8 +138,8 @@ json::value shown(const std::vector<T>& values) {
   return json::object{{"length", values.size()}, {"first", std::move(first)}};
 }
 
-/// What a GGUF file holds ("gguf"): its values, of arrays their length and first elements, and its
-/// tensors. Throws DataError where it is damaged.
+/// Describes a GGUF file ("gguf"): its metadata, with the length and first elements of arrays, and
+/// its tensors. Throws DataError if it is damaged.
 json::object inspect_gguf(const std::filesystem::path& path) {
   const GgufFile file(path);
   json::object values;
@@ -232,7 +232,7 @@ json::object inspect_data(const fs::path& path) {
           {"documents", info->documents}};
 }
 
-/// What a model folder's tokenizer is, or why it cannot be read; null if there is none.
+/// Describes a model folder's tokenizer, or why it cannot be read; null if there is none.
 json::value tokenizer_in(const ModelFolder& folder) {
   if (!holds_tokenizer(folder.path())) return nullptr;
   try {
@@ -244,7 +244,7 @@ json::value tokenizer_in(const ModelFolder& folder) {
   }
 }
 
-/// Adds what a folder's config.json tells of its model, or why it cannot be used.
+/// Adds the model according to a folder's config.json, or why it cannot be used.
 void describe_model(json::object& found, const ModelFolder& folder) {
   try {
     const ModelConfig model = read_hugging_face_model_config(folder, 0);
@@ -259,7 +259,7 @@ void describe_model(json::object& found, const ModelFolder& folder) {
   }
 }
 
-/// Whether there is a chat template, or why it cannot be used.
+/// Returns whether there is a chat template, or why it cannot be used.
 json::value chat_template_in(const ModelFolder& folder) {
   try {
     return folder.chat().chat_template.has_value();
@@ -331,7 +331,7 @@ json::object inspect_checkpoint(const fs::path& path) {
           {"files", std::move(files)}};
 }
 
-/// Checkpoints of a folder by step, from their manifests alone; null values for a damaged one.
+/// Lists a folder's checkpoints by step, from their manifests; null values for a damaged one.
 json::array checkpoints_in(const fs::path& folder) {
   std::vector<fs::path> folders;
   std::error_code absent;
@@ -353,7 +353,7 @@ json::array checkpoints_in(const fs::path& folder) {
   return checkpoints;
 }
 
-/// The checkpoint that a run keeps as its best, as checkpoints/best names it; null where it keeps none.
+/// Returns the run's best checkpoint according to checkpoints/best; null if it has none.
 json::value best_checkpoint_in(const fs::path& folder) {
   const fs::path file = folder / "best";
   if (!fs::is_regular_file(file)) return nullptr;
@@ -362,7 +362,7 @@ json::value best_checkpoint_in(const fs::path& folder) {
   return json::string((folder / name).string());
 }
 
-/// A run's oom.json.
+/// Describes a run's oom.json.
 json::object inspect_shortage(const fs::path& path) {
   json::object found{{"kind", "out_of_memory"}, {"path", path.string()}};
   const json::value value = read_json(path);
@@ -379,7 +379,7 @@ json::value adapter_of(const HybridTrainerConfig& config) {
                       {"base_precision", config.lora.base}};
 }
 
-/// Settings of a run.
+/// Adds the settings of a run.
 void add_training(json::object& found, const RunPaths& paths, const HybridTrainerConfig& config) {
   const RunData data = data_of_run(paths);
   found["command"] = json_or_null(data.command);
@@ -486,7 +486,7 @@ Inspection inspect_digest(const fs::path& path) {
   return {pretty_json(found), std::move(text)};
 }
 
-/// Throws MissingInput, or DataError where the folder holds no run.
+/// Throws MissingInput, or DataError if the folder is not a run.
 static RunPaths run_at(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
   RunPaths run{path.string()};

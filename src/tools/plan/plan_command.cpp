@@ -36,7 +36,7 @@ struct Asked {
   std::string device_budget, host_budget, link;
   std::int64_t tokens_per_step = 0;
   std::int64_t devices = 1;
-  std::optional<int> zero;  // none: the configuration's
+  std::optional<int> zero;  // none: from the configuration
   bool json = false;
 };
 
@@ -49,7 +49,7 @@ std::optional<std::size_t> budget_of(const char* option, const std::string& text
       concat("plan: ", option, ": got ", text, ", want a size with its unit, for example 16GiB"));
 }
 
-/// The steps' batches hold so many tokens.
+/// Sets the batch to this number of tokens per step.
 void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
   const std::int64_t unit =
       config.data.sequence_length * config.gradient_accumulation.micro_batches;
@@ -60,9 +60,9 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
   config.data.batch_size = tokens / unit;
 }
 
-constexpr std::int64_t kMostRanks = 64;  // each is simulated
+constexpr std::int64_t kMostRanks = 64;  // limited because each rank is simulated
 
-/// Whether `hybrid finetune` alone trains such folders: of models that read more than text.
+/// Returns whether only `hybrid finetune` trains the model, because it takes more than text.
 bool is_only_tuned(const ModelFolder& folder) {
   const ModelConfig model = read_hugging_face_model_config(folder, 0);
   return find_family(model.family).purpose.task.empty() || model.encoder.layers > 0;
@@ -97,7 +97,7 @@ HybridTrainerConfig config_of(Asked& asked) {
   return config;
 }
 
-/// The device that is planned for. One that this machine lacks is planned for by a budget.
+/// The device to plan for. A device that this machine lacks is planned by its budget.
 struct PlannedDevice {
   Device device;
   std::vector<std::string> notes;
@@ -125,15 +125,15 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
           false};
 }
 
-/// CUDA's share of a device's memory. Free memory of a device of this machine already excludes the context.
+/// Returns CUDA's share of memory. The free memory of a local device excludes the context.
 std::optional<CudaShare> cuda_share(const Asked& asked, const PlannedDevice& planned) {
   const bool is_cuda = planned.device.type == DeviceType::kCuda || !planned.is_here;
   if (!is_cuda) return {};
   return CudaShare{kDeviceMargin, asked.device_budget.empty() ? 0 : kDeviceContext};
 }
 
-/// The budgets of the run itself: what CUDA leaves of --device-budget, which is the device's memory; without
-/// any budget for a CUDA device of this machine, what it leaves of the free memory.
+/// Returns the budgets of the run itself: --device-budget, the size of the device memory, less
+/// CUDA's share; without a budget for a local CUDA device, its free memory less that share.
 MemoryBudgets budgets_of_run(const Asked& asked, const PlannedDevice& planned,
                              MemoryBudgets budgets) {
   if (const auto cuda = cuda_share(asked, planned); cuda && !asked.device_budget.empty())
@@ -143,7 +143,7 @@ MemoryBudgets budgets_of_run(const Asked& asked, const PlannedDevice& planned,
   return budgets;
 }
 
-/// The command that trains as planned. What only the user knows stands in capitals.
+/// Returns the plan's training command, with placeholders in capitals for unknown values.
 std::string training_command(const Asked& asked, const MemoryPlan& plan,
                              const MemoryBudgets& budgets) {
   std::vector<std::string> words;

@@ -25,7 +25,7 @@ json::object by_kind(const PhaseMemory& memory) {
   return kinds;
 }
 
-/// Name and memory of each phase that a run comes into.
+/// Returns the name and memory of each phase that the run uses.
 std::vector<std::pair<const char*, const PhaseMemory*>> columns_of(const MemoryNeed& need) {
   std::vector<std::pair<const char*, const PhaseMemory*>> columns;
   if (need.reference.peak_bytes > 0) columns.emplace_back("reference", &need.reference);
@@ -34,7 +34,7 @@ std::vector<std::pair<const char*, const PhaseMemory*>> columns_of(const MemoryN
   return columns;
 }
 
-/// Bytes a second; none where it was not asked.
+/// Parses a link rate in bytes per second; none if it was not given.
 std::optional<MemorySize> link_rate(const std::string& link) {
   if (link.empty()) return {};
   const std::optional<MemorySize> rate = MemorySize::parse(link);
@@ -57,7 +57,7 @@ void print_times(const RankStepTime& time, const MemorySize& rate) {
       brief(time.sending).c_str(), rate.text().c_str());
 }
 
-/// 0.5, or the text where it is no number.
+/// Returns 0.5, or the text if it is not a number.
 json::value value_of(const std::string& text) {
   boost::system::error_code problem;
   json::value value = json::parse(text, problem);
@@ -98,7 +98,7 @@ void print_placements(const MemoryPlan& plan) {
   }
 }
 
-/// The columns of the table of parts, and what each adds up.
+/// Columns of the table of parts, with the memory kinds that each sums up.
 const std::vector<std::pair<const char*, std::vector<MemoryKind>>>& part_columns() {
   static const std::vector<std::pair<const char*, std::vector<MemoryKind>>> columns{
       {"weights", {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
@@ -122,7 +122,7 @@ void print_parts(const std::vector<PartMemory>& parts) {
   for (const PartMemory& part : parts) {
     std::printf("  %-16s", part.part.empty() ? "no part" : part.part.c_str());
     for (const auto& [name, kinds] : part_columns()) {
-      const std::size_t bytes = bytes_of(part, kinds);  // frozen parts have weights alone
+      const std::size_t bytes = bytes_of(part, kinds);  // frozen parts have only weights
       std::printf("%12s", bytes == 0 ? "-" : units::bytes(bytes).c_str());
     }
     std::printf("\n");
@@ -143,7 +143,7 @@ std::string seconds_text(double seconds) {
   return seconds < 10 ? units::fixed(seconds, 2) + " s" : units::duration(seconds);
 }
 
-/// "2 micro-batches of 4 x 512 tokens".
+/// Returns "2 micro-batches of 4 x 512 tokens".
 std::string step_text(const HybridTrainerConfig& config) {
   const std::int64_t parts = config.gradient_accumulation.micro_batches;
   const TaskKind& kind = task_kind(config.model);
@@ -153,7 +153,7 @@ std::string step_text(const HybridTrainerConfig& config) {
   return parts == 1 ? size : concat(parts, " micro-batches of ", size);
 }
 
-/// On CUDA with CUDA's share, as one sum.
+/// Prints the device memory; on CUDA the sum with CUDA's share.
 void print_device_memory(const char* name, std::size_t bytes,
                          const std::optional<std::size_t>& budget,
                          const std::optional<CudaShare>& cuda) {

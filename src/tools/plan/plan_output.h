@@ -6,41 +6,42 @@
 
 namespace hybrid_trainer {
 
-/// Memory of a CUDA device besides the run's own.
+/// CUDA's own memory on a device, in addition to the run's.
 struct CudaShare {
   std::size_t libraries = 0, context = 0;
   std::size_t sum() const { return libraries + context; }
 };
 
-/// What `hybrid plan` is asked about ranks.
+/// Arguments of `hybrid plan` for several ranks.
 struct RankPlan {
   int ranks = 1;
-  std::string link;               // bytes a second, or empty
-  std::string command = "train";  // that trains so
+  std::string link;               // bytes per second, or empty
+  std::string command = "train";  // training command
   bool json = false;
   std::optional<CudaShare> cuda{};
 };
 
-/// Says what a rank takes, as `hybrid COMMAND --ranks N` takes it, sends, and a step's time over the
-/// link, where one is given. Returns the exit code. Throws UsageError for a link that is none.
+/// Prints the memory of a rank of `hybrid COMMAND --ranks N`, the bytes that it sends and, if a
+/// link is given, the time per step over it. Returns the exit code. Throws UsageError for an
+/// invalid link.
 int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device device,
                const std::optional<std::size_t>& budget);
 
-/// What `hybrid plan` says of a plan for one device.
+/// Result of `hybrid plan` for one device.
 struct PlanAnswer {
   MemoryPlan plan;
   MemoryBudgets budgets;
-  std::string command;             // that trains so
-  std::vector<std::string> notes;  // limits of the figures
+  std::string command;             // training command
+  std::vector<std::string> notes;  // limits of the estimates
   std::optional<CudaShare> cuda{};
-  bool is_here = true;              // the plan is for a device of this machine
-  std::vector<PartMemory> parts{};  // of a network of parts
+  bool is_here = true;              // the device belongs to this machine
+  std::vector<PartMemory> parts{};  // of a network with parts
 };
 
 void print(const PlanAnswer& answer);
 std::string as_json(const PlanAnswer& answer);
 
-/// Why a run with this plan never predicts; empty where it does, or is not meant to.
+/// Returns why a run with this plan never predicts; empty if it does, or if prediction is off.
 std::string why_no_predict_column(const PlanAnswer& answer, Device device);
 
 }  // namespace hybrid_trainer

@@ -29,14 +29,14 @@ struct FineTuning : TrainingOptions {
   std::optional<double> beta{}, epochs{};
 };
 
-// Without --epochs, a run has one epoch if that makes kEnoughSteps; else at most kMostEpochs, unless these
-// make fewer than kLeastSteps.
+// Without --epochs, a run has one epoch if that makes kEnoughSteps; else at most kMostEpochs, or
+// more if these make fewer than kLeastSteps.
 constexpr std::int64_t kEnoughSteps = 60, kLeastSteps = 30, kMostEpochs = 5;
 
-/// Learning rates where pairs of answers are learned: those of fine-tuning are too high for them.
+/// Learning rates for preference pairs; those of plain fine-tuning are too high.
 constexpr double kPreferenceRate = 1e-6, kPreferenceRateOfAdapters = 2e-5;
 
-/// Examples as steps see them: rows, packed into `sequences`, of which a step takes `batch`.
+/// Size of the examples: rows, packed into `sequences`, of which a step takes `batch`.
 struct EpochLength {
   std::int64_t rows = 0, sequences = 0, batch = 1;
   std::int64_t steps(double epochs) const {
@@ -51,8 +51,8 @@ struct EpochLength {
   }
 };
 
-/// Reduces a step to the sequences that there are, since a step that takes one twice computes it twice;
-/// each of `ranks` gets as many. Returns a note of what was set otherwise.
+/// Reduces the batch to the number of sequences, because a step with duplicates computes them
+/// twice; each of `ranks` gets the same number. Returns a note if the batch changes.
 std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int ranks) {
   const std::int64_t of_rank = (sequences + ranks - 1) / ranks;
   if (config.effective_batch() <= of_rank * ranks) return "";
@@ -69,8 +69,8 @@ bool goes_on_with_a_run(const FineTuning& asked) {
   return asked.resume && RunPaths{asked.run}.hold_a_run();
 }
 
-/// Reduces the batch size of a small file, if neither it nor the steps are set, so that `epochs` make kLeastSteps; then fits
-/// the batch.
+/// Reduces the batch size for a small file, if neither batch size nor steps are set, so that
+/// `epochs` make kLeastSteps. Then fits the batch.
 EpochLength fitted_length(const FineTuning& asked, std::int64_t rows, std::int64_t sequences,
                           TrainingRunSettings& settings) {
   HybridTrainerConfig& config = settings.config;
@@ -86,7 +86,7 @@ EpochLength fitted_length(const FineTuning& asked, std::int64_t rows, std::int64
   return {rows, sequences, config.effective_batch()};
 }
 
-/// Sets the steps of a run that begins, and notes what was chosen for a small file.
+/// Sets the steps of a new run, and adds a note on the choices for a small file.
 void set_steps(const FineTuning& asked, const EpochLength& length, TrainingRunSettings& settings) {
   const std::int64_t epochs = length.epochs();
   HybridTrainerConfig& config = settings.config;
@@ -124,7 +124,7 @@ void check_objective_of_run(const FineTuning& asked, const HybridTrainerConfig& 
                             "; leave --beta out to go on with the run"));
 }
 
-/// What --objective and --beta say, in the configuration of a run that begins.
+/// Applies --objective and --beta to the configuration of a new run.
 void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
   if (!asked.objective.empty()) config.objective = asked.objective;
   if (asked.beta) config.preference_beta = *asked.beta;
@@ -138,8 +138,8 @@ void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
         config.has_adapters() ? kPreferenceRateOfAdapters : kPreferenceRate;
 }
 
-/// A run that goes on: its own configuration, data and model stand in for what the command line
-/// leaves out, and keep its method.
+/// Returns the configuration of a resumed run, which keeps its method. Its own configuration, data
+/// and model replace missing options.
 HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) {
   const HybridTrainerConfig begun = config_of_run(paths);
   check_resumed_options(asked, begun);
@@ -148,7 +148,7 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
   const RunData data = data_of_run(paths);
   asked.source.file = paths.config();
   const bool is_there = fs::weakly_canonical(asked.model) == fs::weakly_canonical(data.base.path());
-  if (asked.model.empty() || is_there) {  // else where the base of adapters has moved to
+  if (asked.model.empty() || is_there) {  // else the new location of the adapters' base
     asked.model = data.base.string();
     if (find_newest_checkpoint(paths.checkpoints()).checkpoint) asked.model.clear();
   }
@@ -156,7 +156,7 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
   return build_config(asked.source);
 }
 
-/// What --method says, or what is usual.
+/// Returns --method or the default.
 std::string method_of(const FineTuning& asked) {
   if (asked.adapter.empty()) return asked.method.empty() ? "full" : asked.method;
   if (asked.method == "full")
@@ -167,7 +167,7 @@ std::string method_of(const FineTuning& asked) {
   return asked.method.empty() ? "lora" : asked.method;
 }
 
-/// Throws UsageError where the model is a run's, not a folder of Hugging Face.
+/// Throws UsageError if the model is a run, not a Hugging Face folder.
 void refuse_run(const std::string& model) {
   const RunPaths run{model};
   if (!run.hold_a_run()) return;
@@ -180,7 +180,7 @@ void refuse_run(const std::string& model) {
                    " --output FOLDER")));
 }
 
-/// All but its number of steps. `model`: opened where a run begins.
+/// Returns the configuration without the number of steps. Opens `model` for a new run.
 HybridTrainerConfig config_of(FineTuning& asked, ModelFolder& model) {
   if (goes_on_with_a_run(asked)) return config_of_resumed(asked, RunPaths{asked.run});
   if (asked.resume && asked.model.empty() && asked.data.empty()) existing_run(asked.run);
@@ -240,8 +240,7 @@ std::int64_t packed_sequences(const ExampleData& data, const ExampleFiles& files
       .size();
 }
 
-/// Packs the rows of a small file into sequences of its longest row, unless the length is set, so that
-/// there are more steps and less padding.
+/// Packs a small file into sequences of its longest row, unless the length is set.
 void fit_to_small_file(const FineTuning& asked, const ExampleData& data, const ExampleFiles& files,
                        HybridTrainerConfig& config) {
   if (asked.source.sets("data.sequence_length")) return;
@@ -251,14 +250,14 @@ void fit_to_small_file(const FineTuning& asked, const ExampleData& data, const E
       LongestRow::fitted(LongestRow(data).places, config.data.sequence_length);
 }
 
-/// Of a run that begins, or whose number of steps is asked for anew.
+/// Sets the phases of a new run, or of one with a new number of steps.
 void set_phases(const FineTuning& asked, HybridTrainerConfig& config) {
   scale_phases(config, asked.source);
   if (!asked.source.sets("schedule.warmup_steps"))
     config.schedule.warmup_steps = std::llround(0.03 * static_cast<double>(config.training.steps));
 }
 
-/// Reads the rows of a run, whose lengths it fits to them if it begins; `read` receives them.
+/// Reads the rows of a run into `read`, and fits the lengths of a new run to them.
 EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings,
                           ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
@@ -276,11 +275,11 @@ EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings
   }
   const bool may_grow = config.data.sequence_length > longest ||
                         (files.source && files.source->longest > longest_source);
-  if (!may_grow) read.examples = examples;  // else rows that were cut are longer now
+  if (!may_grow) read.examples = examples;  // else truncated rows would be longer now
   return {std::ssize(data.train), packed_sequences(data, files, config)};
 }
 
-/// Chooses lengths, batch and steps from the examples, unless they are set. `read` receives the examples.
+/// Chooses lengths, batch and steps from the examples, unless set. `read` receives them.
 void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
   const bool goes_on = goes_on_with_a_run(asked),

@@ -20,7 +20,7 @@ namespace hybrid_trainer {
 namespace {
 
 constexpr auto kUntilKilled = std::chrono::seconds(5);
-/// Signals within it count as one, as in Interruption.
+/// Signals within this time count as one, as in Interruption.
 constexpr auto kOneRequest = std::chrono::seconds(1);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000'000};
 
@@ -28,7 +28,7 @@ volatile sig_atomic_t signal_to_pass_on = 0;
 
 extern "C" void note_signal(int signal) { signal_to_pass_on = signal; }
 
-/// While one exists, signals that ask for a stop are noted.
+/// Records stop signals during its lifetime.
 class NotedSignals {
  public:
   NotedSignals() {
@@ -46,7 +46,7 @@ class NotedSignals {
       sigaction(kStopSignals[i], &before_[i], nullptr);
   }
   NotedSignals(const NotedSignals&) = delete;
-  /// A signal that came since the last call, but for one that came within kOneRequest of another.
+  /// Returns a signal since the last call, except one within kOneRequest of the previous one.
   std::optional<int> next() {
     const int signal = std::exchange(signal_to_pass_on, 0);
     if (signal == 0 || (last_ && Clock::now() - *last_ < kOneRequest)) return {};
@@ -59,7 +59,7 @@ class NotedSignals {
   std::optional<Clock::time_point> last_;
 };
 
-/// Which rank 0 will open.
+/// Returns a free port for rank 0 to open.
 int free_port() {
   boost::asio::io_context context;
   const boost::asio::ip::tcp::acceptor any(context, {boost::asio::ip::address_v4::loopback(), 0});
@@ -109,7 +109,8 @@ class LocalRanks {
  private:
   using Variables = std::vector<std::pair<std::string, std::string>>;
 
-  /// In a group of its own, so that Ctrl-C comes through this process alone; ends with it.
+  /// Starts a rank in a separate process group, so that Ctrl-C reaches it only through this
+  /// process. It ends with this process.
   void start(const Variables& variables) {
     std::vector<std::string> environment;
     for (const auto& [name, value] : variables) environment.push_back(concat(name, "=", value));

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether both folders tell of one shape of model, as far as they can be read.
+/// Returns whether both folders describe the same model shape, as far as they can be read.
 bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
   try {
     return config_json(read_hugging_face_model_config(a, 0)) ==
@@ -28,7 +28,7 @@ bool may_be_one_model(const ModelFolder& a, const ModelFolder& b) {
   }
 }
 
-/// What `source` says of adapters must be what the folder says, but for what is the run's matter.
+/// Checks that adapter settings in `source` match the folder, except those that the run may choose.
 void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
                          const std::string& folder, const std::string& command,
                          const ConfigArguments& source) {
@@ -45,7 +45,7 @@ void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
   }
 }
 
-/// `before`: empty where the run began without one.
+/// `before`: empty if the run started without one.
 void check_began_with(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
@@ -64,8 +64,8 @@ void check_is_there(const TrainingOptions& given, const char* option, const std:
                             " --resume --run ", shell_path(given.run), " ", option, " NEW_PLACE"));
 }
 
-/// Takes what a folder of PEFT says of its adapters of `model`, to go on from their values; how they are
-/// trained is the configuration's.
+/// Loads the adapters of `model` from a PEFT folder, to continue from their values. The
+/// configuration determines how they are trained.
 void take_adapter(const TrainingOptions& asked, const ModelFolder& model,
                   TrainingRunSettings& settings) {
   const std::string &folder = asked.adapter, command = "hybrid " + asked.command;

@@ -7,7 +7,7 @@
 
 namespace hybrid_trainer {
 
-/// What `hybrid train` and `hybrid finetune` are both given; "" where left out.
+/// Common options of `hybrid train` and `hybrid finetune`; "" if not given.
 struct TrainingOptions {
   std::string command, model_option;  // "train", "--init-from"; "finetune", "--model"
   ConfigArguments source{};
@@ -20,18 +20,19 @@ struct TrainingOptions {
 /// Adds --run, --resume, --ranks, --tensorboard, --device, --export and --json.
 void add_training_options(po::options_description& options, TrainingOptions& asked);
 
-/// The run of a configuration, for which `set_keys` were set, on the inputs `read`; what the command line `arguments` gave
-/// of adapters and device goes into it. Throws UsageError where the options say something else of the
-/// adapters than their folder, DataError where the adapter is of another model.
+/// Returns the settings of a run with this configuration, explicitly set keys `set_keys`, already
+/// opened inputs `read`, and the options for adapters and device from the command line `arguments`.
+/// Throws UsageError if the options contradict the adapters' folder, DataError if the adapter is
+/// for another model.
 TrainingRunSettings settings_of(const TrainingOptions& asked,
                                 const std::vector<std::string>& arguments,
                                 const HybridTrainerConfig& config,
                                 const std::vector<std::string>& set_keys,
                                 const std::shared_ptr<const ReadInputs>& read);
 
-/// Checks the options of a run that goes on against its own files. Throws UsageError where one names
-/// another model or adapter than the run began with, MissingInput where the run's data have gone and no
-/// option says where to. The base of adapters may have moved.
+/// Checks the options of a resumed run against its files. Throws UsageError if one names another
+/// model or adapter than the run started with, MissingInput if the run's data is gone and no option
+/// gives its new path. The base of adapters may have moved.
 void check_resumed_options(const TrainingOptions& given, const HybridTrainerConfig& config);
 
 }  // namespace hybrid_trainer

@@ -13,7 +13,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// A resumed run's own configuration and data stand in for what the command line leaves out.
+/// Fills missing options from the configuration and data of a resumed run.
 void take_from_run(TrainingOptions& asked) {
   const bool begins = !asked.model.empty() && !RunPaths{asked.run}.hold_a_run();
   if (asked.resume && !asked.source.names_a_source() && !begins)

@@ -17,7 +17,7 @@ std::string brief_or_not_measured(const std::optional<double>& value) {
   return value ? brief(*value) : "not measured";
 }
 
-/// Why a run predicted nothing.
+/// Returns why a run did not predict.
 std::string no_predictions_text(const RunSummary& summary, const HybridTrainerConfig& config) {
   const std::int64_t full = summary.phase(Phase::kFull).steps;
   if (config.phases.max_predict_steps == 0) return "off (phases.max_predict_steps=0)";
@@ -25,7 +25,7 @@ std::string no_predictions_text(const RunSummary& summary, const HybridTrainerCo
   return concat("none; Full had ", full, " steps, and no prediction was worth a trial in them");
 }
 
-/// "predictions: 4 made, 1 accepted, …; they cost …".
+/// Returns "predictions: 4 made, 1 accepted, …; they cost …".
 std::string predictions_text(const RunSummary& summary, const HybridTrainerConfig& config) {
   const PredictionCounts& counts = summary.predictions;
   if (counts.made == 0) return "predictions: " + no_predictions_text(summary, config);
@@ -37,7 +37,7 @@ std::string predictions_text(const RunSummary& summary, const HybridTrainerConfi
                        " Full steps (", brief(std::abs(100 * share)), " % of the run)");
 }
 
-/// Which step was the best, and how to export it.
+/// Returns which step was the best, and how to export it.
 std::string best_text(const BestCheckpoint& best, const std::string& run) {
   const HybridTrainerConfig config = config_of_run(RunPaths{run});
   return concat("\n  best: validation loss ", brief(best.validation_loss), " at step ", best.step,
@@ -80,7 +80,7 @@ void print_end(const RunSummary& summary, const std::string& run) {
     std::cerr << "\n  asynchronous updates: " << late.steps
               << " steps, the error of their predictions "
               << brief_or_not_measured(late.mean_error()) << " of their size";
-    if (late.worker_seconds > 0) {  // else they wait for other ranks alone
+    if (late.worker_seconds > 0) {  // else only waits for other ranks
       std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "
                 << brief(late.wait_seconds) << " s for it";
     }

@@ -5,18 +5,18 @@
 
 namespace hybrid_trainer {
 
-/// Whether standard error is kept free of progress: beside JSON, unless somebody watches it.
+/// Returns whether to hide progress: with JSON output, unless standard error is a terminal.
 bool keeps_quiet(bool json);
 
-/// Whether a --set KEY=VALUE is of a key of the model that its folder says; the others are of training.
+/// Returns whether a --set KEY=VALUE is for a key that the model's folder determines.
 bool is_of_folder(const std::string& setting);
-/// Throws UsageError of such a --set, which would change nothing: the model is taken from its folder.
+/// Throws UsageError for such a --set, which would have no effect.
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings);
 
 /// Adds --export.
 void add_export_option(po::options_description& options, std::string& folder);
 
-/// Prints how a run ended, with `json` its summary; returns the exit code.
+/// Prints how a run ended, with `json` its summary. Returns the exit code.
 int report_training(const TrainingRunResult& result, const std::string& run, bool json);
 
 }  // namespace hybrid_trainer

@@ -30,7 +30,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// What a resumed run goes on from, in words. The launcher may leave no time to read checkpoints.
+/// Describes the checkpoint to resume from. There may be no time to load checkpoints.
 std::string way_on(const RunPaths& run) {
   try {
     if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
@@ -40,7 +40,7 @@ std::string way_on(const RunPaths& run) {
   return "there is no good checkpoint, and --resume begins anew";
 }
 
-/// Of a run that cannot write its own any more.
+/// Writes summary.json for a run that can no longer write its own.
 void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& line) try {
   replace_file(
       run.summary(),
@@ -49,7 +49,7 @@ void write_summary_of_loss(const RunPaths& run, int ranks, const std::string& li
   std::cerr << concat("error: ", error.what(), "\n") << std::flush;
 }
 
-// What a job leaves behind that ends because a rank is lost: lines in log.txt and a summary.json.
+// Records the end of a job after a lost rank: lines in log.txt and a summary.json.
 void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, bool speaks) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
@@ -62,8 +62,7 @@ void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, 
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-/// By the rank that gives up, since it ends the others before they could. Nothing where it did not
-/// come to have a part in the run.
+/// Records why this rank gave up, before it ends the others; nothing if it was not in the run.
 void leave_word_in_run(const TrainingRunSettings& settings, const std::string& reason) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
@@ -75,16 +74,16 @@ void leave_word_in_run(const TrainingRunSettings& settings, const std::string& r
   write_summary_of_loss(run, settings.ranks->size(), line);
 }
 
-/// What rank 0 has to tell an error that all ranks meet, and to end, before another one ends the job.
+/// Time for rank 0 to report an error of all ranks and to end, before another rank ends the job.
 constexpr auto kTimeOfRank0 = std::chrono::seconds(15);
-/// The same before ranks know each other.
+/// Time for the same before ranks have connected.
 constexpr auto kTimeOfStart = std::chrono::seconds(5);
 /// Time for the watch to report a lost rank, which ends the process.
 constexpr auto kTimeOfWatch = std::chrono::seconds(2);
 
-/// Rank 0 ends the job where it met the error too: its launcher then asks this process to stop.
+/// Waits for rank 0 to end the job if it has the error, too: its launcher then stops this rank.
 void leave_it_to_rank_0(const Interruption& interruption) {
-  if (interruption.requested()) return;  // by somebody else, before the error
+  if (interruption.requested()) return;  // requested before the error
   const auto end = std::chrono::steady_clock::now() + kTimeOfRank0;
   while (std::chrono::steady_clock::now() < end) {
     if (interruption.requested()) end_process(static_cast<int>(ExitCode::kInterrupted));
@@ -110,7 +109,7 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
   return watch;
 }
 
-/// Throws ConfigError if the config wants another backend than ranks so started have.
+/// Throws ConfigError if the config wants another backend than ranks started this way have.
 void check_backend_is(const std::string& name, const HybridTrainerConfig& config) {
   const std::string& wanted = config.distributed.backend;
   if (wanted == "auto" || wanted == name) return;
@@ -119,8 +118,7 @@ void check_backend_is(const std::string& name, const HybridTrainerConfig& config
                             "srun --mpi=pmix, ranks that send by mpi")});
 }
 
-/// The number of a rank other than the first. What is wrong with a launcher's variables is told
-/// elsewhere.
+/// Returns the rank, if not 0. Errors in a launcher's variables are reported elsewhere.
 std::optional<std::string> later_rank() {
   std::string rank = "0";
   try {
@@ -191,7 +189,8 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
     begins = true;
     const TrainingRunResult result = run_training(settings, std::cerr);
     if (ranks.rank() == 0) return report(result);
-    return 0;  // the launcher ends the others if one ends otherwise, and rank 0 may still be writing
+    return 0;  // the launcher ends the others if one ends otherwise, and rank 0 may still be
+               // writing
   } catch (const std::exception& error) {
     const bool has_lost_one = dynamic_cast<const RankLost*>(&error) != nullptr;
     if (watch && has_lost_one) std::this_thread::sleep_for(kTimeOfWatch);
@@ -204,9 +203,9 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
   }
 }
 
-/// What ends before the ranks know each other says nothing by itself.
+/// Starts the ranks. Errors before they connect are not reported here.
 int TrainingRanks::start_ranks(const TrainingRunSettings& settings) const {
-  check_ranks(settings.config, local_ranks_);  // before thousands of processes start for nothing
+  check_ranks(settings.config, local_ranks_);  // before starting thousands of processes for nothing
   return run_local_ranks(own_command_, local_ranks_);
 }
 
@@ -222,8 +221,8 @@ int TrainingRanks::run(TrainingRunSettings settings,
     if (complete) complete(settings);
     return report(run_training(settings, std::cerr));
   }
-  std::signal(SIGPIPE, SIG_IGN);    // a launcher that is killed takes the console with it
-  const Interruption interruption;  // before the thread of MPI
+  std::signal(SIGPIPE, SIG_IGN);    // a killed launcher closes the console
+  const Interruption interruption;  // before MPI's thread
   settings.interruption = &interruption;
   std::optional<JobSecret> secret;
   secret.emplace(launched_ ? launched_->rank : 0,
@@ -239,7 +238,7 @@ int TrainingRanks::run(TrainingRunSettings settings,
   settings.local_ranks = static_cast<int>(std::ranges::count(hosts, host_name()));
   std::optional<RankWatch> watch;
   if (ranks->size() > 1) watch.emplace(*ranks, watch_settings(settings, secret->agree(*ranks)));
-  secret.reset();  // all have it
+  secret.reset();  // no longer needed
   return run_as_rank(settings, interruption, report, complete, watch);
 }
 

@@ -11,19 +11,18 @@
 
 namespace hybrid_trainer {
 
-/// The ranks that a command trains over: those of a launcher's variables, or none.
+/// Ranks of a training command: from a launcher's variables, or none.
 class TrainingRanks {
  public:
-  /// `local_ranks` of `hybrid COMMAND ARGUMENTS --ranks N`, where it was given: above 1, and unless
-  /// this is one of so many, run() starts them on this machine. A launcher's job of one
-  /// process, but mpirun's, is a run without ranks. Throws UsageError, ConfigError, DeviceError.
+  /// `local_ranks`: --ranks N of `hybrid COMMAND ARGUMENTS`. If it is above 1 and this process is
+  /// not one of the ranks, run() starts them on this machine. A launcher's job of one process,
+  /// except mpirun's, runs without ranks. Throws UsageError, ConfigError, DeviceError.
   TrainingRanks(const std::string& command, const std::vector<std::string>& arguments,
                 std::optional<int> local_ranks, const HybridTrainerConfig& config);
 
-  /// Trains by settings that each rank first may `complete`, once they know each other, and lets the
-  /// leading rank `report`; returns the exit code. An error that rank 0 meets
-  /// is thrown on, and ends the job with its process; one that another rank meets alone ends it by
-  /// name.
+  /// Trains with `settings`, which each rank may first `complete` once the ranks are connected; the
+  /// lead then calls `report`. Returns the exit code. An error on rank 0 is rethrown and ends the
+  /// job with its process; an error on only another rank ends the job naming that rank.
   int run(TrainingRunSettings settings, const std::function<int(const TrainingRunResult&)>& report,
           const std::function<void(TrainingRunSettings&)>& complete = {}) const;
 
@@ -37,17 +36,17 @@ class TrainingRanks {
   std::optional<LaunchedRank> launched_;
   Device device_;
   bool alone_ = false;                    // --ranks 1
-  int local_ranks_ = 0;                   // that run() starts
-  std::vector<std::string> own_command_;  // of each of them
+  int local_ranks_ = 0;                   // number that run() starts
+  std::vector<std::string> own_command_;  // command of each
 };
 
-/// Runs a command that trains over ranks. What stops it before they know each other stops all of
-/// them, mostly: rank 0 tells it, and another one, with its name, only where it is still there some
-/// seconds later.
+/// Runs a command that trains over ranks, so that an error before they connect, which usually stops
+/// all of them, is reported once: by rank 0, and by another rank, with its number, only if it is
+/// still running some seconds later.
 int told_once(const std::function<int()>& command);
 
-/// Whether to go on with a run: `asked` for, or the launcher has started the job anew, which rank 0
-/// tells on standard error.
+/// Returns whether to resume a run: if `asked`, or if the launcher has restarted the job, which
+/// rank 0 reports on standard error.
 bool goes_on(bool asked);
 
 }  // namespace hybrid_trainer

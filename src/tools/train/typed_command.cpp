@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-/// How this program was called: "build/bin/hybrid".
+/// Returns the program as it was called: "build/bin/hybrid".
 std::string program() {
   std::ifstream in("/proc/self/cmdline", std::ios::binary);
   std::string name;
