@@ -110,8 +110,8 @@ void collect_number_problems(const HybridTrainerConfig& config, Problems& found)
     found.push_back(concat(
         "data.sequence_length: got ", config.data.sequence_length, ", want at most model.context ",
         config.model.context, "; ",
-        scales ? "a model with rotary angles takes a longer one, as with"
-               : "a model that begins from nothing takes it by",
+        scales ? "a model with rotary angles supports a longer one, for example with"
+               : "a new model sets it with",
         " --set ", "model.context=", config.data.sequence_length,
         scales ? concat(" --set model.rope_scaling.type=yarn --set model.rope_scaling.factor=",
                         (config.data.sequence_length + config.model.context - 1) /
@@ -150,34 +150,33 @@ void collect_recording_problems(const HybridTrainerConfig& config, Problems& fou
 void collect_objective_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.masks() && config.data.is_rows()) {
     found.push_back(concat("objective: got masked, but data.layout is ", config.data.layout,
-                           ", and files of examples teach answers; want next_token, or a data "
+                           ", and files of examples train on answers; want next_token, or a data "
                            "folder (windows)"));
   }
   if (config.prefers() && !config.data.is_rows()) {
-    found.push_back(concat("objective: got ", config.objective, ", but data.layout is ",
-                           config.data.layout,
-                           ", and pairs of answers are a file of examples; use `hybrid finetune "
-                           "--objective ",
-                           config.objective, " --data FILE`"));
+    found.push_back(concat(
+        "objective: got ", config.objective, ", but data.layout is ", config.data.layout,
+        ", and pairs of answers come from a file of examples; use `hybrid finetune --objective ",
+        config.objective, " --data FILE`"));
   }
   if (config.prefers() && config.memory.segment_length > 0) {
     found.push_back(concat("memory.segment_length: got ", config.memory.segment_length,
                            ", but with objective ", config.objective,
-                           " sequences go whole; want 0"));
+                           " sequences are not split; want 0"));
   }
   if (config.prefers() && config.training.label_smoothing > 0) {
     found.push_back(concat("training.label_smoothing: got ", config.training.label_smoothing,
                            ", but objective ", config.objective,
-                           " has a loss of pairs, which knows no smoothing; want 0"));
+                           " has a loss of pairs, which does not support smoothing; want 0"));
   }
   if (config.masks() == config.model.two_way) return;
   found.push_back(
       config.masks()
-          ? "objective: got masked, but the model sees earlier tokens alone (model.two_way is "
+          ? "objective: got masked, but the model sees only earlier tokens (model.two_way is "
             "false); want next_token, or an encoder, such as --preset bk-tiny"
           : "objective: got " + config.objective +
-                ", but the model is an encoder (model.two_way) and sees "
-                "the tokens that it would tell; want masked, or model.two_way=false");
+                ", but the model is an encoder (model.two_way) and sees the tokens that it would "
+                "predict; want masked, or model.two_way=false");
 }
 
 void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -185,8 +184,7 @@ void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) 
   const auto refuse = [&](bool is_on, const char* why) {
     if (is_on) found.push_back(concat("data.carry_state: got true, but ", why));
   };
-  refuse(config.data.is_rows(),
-         "rows of examples are texts of their own; want data.layout windows");
+  refuse(config.data.is_rows(), "each example is a separate document; want data.layout windows");
   refuse(!config.stretches.empty(), "stretches change the rows of a batch; want none");
   refuse(config.training.cuda_graphs, "training.cuda_graphs cannot record states; want it off");
 }
@@ -219,9 +217,9 @@ void collect_device_problems(const HybridTrainerConfig& config, Problems& found)
 /// Biases are not weights, so adapters would ignore them.
 void collect_bias_problems(const HybridTrainerConfig& config, Problems& found) {
   if (config.model.experts.bias_rate == 0 || !config.has_adapters()) return;
-  found.push_back(concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
-                         ", but adapters keep routers as they are; want 0 and "
-                         "model.experts.balance_loss"));
+  found.push_back(
+      concat("model.experts.bias_rate: got ", config.model.experts.bias_rate,
+             ", but adapters do not change routers; want 0 and model.experts.balance_loss"));
 }
 
 /// Describes settings with the same examples per step and at least `ranks` micro-batches.
@@ -230,9 +228,10 @@ std::string way_to_enough_micro_batches(const HybridTrainerConfig& config, int r
   for (std::int64_t count = ranks; count <= examples; ++count) {
     if (examples % count != 0) continue;
     return concat("data.batch_size=", examples / count,
-                  " and gradient_accumulation.micro_batches=", count, " are as many examples");
+                  " and gradient_accumulation.micro_batches=", count,
+                  " give the same number of examples");
   }
-  return concat("a step of ", examples, " examples has no more than ", examples, " ranks");
+  return concat("a step of ", examples, " examples supports at most ", examples, " ranks");
 }
 
 /// Refusals for any method.
@@ -240,37 +239,40 @@ const std::vector<Refusal>& refusals_over_ranks() {
   using Kind = KeyTest::Kind;
   const KeyTest cuts_weights{"distributed.zero", Kind::kIsOneOf, {"3"}};
   const KeyTest are_several{"ranks", Kind::kIsMoreThan, {"1"}};
-  const char* const cut = "distributed.zero 3 cuts each weight into the ranks' parts";
+  const char* const cut = "distributed.zero 3 divides each weight among the ranks";
   static const std::vector<Refusal> rows{
       {.keys = {"data.carry_state"},
        .values = {"false"},
-       .why = "ranks do not hand states to a checkpoint",
+       .why = "checkpoints do not store the states of ranks",
        .when = {are_several}},
-      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are summed first"},
+      {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are first summed over the ranks"},
       {.keys = {"stretches"},
        .values = {"[]"},
-       .why = "each rank's share of a step stays the same",
+       .why = "each rank's share of a step must stay the same",
        .wanted = "none"},
-      {{"training.cuda_graphs"}, Kind::kIsOneOf, {"false"}, "a graph does not wait for others"},
+      {{"training.cuda_graphs"},
+       Kind::kIsOneOf,
+       {"false"},
+       "a CUDA graph cannot wait for other ranks"},
       {.keys = {"memory.weights"}, .values = {"device"}, .why = cut, .when = {cuts_weights}},
       {.keys = {"distributed.check_weights_every"},
        .values = {"0"},
        .why = cut,
        .when = {cuts_weights},
-       .wanted = "0: no weight is there twice"},
+       .wanted = "0: no rank has a copy to compare"},
       {.keys = {"memory.device_map"}, .values = {""}, .why = cut, .when = {cuts_weights}},
       {.keys = {"memory.plan"},
        .kind = Kind::kIsNoneOf,
        .values = {"auto"},
-       .why = "each rank would choose its own",
+       .why = "each rank would choose its own options",
        .when = {are_several},
-       .wanted = "off, and the options that hybrid plan names"},
+       .wanted = "off, with the options that hybrid plan prints"},
       {.keys = {"memory.device_map"},
        .kind = Kind::kIsNoneOf,
        .values = {"auto"},
-       .why = "each rank would choose its own",
+       .why = "each rank would choose its own options",
        .when = {are_several},
-       .wanted = "places by name"},
+       .wanted = "explicit places"},
   };
   return rows;
 }

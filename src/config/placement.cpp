@@ -30,10 +30,10 @@ std::int64_t bits_of_weights(const Config& config) {
 const std::vector<PlacementRow>& placement_rows() {
   static const std::vector<PlacementRow> rows{
       {"weights",
-       "`memory.weights`; of single ones `memory.device_map`",
+       "`memory.weights`; for individual weights `memory.device_map`",
        "device, host, file",
        "`mixed_precision`",
-       "32, and copies in 16 for bf16",
+       "32, with 16-bit copies for bf16",
        [](const Config& config, const std::string& place) {
          return DeviceMap(config.memory).uses(place);
        },
@@ -41,7 +41,7 @@ const std::vector<PlacementRow>& placement_rows() {
        {MemoryKind::kParameters, MemoryKind::kMasterWeights}},
       {"gradients",
        "`memory.gradients`",
-       "keep: device; consume: host, or the weights' file, unless each is updated at once",
+       "keep: device; consume: host, or the weights' file, unless each is updated immediately",
        "`memory.gradient_bits`",
        "32, 16",
        [](const Config& config, const std::string& place) {
@@ -51,9 +51,8 @@ const std::vector<PlacementRow>& placement_rows() {
        [](const Config& config) { return config.memory.gradient_bits; },
        {MemoryKind::kGradients}},
       {"optimizer state",
-       "`memory.optimizer_state`, `optimizer.paged`; with late updates "
-       "`phases.asynchronous_optimizer.exact_state`, for "
-       "masters too",
+       "`memory.optimizer_state`, `optimizer.paged`; with delayed updates "
+       "`phases.asynchronous_optimizer.exact_state`, also for masters",
        "device, host, file",
        "`optimizer.state_bits`",
        "32, 16, 8",
@@ -95,7 +94,9 @@ bool uses_place(const HybridTrainerConfig& config, const std::string& place) {
 }
 
 std::string placement_markdown() {
-  std::string out = "| what | where | one of | bits | one of |\n| --- | --- | --- | --- | --- |\n";
+  std::string out =
+      "| data | location | values | bits | values |\n"
+      "| --- | --- | --- | --- | --- |\n";
   for (const PlacementRow& row : placement_rows())
     out += concat("| ", row.what, " | ", row.place_keys, " | ", row.places, " | ", row.bits_key,
                   " | ", row.bits, " |\n");

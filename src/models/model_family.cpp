@@ -30,9 +30,9 @@ void take_positions(ModelConfig& model, const ModelConfig& asked,
   constexpr const char *kContext = "model.context", *kScaling = "model.rope_scaling";
   if (!is_set(kContext) && !is_set(kScaling)) return;
   if (!find_family(model.family).has("rope_scaling"))
-    throw ConfigError({concat(is_set(kContext) ? kContext : kScaling, ": the positions of a ",
-                              model.family, " model are no rotary angles, so its context stays ",
-                              model.context, "; leave it out")});
+    throw ConfigError(
+        {concat(is_set(kContext) ? kContext : kScaling, ": the positions of a ", model.family,
+                " model are not rotary, so its context stays ", model.context, "; leave it out")});
   if (is_set(kScaling)) model.rope_scaling = asked.rope_scaling;
   if (model.rope_scaling.original_context == 0 && model.rope_scaling.type != "default" &&
       model.rope_scaling.type != "linear")
@@ -151,7 +151,7 @@ std::unique_ptr<LanguageModel> make_model(const ModelConfig& config, std::uint64
   auto* const model = dynamic_cast<LanguageModel*>(network.get());
   if (model == nullptr)
     throw ConfigError({concat("model.family: got ", config.family,
-                              ", which is no language model; want one that reads text")});
+                              ", which is not a language model; want a model that reads text")});
   network.release();
   return std::unique_ptr<LanguageModel>(model);
 }
@@ -160,8 +160,8 @@ LanguageModel& as_language_model(Network& network, const std::string& family,
                                  const std::string& what) {
   if (auto* const model = dynamic_cast<LanguageModel*>(&network)) return *model;
   throw UsageError(
-      concat(family, " is no language model: ", what,
-             " wants one that reads and writes text; `hybrid eval` measures this one"));
+      concat(family, " is not a language model: ", what,
+             " requires a model that reads and writes text; `hybrid eval` measures this model"));
 }
 
 void collect_model_problems(const ModelConfig& config, std::vector<std::string>& problems,

@@ -39,7 +39,7 @@ std::span<const OptimizerKind> optimizer_kinds() {
        .predictor = make_adamw_predictor},
       {.name = "sgd", .about = "4", .make = make<Sgd>, .keys = {"momentum"}},
       {.name = "muon",
-       .about = "4; orthogonalizes the momentum of matrices and leaves the rest to adamw",
+       .about = "4; orthogonalizes the momentum of matrices and uses adamw for the other weights",
        .make = make<Muon>,
        .keys = {"momentum", "orthogonalization_period", "orthogonalization_blocks"},
        .has_8_bits = true,
@@ -54,12 +54,12 @@ std::span<const OptimizerKind> optimizer_kinds() {
        .has_8_bits = true,
        .predictor = make_lion_predictor},
       {.name = "adam_mini",
-       .about = "4; one second moment for a head, a row or a token",
+       .about = "4; one second moment per head, row or token",
        .make = make<AdamMini>,
        .keys = {"betas", "epsilon"},
        .unit = UpdateUnit::kBlock},
       {.name = "adafactor",
-       .about = "below 0.1; second moments by rows and columns, no momentum to predict by",
+       .about = "below 0.1; second moments by rows and columns, no momentum to predict from",
        .make = make<Adafactor>,
        .unit = UpdateUnit::kWhole},
   };
@@ -87,7 +87,7 @@ const char* optimizer_name_help() {
     std::vector<std::string> each;
     for (const OptimizerKind& kind : optimizer_kinds())
       each.push_back(concat(kind.name, " (", kind.about, ")"));
-    return concat("Rule of the update. Bytes of state for a parameter: ", join(each), ".");
+    return concat("Update rule. Bytes of state per parameter: ", join(each), ".");
   }();
   return help.c_str();
 }
@@ -101,14 +101,14 @@ KeyNeed optimizer_that_reads(const std::string& key) {
   for (const OptimizerKind& kind : optimizer_kinds()) {
     if (kind.rest == nullptr || std::ranges::count(names, kind.rest) == 0) continue;
     names.emplace_back(kind.name);
-    parts.push_back(concat("what ", kind.name, " leaves to ", kind.rest));
+    parts.push_back(concat("the weights that ", kind.name, " passes to ", kind.rest));
   }
   if (parts.size() > 1) {
     parts[parts.size() - 2] += " and " + parts.back();
     parts.pop_back();
   }
   return KeyNeed::of({"optimizer.name", "optimizer.groups[].name"}, names,
-                     "it is for " + join(parts));
+                     "it applies only to " + join(parts));
 }
 
 }  // namespace hybrid_trainer

@@ -205,7 +205,7 @@ CommandDescription describe(const CommandSyntax& syntax) {
     find_choices(option);
     command.options.push_back(option);
   }
-  command.options.push_back({.name = "help", .value = {}, .help = "Print this text."});
+  command.options.push_back({.name = "help", .value = {}, .help = "Print this help."});
   return command;
 }
 
@@ -231,7 +231,7 @@ std::optional<std::vector<std::string>> parse_command_line(
   if (arguments == std::vector<std::string>{"--describe"}) throw DescriptionAsked{describe(syntax)};
   po::options_description visible("Options", 100);
   for (const auto& option : syntax.options.options()) visible.add(option);
-  visible.add_options()("help,h", "Print this text.");
+  visible.add_options()("help,h", "Print this help.");
   po::options_description all;
   all.add(visible).add_options()(kOperands, po::value<std::vector<std::string>>());
 

@@ -82,20 +82,20 @@ static void add_set_option(po::options_description& options, ConfigArguments& ar
   options.add_options()(
       "set",
       po::value<std::vector<std::string>>()->composing()->notifier(add)->value_name("KEY=VALUE"),
-      "Change one key, for example training.steps=500; may be given more than once.");
+      "Set a configuration key, for example training.steps=500; may be given more than once.");
 }
 
 static void add_memory_option(po::options_description& options, ConfigArguments& arguments) {
   options.add_options()("max-device-memory",
                         po::value(&arguments.device_memory)->value_name("SIZE"),
-                        "Most device memory, as 7GiB; another name of memory.device_budget.");
+                        "Maximum device memory, for example 7GiB; same as memory.device_budget.");
 }
 
 void add_source_options(po::options_description& options, ConfigArguments& arguments) {
   options.add_options()("preset", po::value(&arguments.preset)->value_name("NAME"),
-                        concat("A ready configuration: ", join(preset_names()), ".").c_str());
+                        concat("Built-in configuration: ", join(preset_names()), ".").c_str());
   options.add_options()("config", po::value(&arguments.file)->value_name("FILE"),
-                        "A JSON configuration; keys that it leaves out keep their defaults.");
+                        "JSON configuration file; omitted keys keep their defaults.");
   add_set_option(options, arguments);
 }
 
@@ -114,7 +114,7 @@ void add_tensorboard_option(po::options_description& options, ConfigArguments& a
     if (on) arguments.settings.emplace_back("observability.tensorboard=true");
   };
   options.add_options()("tensorboard", po::bool_switch()->notifier(set),
-                        "Write RUN/tensorboard/ too; the same as observability.tensorboard=true.");
+                        "Also write RUN/tensorboard/; same as observability.tensorboard=true.");
 }
 
 HybridTrainerConfig build_config(

@@ -23,29 +23,36 @@ namespace hybrid_trainer {
 namespace {
 
 void print_help() {
-  std::cout << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
-               "usage: hybrid COMMAND [options]\n\nCommands:\n";
+  std::cout << "hybrid trains and fine-tunes models of text, speech, images and time series on "
+               "CPUs and NVIDIA GPUs.\n"
+               "\n"
+               "usage: hybrid COMMAND [options]\n"
+               "\n"
+               "Commands:\n";
   for (const Command& command : command_table()) {
     std::cout << "  " << command.name << std::string(12 - std::strlen(command.name), ' ')
               << command.summary << "\n";
   }
-  std::cout
-      << "\nhybrid COMMAND --help says more about each; hybrid --version prints the version.\n";
+  std::cout << "\n"
+               "hybrid COMMAND --help describes a command; hybrid --version prints the version.\n";
 }
 
 /// Prints the first steps for new users.
 void print_first_steps() {
   std::cerr
-      << "hybrid trains and fine-tunes language models on CPUs and NVIDIA GPUs.\n\n"
-         "What is this machine good for?      hybrid doctor\n"
-         "Does a model fit?                   hybrid plan --model FOLDER --method qlora\n"
-         "What will it learn from my file?    hybrid rows FILE --model FOLDER --show 1\n"
+      << "hybrid trains and fine-tunes models of text, speech, images and time series on CPUs and "
+         "NVIDIA GPUs.\n"
+         "\n"
+         "Check this machine:                 hybrid doctor\n"
+         "Check whether a model fits:         hybrid plan --model FOLDER --method qlora\n"
+         "Preview the training rows:          hybrid rows FILE --model FOLDER --show 1\n"
          "Fine-tune a model on my examples:   hybrid finetune --model FOLDER --data FILE --run "
          "RUN\n"
          "Chat with the result:               hybrid chat RUN\n"
-         "Train from text of my own:          hybrid prepare TEXT... --output DATA\n"
+         "Train on my own text:               hybrid prepare TEXT... --output DATA\n"
          "                                    hybrid train --preset tiny --data DATA --run RUN\n"
-         "FOLDER is a model of Hugging Face or a GGUF file, FILE has one JSON object a line:\n"
+         "FOLDER is a Hugging Face model folder or a GGUF file. FILE has one JSON object per "
+         "line:\n"
          "  {\"prompt\": \"...\", \"completion\": \"...\"}\n"
          "hybrid --help lists all commands.\n";
 }

@@ -27,19 +27,19 @@ TrainedRun with_windows(TrainedRun opened) {
 void add_precision_option(po::options_description& options, std::string& precision) {
   options.add_options()(
       "precision", po::value(&precision)->value_name("fp32|bf16|int8|fp4|nf4|mxfp4|file"),
-      "How weights are held and multiplied. fp32, bf16: as such. int8, fp4, nf4, mxfp4: matrices "
-      "in "
-      "few bits, products in bf16. file: a GGUF file's own blocks, times inputs of 8 bits as in "
-      "llama.cpp; slow on CUDA (fp32).");
+      "Format of weights and products (default: fp32). fp32, bf16: both. int8, fp4, nf4, mxfp4: "
+      "quantized matrices, products in bf16. file: the blocks of a GGUF file, multiplied by 8-bit "
+      "inputs as in llama.cpp; slow on CUDA.");
 }
 
 void add_run_weights_options(po::options_description& options, RunWeightsOption& asked) {
   auto add = options.add_options();
   add("checkpoint", po::value(&asked.checkpoint)->value_name("best|STEP"),
-      "Checkpoint of a run to read: best is that of the lowest validation loss "
-      "(checkpoint.keep_best). Default: the newest.");
+      "Checkpoint of a run: a step, or best for the lowest validation loss (checkpoint.keep_best). "
+      "Default: the newest.");
   add("average", po::bool_switch(&asked.average),
-      "Read the mean of the weights (training.average_weights), not the last.");
+      "Use the running mean of the weights (training.average_weights) instead of the last "
+      "weights.");
 }
 
 RunWeights run_weights(const RunWeightsOption& asked) {
@@ -65,11 +65,10 @@ void refuse_run_weights(const RunWeights& weights, const std::string& folder,
 }
 
 void add_weights_option(po::options_description& options, std::string& home) {
-  options.add_options()(
-      "weights", po::value(&home)->value_name("device|host|file"),
-      "Where a Hugging Face folder's matrices lie: device, host or file, a scratch "
-      "file in TMPDIR of which only what is multiplied is read, such as the experts "
-      "that a token chooses (device).");
+  options.add_options()("weights", po::value(&home)->value_name("device|host|file"),
+                        "Location of a Hugging Face model's matrices (default: device): device, "
+                        "host or file, a scratch file in TMPDIR. From the file, only the matrices "
+                        "in use are read, such as the experts that a token chooses.");
 }
 
 TrainedRun open_model(const std::string& path, const Stream& stream, const RunWeights& weights,

@@ -22,7 +22,7 @@ boost::program_options::typed_value<std::string>* model_value(std::string& path,
 
 void add_device_option(po::options_description& options, std::string& name) {
   options.add_options()("device", po::value(&name)->value_name("cpu|cuda|cuda:N|auto"),
-                        "Where to compute; auto: CUDA where there is one (auto).");
+                        "Device to compute on; auto (default) uses CUDA if a device is available.");
 }
 
 const std::string& checked_device_name(const std::string& name) {
@@ -36,18 +36,16 @@ const std::string& checked_device_name(const std::string& name) {
 Device device_of_option(const std::string& name) { return find_device(checked_device_name(name)); }
 
 void add_columns_option(po::options_description& options, std::string& columns) {
-  options.add_options()(
-      "columns", po::value(&columns)->value_name("NAME=COLUMN,..."),
-      "Columns of the examples that go by other names: prompt=question,completion=answer; NAME= "
-      "leaves NAME out (data.columns).");
+  options.add_options()("columns", po::value(&columns)->value_name("NAME=COLUMN,..."),
+                        "Column names of the examples, such as "
+                        "prompt=question,completion=answer; NAME= leaves NAME out (data.columns).");
 }
 
 void add_control_tokens_option(po::options_description& options, std::string& name) {
-  options.add_options()(
-      "control-tokens", po::value(&name)->value_name("tokens|text"),
-      "What text that spells a special token, such as <|im_end|>, becomes: the token, or plain "
-      "text. "
-      "Chats are always read with their tokens (data.control_tokens, which is tokens).");
+  options.add_options()("control-tokens", po::value(&name)->value_name("tokens|text"),
+                        "How to encode text that spells a special token, such as <|im_end|>: as "
+                        "the token or as plain text (default: data.control_tokens, which is "
+                        "tokens). Chats are always read with their tokens.");
 }
 
 namespace {
@@ -59,11 +57,10 @@ std::string and_pinned(const ContextWindow& window) {
 }  // namespace
 
 void add_overflow_option(po::options_description& options, std::string& name) {
-  options.add_options()(
-      "context-overflow", po::value(&name)->value_name("error|truncate"),
-      "What happens to a text that is longer than the model's context: it is refused, or what lies "
-      "behind its beginning-of-text token or system message is left out, the oldest first, and "
-      "said so (truncate).");
+  options.add_options()("context-overflow", po::value(&name)->value_name("error|truncate"),
+                        "Action if a text is longer than the model's context. error: refuse the "
+                        "text. truncate (default): drop the oldest part after the "
+                        "beginning-of-text token or system message, with a warning.");
 }
 
 ContextOverflow overflow_of_option(const std::string& name) {

@@ -32,10 +32,9 @@ TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
   using Lines = std::vector<std::string>;
   HybridTrainerConfig config;
   config.objective = "masked";
-  EXPECT_EQ(
-      config.problems(),
-      Lines{"objective: got masked, but the model sees earlier tokens alone (model.two_way is "
-            "false); want next_token, or an encoder, such as --preset bk-tiny"});
+  EXPECT_EQ(config.problems(),
+            Lines{"objective: got masked, but the model sees only earlier tokens (model.two_way is "
+                  "false); want next_token, or an encoder, such as --preset bk-tiny"});
   config.model.family = "semiseparable";
   config.model.two_way = true;
   EXPECT_EQ(config.problems(), Lines{});
@@ -48,12 +47,13 @@ TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
   config.objective = "next_token";
   EXPECT_EQ(config.problems(),
             Lines{"objective: got next_token, but the model is an encoder (model.two_way) and sees "
-                  "the tokens that it would tell; want masked, or model.two_way=false"});
+                  "the tokens that it would predict; want masked, or model.two_way=false"});
   config.objective = "masked";
   config.data.layout = "packed";
-  EXPECT_EQ(config.problems(),
-            Lines{"objective: got masked, but data.layout is packed, and files of examples teach "
-                  "answers; want next_token, or a data folder (windows)"});
+  EXPECT_EQ(
+      config.problems(),
+      Lines{"objective: got masked, but data.layout is packed, and files of examples train on "
+            "answers; want next_token, or a data folder (windows)"});
   config.data.layout = "windows";
   for (const double share : {0.0, 1.0}) {
     config.mask_share = share;

@@ -183,7 +183,7 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
   EXPECT_EQ(of("acmdtp", false), Lines{});
   EXPECT_EQ(of("ahtpb", true), Lines{});
   const char* const see_ahead =
-      " sees the future, so a decoder cannot have it; set model.two_way for an encoder";
+      " sees later tokens, so a decoder cannot use it; set model.two_way for an encoder";
   EXPECT_EQ(of("th", false), Lines{concat("model.mixers: got th, and h (Hydra)", see_ahead)});
   EXPECT_EQ(of("b", false), Lines{concat("model.mixers: got b, and b (BK core)", see_ahead)});
   for (const auto& [letter, name] :
@@ -193,7 +193,7 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
     const Lines problems = of("t" + letter, true);
     ASSERT_EQ(problems.size(), 1u) << letter;
     EXPECT_TRUE(problems[0].starts_with(
-        concat("model.mixers: got t", letter, ", and ", name, " sees earlier tokens alone; an ")))
+        concat("model.mixers: got t", letter, ", and ", name, " sees only earlier tokens; an ")))
         << problems[0];
   }
   const Lines unknown = of("tx", false);
@@ -221,9 +221,8 @@ TEST(SemiseparableConfig, ASizeThatDoesNotFitIsRefusedInOneLine) {
   config = model_of("p", false);
   config.context = 1 << 20;
   const std::vector<std::string> tables{
-      "model.context: got 1048576, and T + U·Vᵀ by position (p) has tables of as many rows; want "
-      "at "
-      "most 65536, such as data.sequence_length"};
+      "model.context: got 1048576, but the tables of T + U·Vᵀ by position (p) have one row per "
+      "position; want at most 65536, such as data.sequence_length"};
   EXPECT_EQ(problems_in(config), tables);
 }
 

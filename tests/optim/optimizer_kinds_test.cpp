@@ -103,12 +103,13 @@ TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
 
 TEST(OptimizerKinds, SayWhichOptimizersReadAKey) {
   const KeyNeed momentum = optimizer_that_reads("momentum");
-  EXPECT_EQ(momentum.why, "it is for sgd and muon");
+  EXPECT_EQ(momentum.why, "it applies only to sgd and muon");
   ASSERT_EQ(momentum.any_of.size(), 2u);
   for (const KeyTest& test : momentum.any_of)
     EXPECT_EQ(test.values, (std::vector<std::string>{"sgd", "muon"})) << test.key;
   const KeyNeed epsilon = optimizer_that_reads("epsilon");
-  EXPECT_EQ(epsilon.why, "it is for adamw, adam_mini and what muon leaves to adamw");
+  EXPECT_EQ(epsilon.why,
+            "it applies only to adamw, adam_mini and the weights that muon passes to adamw");
   EXPECT_EQ(epsilon.any_of[0].values, (std::vector<std::string>{"adamw", "adam_mini", "muon"}));
 }
 

@@ -252,7 +252,7 @@ TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
     run.model("writing text");
     FAIL() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_TRUE(tells(error.what(), "sensors is no language model: writing text wants"))
+    EXPECT_TRUE(tells(error.what(), "sensors is not a language model: writing text requires"))
         << error.what();
   }
   EXPECT_THROW(make_model(run.config.model, 0, stream, sensor_registry()), ConfigError);

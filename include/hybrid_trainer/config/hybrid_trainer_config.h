@@ -46,27 +46,25 @@ struct PartConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"recompute", self.recompute,
-                "Share of the part's activations that backward computes again, in place of "
-                "memory.recompute.",
-                Range::between(0, 1)});
+    visit(Field{
+        "recompute", self.recompute,
+        "Share of the part's activations that backward recomputes, in place of memory.recompute.",
+        Range::between(0, 1)});
     visit(Field{"precision", self.precision,
-                "What the part's activations and products are in, in all phases.", Range{},
+                "Precision of the part's activations and products, in all phases.", Range{},
                 part_precision_names()});
-    visit(
-        Field{"lora", self.lora,
-              "Rank of the adapters that are trained on the part's linear maps, whose weights are "
-              "then frozen. 0, where lora.rank is set: none. Weights outside of all such parts "
-              "are trained whole, unless lora.rank is set.",
-              Range::between(0, 4096)});
-    visit(
-        Field{"base", self.base,
-              "How the part's frozen weights are held, in place of lora.base. Without adapters it "
-              "freezes the part.",
-              Range{}, part_base_names()});
+    visit(Field{"lora", self.lora,
+                "Rank of the adapters that are trained on the part's linear maps, whose weights "
+                "are then frozen; 0 disables adapters if lora.rank is set. Weights outside of all "
+                "such parts are trained directly, unless lora.rank is set.",
+                Range::between(0, 4096)});
+    visit(Field{"base", self.base,
+                "Storage of the part's frozen weights, in place of lora.base. Without adapters it "
+                "freezes the part.",
+                Range{}, part_base_names()});
     visit(Field{"place", self.place,
-                "Where the part's matrices lie, in place of memory.weights; the first entries of "
-                "memory.device_map.",
+                "Location of the part's matrices, in place of memory.weights; the parts become the "
+                "first entries of memory.device_map.",
                 Range{}, placement_names()});
     visit(Field{"optimizer", self.optimizer, "See optimizer.name; an entry of optimizer.groups.",
                 Range{}, optimizer_names()});
@@ -112,14 +110,14 @@ struct HybridTrainerConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"model", self.model, "The model: its family and shape."});
-    visit(Field{"lora", self.lora, "Adapters that are trained beside frozen weights."});
+    visit(Field{"lora", self.lora, "Adapters that are trained on top of frozen weights."});
     visit(Field{"data", self.data, "How examples are cut from the data."});
     visit(Field{"training", self.training, "Length, seed and resources of the run."});
-    visit(Field{"optimizer", self.optimizer, "What turns gradients into weight changes."});
+    visit(Field{"optimizer", self.optimizer, "The optimizer and its settings."});
     visit(Field{"schedule", self.schedule, "How the learning rate changes over the run."}.on_resume(
         OnResume::kMayChange));
     visit(Field{"learning_rate_finder", self.learning_rate_finder,
-                "Raises a learning rate that is far too low, in Warmup."});
+                "Detects a learning rate that is far too low, in Warmup, and raises it."});
     visit(Field{"phases", self.phases,
                 "The phases Warmup, Full, Predict and Correct, and the method of Predict."});
     visit(Field{"mixed_precision", self.mixed_precision, "Precision of each phase."}.on_resume(
@@ -128,55 +126,53 @@ struct HybridTrainerConfig {
     visit(Field{"distributed", self.distributed, "How ranks share a step."}
               .on_resume(OnResume::kMayChange)
               .needs_any({{{"ranks", KeyTest::Kind::kIsMoreThan, {"1"}}},
-                          "this run has one rank; --ranks N has more"}));
-    visit(Field{"memory", self.memory, "How much memory a run takes, and how it takes less."}
-              .on_resume(OnResume::kMayChange));
+                          "this run has one rank; --ranks N starts more"}));
+    visit(
+        Field{"memory", self.memory, "Memory budgets of a run, and options that reduce its memory."}
+            .on_resume(OnResume::kMayChange));
     visit(Field{"predict_aware_memory", self.predict_aware_memory,
-                "Where the optimizer state is during Predict."}
+                "Location of the optimizer state during Predict."}
               .on_resume(OnResume::kMayChange)
               .needs("phases.method", {"skip_backward"})
               .unless("phases.max_predict_steps", {"0"}));
-    visit(Field{"divergence", self.divergence,
-                "When a run counts as diverging, and what is then done."}
+    visit(
+        Field{"divergence", self.divergence, "Detection of a diverging run, and the actions taken."}
+            .on_resume(OnResume::kMayChange));
+    visit(Field{"checkpoint", self.checkpoint, "When checkpoints are saved, and which are kept."}
               .on_resume(OnResume::kMayChange));
-    visit(Field{"checkpoint", self.checkpoint, "When the run is saved."}.on_resume(
-        OnResume::kMayChange));
     visit(Field{"export", self.exported, "How the model is exported."}.on_resume(
         OnResume::kMayChange));
-    visit(Field{"observability", self.observability, "What else the run writes about itself."}
-              .on_resume(OnResume::kMayChange));
+    visit(Field{"observability", self.observability, "Additional output of the run."}.on_resume(
+        OnResume::kMayChange));
     visit(Field{"stretches", self.stretches,
                 "Schedule stages: short sequences or small batches at the start of a run."});
-    visit(
-        Field{"parts", self.parts,
-              "Other settings for the parts of a model whose names match a pattern, such as "
-              "{\"video.*\": {\"recompute\": 1}}. A weight matches one pattern at most. With --set "
-              "parts.video.*.recompute=1."});
+    visit(Field{"parts", self.parts,
+                "Settings for the parts of a model whose names match a pattern, such as "
+                "{\"video.*\": {\"recompute\": 1}}. Each weight may match at most one pattern. On "
+                "the command line: --set parts.video.*.recompute=1."});
     visit(Field{"device", self.device,
-                "Device that trains: cpu, cuda (the first CUDA device), cuda:N, or auto. auto "
-                "takes CUDA if there is a device, else the CPU."}
+                "Training device: cpu, cuda (the first CUDA device), cuda:N, or auto. auto uses "
+                "CUDA if a device is available, otherwise the CPU."}
               .on_resume(OnResume::kMayChange)
               .essential(Question::kSpeed));
-    visit(
-        Field{"objective",
-              self.objective,
-              "What the model learns: next_token, each token from those before it; masked, hidden "
-              "tokens from those on both sides, which takes an encoder (model.two_way) and one "
-              "more token, the mask; or, from pairs of a better and a worse answer (`hybrid "
-              "finetune`), dpo, which compares the model with what it was when it began, or orpo, "
-              "which does not.",
-              Range{},
-              {"next_token", "masked", "dpo", "orpo"}});
+    visit(Field{"objective",
+                self.objective,
+                "Training objective. next_token: predict each token from the tokens before it. "
+                "masked: predict hidden tokens from the tokens on both sides; it needs an encoder "
+                "(model.two_way) and one more token for the mask. dpo and orpo: learn from pairs "
+                "of a better and a worse answer (`hybrid finetune`); dpo compares the model with "
+                "its initial weights, orpo needs no reference.",
+                Range{},
+                {"next_token", "masked", "dpo", "orpo"}});
     visit(Field{"mask_share", self.mask_share,
-                "With objective masked: share of each sequence's tokens that have a loss, at least "
-                "one token. Of them 80 % become the mask, 10 % a random token, and 10 % stay.",
+                "Share of each sequence's tokens, at least one, that objective masked predicts. 80 "
+                "% of them become the mask, 10 % a random token, and 10 % stay unchanged.",
                 Range{0, 1, true, true}}
               .needs("objective", {"masked"}));
-    visit(Field{
-        "preference_beta", self.preference_beta,
-        "With objective dpo or orpo: how much the preference weighs. In dpo a larger one keeps "
-        "the model closer to what it was.",
-        Range::above(0)}
+    visit(Field{"preference_beta", self.preference_beta,
+                "Strength of the preference term of the objectives dpo and orpo. In dpo, a larger "
+                "value keeps the model closer to its initial weights.",
+                Range::above(0)}
               .needs("objective", {"dpo", "orpo"}));
   }
 

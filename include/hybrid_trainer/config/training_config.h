@@ -19,56 +19,52 @@ struct TrainingConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"steps", self.steps, "Steps of all phases together.", Range::at_least(1)}
+    visit(Field{"steps", self.steps, "Total number of steps of all phases.", Range::at_least(1)}
               .on_resume(OnResume::kMayChange)
               .essential(Question::kLength));
     visit(Field{"seed", self.seed,
-                "Seed of the first weights, of the order of the data and of dropout.",
+                "Seed of the initial weights, the order of the data and dropout.",
                 Range::at_least(0)}
               .essential(Question::kData));
-    visit(
-        Field{"evaluate_every_steps", self.evaluate_every_steps,
-              "Steps between two evaluations on the validation split; 0 evaluates only at the end.",
-              Range::at_least(0)}
-            .on_resume(OnResume::kMayChange)
-            .essential(Question::kLength));
-    visit(
-        Field{"patience", self.patience,
-              "Evaluations in a row without an improvement after which the run ends; 0 goes on to "
-              "training.steps.",
-              Range::at_least(0)}
-            .on_resume(OnResume::kMayChange));
+    visit(Field{"evaluate_every_steps", self.evaluate_every_steps,
+                "Steps between evaluations on the validation split; 0 evaluates only at the end.",
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange)
+              .essential(Question::kLength));
+    visit(Field{"patience", self.patience,
+                "Number of evaluations in a row without improvement after which the run ends; 0 "
+                "trains to training.steps.",
+                Range::at_least(0)}
+              .on_resume(OnResume::kMayChange));
     visit(Field{"min_improvement", self.min_improvement,
-                "How much lower a validation loss must be than the last improvement's to count as "
-                "one for training.patience.",
+                "Minimum decrease of the validation loss since the last improvement that "
+                "training.patience counts as an improvement.",
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange)
               .unless("training.patience", {"0"}));
     visit(Field{"threads", self.threads,
-                "Threads for all kernels; 0 takes the usable cores, within OMP_NUM_THREADS and the "
-                "quota of a "
-                "container.",
+                "Threads for all kernels; 0 uses the available cores, limited by OMP_NUM_THREADS "
+                "and the container's CPU quota.",
                 Range::between(0, 4096)}
               .on_resume(OnResume::kMayChange)
               .essential(Question::kSpeed));
-    visit(
-        Field{"cuda_graphs", self.cuda_graphs,
-              "On CUDA, record forward and backward passes once in each phase and replay them. Use "
-              "it for steps so small that launching kernels takes longer than running them."}
-            .on_resume(OnResume::kMayChange)
-            .unless("device", {"cpu"}, "this run is on the processor"));
+    visit(Field{"cuda_graphs", self.cuda_graphs,
+                "On CUDA, record forward and backward passes once per phase and replay them. Use "
+                "it if steps are so small that launching kernels takes longer than running them."}
+              .on_resume(OnResume::kMayChange)
+              .unless("device", {"cpu"}, "this run uses the CPU"));
     visit(Field{"average_weights", self.average_weights,
-                "Half-life, in updates, of a running mean of the weights; 0 keeps none. The mean "
-                "is kept on the host and evaluated beside the weights; eval, sample and export "
-                "read it with --average.",
+                "Half-life, in updates, of a running mean of the weights; 0 disables it. The mean "
+                "is kept on the host and evaluated in addition to the weights; eval, sample and "
+                "export use it with --average.",
                 Range::at_least(0)});
     visit(Field{"label_smoothing", self.label_smoothing,
-                "Share of a target's weight that all tokens or classes have alike, so that the "
-                "model learns not to be too sure: PyTorch's label_smoothing. Training losses "
-                "contain it; evaluation tells the plain loss.",
+                "Share of a target's weight that is spread evenly over all tokens or classes, so "
+                "that the model becomes less overconfident (PyTorch's label_smoothing). Training "
+                "losses include it; evaluation reports the plain loss.",
                 Range{0, 1, false, true}}
               .unless("model.family", {"series"},
-                      "it is for tokens and classes, and a series has numbers"));
+                      "it applies to tokens and classes, and a series predicts numbers"));
   }
 };
 
@@ -79,8 +75,8 @@ struct GradientAccumulationConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"micro_batches", self.micro_batches,
-                "Micro-batches of data.batch_size sequences in one step. The step applies their "
-                "mean gradient.",
+                "Micro-batches of data.batch_size sequences per step. The step applies their mean "
+                "gradient.",
                 Range::between(1, 65536)}
               .essential(Question::kMemory));
   }
@@ -96,13 +92,14 @@ struct ExportConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"dtype",
-                self.dtype,
-                "Precision of exported weights: fp32, bf16 or auto. auto is bf16 if all weights of "
-                "the Hugging Face folder that the run began from are, else fp32, also for a folder "
-                "in f16. A new run writes into its configuration what auto means.",
-                Range{},
-                {"auto", "fp32", "bf16"}});
+    visit(
+        Field{"dtype",
+              self.dtype,
+              "Precision of exported weights: fp32, bf16 or auto. auto uses bf16 if all weights of "
+              "the Hugging Face folder that the run started from are bf16, else fp32, also for a "
+              "folder in f16. A new run writes the resolved value of auto into its configuration.",
+              Range{},
+              {"auto", "fp32", "bf16"}});
   }
   bool operator==(const ExportConfig&) const = default;
 };
@@ -130,8 +127,8 @@ struct MixedPrecisionConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"warmup", self.warmup,
-                "Precision in Warmup. fp32; bf16; fp16, whose loss is scaled; fp8, E4M3 in forward "
-                "and E5M2 for gradients; or auto, which is bf16 where that is faster, else fp32.",
+                "Precision in Warmup. fp32; bf16; fp16, with loss scaling; fp8, E4M3 in forward "
+                "and E5M2 for gradients; or auto, which is bf16 if that is faster, else fp32.",
                 Range{}, precision_names()});
     visit(Field{"full", self.full, "Precision in Full.", Range{}, precision_names()});
     visit(
@@ -141,14 +138,15 @@ struct MixedPrecisionConfig {
         Field{"correct", self.correct, "Precision in Correct.", Range{}, precision_names()}.unless(
             "phases.max_predict_steps", {"0"}));
     visit(Field{"loss_scale", self.loss_scale,
-                "First factor of the loss in fp16, a power of two: small gradients would else "
-                "become 0. A step whose gradient overflows is skipped, and halves the factor.",
+                "Initial loss scale in fp16, a power of two, which keeps small gradients from "
+                "becoming 0. A step whose gradient overflows is skipped and halves the scale.",
                 Range::between(1, 1 << 24)}
               .needs_any(any_phase_in_fp16()));
-    visit(Field{"loss_scale_growth_steps", self.loss_scale_growth_steps,
-                "Steps of fp16 in a row without overflow after which the factor doubles.",
-                Range::between(1, 1 << 24)}
-              .needs_any(any_phase_in_fp16()));
+    visit(
+        Field{"loss_scale_growth_steps", self.loss_scale_growth_steps,
+              "Number of fp16 steps in a row without overflow after which the loss scale doubles.",
+              Range::between(1, 1 << 24)}
+            .needs_any(any_phase_in_fp16()));
   }
 
   static MixedPrecisionConfig all(const std::string& name) { return {name, name, name, name}; }
@@ -177,11 +175,11 @@ struct StretchConfig {
                 "so that each token is used once.",
                 Range{0, 1, true, false}});
     visit(Field{"sequence_length", self.sequence_length,
-                "Tokens in one sequence. Must divide data.sequence_length.",
+                "Tokens per sequence; must divide data.sequence_length.",
                 Range::between(1, 1 << 20)});
     visit(Field{"effective_batch", self.effective_batch,
-                "Sequences of one step, in as few micro-batches as are no larger than the "
-                "configured ones. Left out: as many tokens as the configuration has.",
+                "Sequences per step, in the fewest micro-batches that are no larger than the "
+                "configured ones. If left out, a step has the configured number of tokens.",
                 Range::between(1, std::int64_t{1} << 36)});
     visit(Field{"precision", self.precision,
                 "Precision in Warmup and Full, in place of mixed_precision.", Range{},

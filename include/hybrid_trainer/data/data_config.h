@@ -43,65 +43,59 @@ struct DataConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"batch_size", self.batch_size, "Sequences in one micro-batch.",
+    visit(Field{"batch_size", self.batch_size, "Sequences per micro-batch.",
                 Range::between(1, 1 << 20)}
               .essential(Question::kData));
-    visit(Field{"sequence_length", self.sequence_length, "Tokens in one sequence.",
+    visit(Field{"sequence_length", self.sequence_length, "Tokens per sequence.",
                 Range::between(1, 1 << 20)}
               .essential(Question::kData));
     visit(Field{"shuffle", self.shuffle,
-                "Visit the sequences of an epoch in a seeded random order, instead of one after "
-                "the other."}
-              .needs("data.carry_state", {"false"},
-                     "data.carry_state goes through the text in order"));
+                "Visit the sequences of an epoch in a seeded random order instead of sequentially."}
+              .needs("data.carry_state", {"false"}, "data.carry_state reads the text in order"));
     visit(
         Field{"carry_state", self.carry_state,
-              "Go through the text in order, each row of a batch through a part of its own, and "
-              "begin each sequence with the state that the row's last one ended with, without its "
-              "gradient. For models that go in segments (memory.segment_length)."});
+              "Read the text in order, each row of a batch from a different part, and start each "
+              "sequence with the final state of the row's previous sequence, without its gradient. "
+              "For models that process sequences in segments (memory.segment_length)."});
     visit(Field{"layout", self.layout,
-                "What a sequence is. windows are cut from the tokens of a data folder. For a file "
-                "of examples (`hybrid finetune`), packed puts several rows into one sequence, none "
-                "of which sees another; apart gives each row a sequence of its own.",
+                "Layout of sequences. windows cuts them from the tokens of a data folder. For a "
+                "file of examples (`hybrid finetune`), packed puts several rows into one sequence, "
+                "and no row sees another; apart puts each row into a separate sequence.",
                 Range{}, data_layout_names()});
+    visit(Field{"validation_fraction", self.validation_fraction,
+                "Share of a file's examples held back for validation, at least one. 0 validates on "
+                "the training rows. It is not used with a separate validation file, or with a data "
+                "folder, which has its own split.",
+                Range::fraction()}
+              .essential(Question::kData)
+              .needs_any({{KeyTest{"data.layout", KeyTest::Kind::kIsOneOf, {"packed", "apart"}},
+                           KeyTest{"model.vision.labels", KeyTest::Kind::kIsNoneOf, {"[]"}},
+                           KeyTest{"model.family", KeyTest::Kind::kIsOneOf, {"series", "trident"}}},
+                          "it applies only to examples (`hybrid finetune`), images, arrays and "
+                          "tables of series"}));
+    visit(Field{
+        "control_tokens", self.control_tokens,
+        "How text in a file of examples that spells a special token, such as <|im_end|>, is "
+        "encoded: as the token (tokens) or as plain text (text). Chats always get their tokens.",
+        Range{}, control_text_names()});
     visit(
-        Field{"validation_fraction", self.validation_fraction,
-              "Share of a file's examples held back for validation, at least one. 0 validates on "
-              "the training rows. It is unused with a validation file of its own, or with a data "
-              "folder, which has its own split.",
-              Range::fraction()}
-            .essential(Question::kData)
+        Field{"columns", self.columns,
+              "Columns of the examples by name: prompt=question,completion=answer. NAME= without a "
+              "column leaves NAME out. Empty reads columns by their own names. For tables of "
+              "series: speed,height,target=fuel, with series=COLUMN, which starts a new series "
+              "when its value changes, and time=COLUMN, whose gaps no window crosses."}
             .needs_any(
                 {{KeyTest{"data.layout", KeyTest::Kind::kIsOneOf, {"packed", "apart"}},
                   KeyTest{"model.vision.labels", KeyTest::Kind::kIsNoneOf, {"[]"}},
-                  KeyTest{"model.family", KeyTest::Kind::kIsOneOf, {"series", "trident"}}},
-                 "it is for examples (`hybrid finetune`), pictures, arrays and tables of series"}));
-    visit(
-        Field{"control_tokens", self.control_tokens,
-              "What text in a file of examples that spells a special token, such as <|im_end|>, "
-              "becomes: the token (tokens), or plain text (text). Chats always have their tokens.",
-              Range{}, control_text_names()});
-    visit(
-        Field{"columns", self.columns,
-              "Names by which examples are read, each with the column that has it: "
-              "prompt=question,completion=answer. NAME= without a column leaves NAME out. Empty "
-              "reads columns by their own names. Of tables of series: "
-              "speed,height,target=fuel, series=COLUMN where another one begins, and time=COLUMN "
-              "whose gaps no window crosses."}
-            .needs_any({{KeyTest{"data.layout", KeyTest::Kind::kIsOneOf, {"packed", "apart"}},
-                         KeyTest{"model.vision.labels", KeyTest::Kind::kIsNoneOf, {"[]"}},
-                         KeyTest{"model.family", KeyTest::Kind::kIsOneOf, {"series"}}},
-                        "it is for examples (`hybrid finetune`), pictures and tables of series"}));
-    visit(
-        Field{"mask_frames", self.mask_frames,
-              "Of clips of speech, silence about 5 % of the frames in training, other ones in each "
-              "epoch (SpecAugment, as Whisper's apply_spec_augment does)."}
-            .unless("model.encoder.features", {"0"},
-                    "it is for clips of speech, of which this model hears none"));
+                  KeyTest{"model.family", KeyTest::Kind::kIsOneOf, {"series"}}},
+                 "it applies only to examples (`hybrid finetune`), images and tables of series"}));
+    visit(Field{"mask_frames", self.mask_frames,
+                "For speech, silence about 5 % of the frames in training, different ones in each "
+                "epoch (SpecAugment, as in Whisper's apply_spec_augment)."}
+              .unless("model.encoder.features", {"0"}, "it applies only to speech models"));
     visit(Field{"mirror_pictures", self.mirror_pictures,
-                "Of pictures, mirror half of them in training, other ones in each epoch."}
-              .unless("model.vision.labels", {"[]"},
-                      "it is for pictures, of which this model sees none"));
+                "For images, mirror half of them in training, different ones in each epoch."}
+              .unless("model.vision.labels", {"[]"}, "it applies only to image models"));
     visit(constant("prefetch_depth", self.prefetch_depth, Range::between(0, 1024))
               .on_resume(OnResume::kMayChange));
   }

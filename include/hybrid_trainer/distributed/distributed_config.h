@@ -31,40 +31,41 @@ struct DistributedConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "zero", self.zero,
-        "What is divided among the ranks, instead of copied on each: 0 nothing, 1 the optimizer "
-        "state, 2 the gradients too, 3 the weights too. It changes no bit of training, except with "
-        "phases.method asynchronous_gradients, which accepts 0 and 1, or local_sgd, which "
-        "accepts 0.",
-        Range::between(0, 3)});
+    visit(Field{"zero", self.zero,
+                "ZeRO stage, which sets the state that is divided among the ranks instead of "
+                "copied on each: 0 nothing, 1 the optimizer state, 2 also the gradients, 3 also "
+                "the weights. It changes no bit of training, except with phases.method "
+                "asynchronous_gradients, which accepts 0 and 1, or local_sgd, which accepts 0.",
+                Range::between(0, 3)});
     visit(Field{"bucket_bytes", self.bucket_bytes,
-                "Bytes of gradients to send at once. With zero 1 and 2 also of updated weights, "
-                "and weights are cut into ranks' parts by groups of this size; with 3 at least as "
-                "many bytes of weights are gathered ahead. 0: a 32nd of the weights, from 1 to 4 "
-                "MiB; else at least 4096.",
+                "Bytes of gradients to send in one message, at least 4096. zero 1 and 2 also send "
+                "updated weights in this size, and divide weights among the ranks in groups of "
+                "this size; 3 gathers at least this number of bytes of weights ahead. 0 uses 1/32 "
+                "of the weights, from 1 to 4 MiB.",
                 Range::between(0, std::int64_t{1} << 32)});
     visit(Field{"check_weights_every", self.check_weights_every,
-                "Steps between two comparisons of the ranks' weights by checksum; a difference "
-                "ends the job. 0 compares only before each checkpoint. Not with zero 3.",
+                "Steps between checksum comparisons of the ranks' weights; a difference ends the "
+                "job. 0 compares only before each checkpoint. Not available with zero 3.",
                 Range::at_least(0)});
-    visit(Field{"collective_timeout_seconds", self.collective_timeout_seconds,
-                "Seconds without progress, while others wait for it, after which a rank counts as "
-                "lost and the job ends. Also seconds without a sign of life, if below 10.",
-                Range::between(1, 86400)});
+    visit(Field{
+        "collective_timeout_seconds", self.collective_timeout_seconds,
+        "Seconds without progress, while others wait for it, after which a rank counts as lost and "
+        "the job ends. Values below 10 also limit the seconds without a sign of life.",
+        Range::between(1, 86400)});
     visit(Field{"overlap", self.overlap,
-                "Send gradients beside the computation; with zero 1 and 2 also updated weights, "
-                "and with 3 gather weights. It changes no bit."});
+                "Send gradients in parallel with the computation; with zero 1 and 2 also updated "
+                "weights, and with 3 gather weights. It changes no bit."});
     visit(Field{"imitated_link", self.imitated_link,
-                "Bytes a second of a simulated link between ranks, each way, such as 125MB. Each "
-                "message takes as long in addition. For measuring; 0B simulates none. Without "
-                "ranks there is no link."});
+                "Bandwidth of a simulated link between ranks, in bytes per second each way, such "
+                "as 125MB, for measurements. Each message takes the simulated time in addition; 0B "
+                "simulates none. Without ranks there is no link."});
     visit(Field{"imitated_latency_microseconds", self.imitated_latency_microseconds,
-                "Least time of each call over the simulated link.", Range::between(0, 10'000'000)});
+                "Minimum time of each call over the simulated link, in microseconds.",
+                Range::between(0, 10'000'000)});
     visit(Field{"backend",
                 self.backend,
-                "What ranks send with: nccl between CUDA devices, mpi between CPUs under mpirun or "
-                "srun, sockets between the processes of --ranks; auto takes the one that fits.",
+                "Transport between ranks: nccl between CUDA devices, mpi between CPUs under mpirun "
+                "or srun, sockets between the processes of --ranks; auto uses the one that fits.",
                 Range{},
                 {"auto", "nccl", "mpi", "sockets"}});
   }

@@ -7,7 +7,7 @@ namespace hybrid_trainer {
 /// Why time-based saving is refused.
 inline constexpr const char* kNoClock =
     "the bits of this run depend on which steps are saved (a divergence action is roll_back, or "
-    "phases.method is asynchronous_gradients or local_sgd), and none may depend on the clock";
+    "phases.method is asynchronous_gradients or local_sgd), and must not depend on the clock";
 
 /// When checkpoints are written and how many are kept.
 struct CheckpointConfig {
@@ -21,15 +21,16 @@ struct CheckpointConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"every_steps", self.every_steps,
                 "Steps between checkpoints; 0 saves none by steps. A run that ends or is stopped "
-                "is always saved.",
+                "always saves one.",
                 Range::at_least(0)}
               .essential(Question::kLength));
-    visit(Field{"every_minutes", self.every_minutes,
-                "Minutes of training after which the next step is saved; 0 saves none by time. It "
-                "limits the loss where steps take long, and changes no bit of a run. If the bits "
-                "depend on the steps that were saved (a divergence action is roll_back, or "
-                "phases.method is asynchronous_gradients or local_sgd), time saves nothing.",
-                Range::at_least(0)}
+    visit(Field{
+        "every_minutes", self.every_minutes,
+        "Minutes of training after which the next step is saved; 0 saves none by time. It limits "
+        "the lost work if steps are slow, and changes no bit of a run. If the bits depend on the "
+        "steps that were saved (a divergence action is roll_back, or phases.method is "
+        "asynchronous_gradients or local_sgd), no checkpoint is saved by time.",
+        Range::at_least(0)}
               .unless("phases.method", {"asynchronous_gradients", "local_sgd"}, kNoClock)
               .unless("divergence.on_caution", {"roll_back"}, kNoClock)
               .unless("divergence.on_warning", {"roll_back"}, kNoClock)
@@ -40,17 +41,16 @@ struct CheckpointConfig {
                 Range::at_least(0)}
               .needs_any({{KeyTest{"data.layout", KeyTest::Kind::kIsOneOf, {"packed", "apart"}},
                            KeyTest{"model.vision.labels", KeyTest::Kind::kIsNoneOf, {"[]"}}},
-                          "it is for examples (`hybrid finetune`)"}));
+                          "it applies only to examples (`hybrid finetune`)"}));
     visit(Field{"keep", self.keep, "Number of newest checkpoints to keep.", Range::at_least(1)});
-    visit(
-        Field{"keep_best", self.keep_best,
-              "Number of checkpoints with the lowest validation losses to keep beside the newest. "
-              "Such a step is saved when it is evaluated, and checkpoints/best names the lowest. "
-              "eval, sample and export read it with --checkpoint best.",
-              Range::between(0, 100)}
-            .unless("training.evaluate_every_steps", {"0"},
-                    "the run is evaluated only at its end, whose checkpoint stays anyway; set "
-                    "training.evaluate_every_steps"));
+    visit(Field{"keep_best", self.keep_best,
+                "Number of checkpoints with the lowest validation losses to keep in addition to "
+                "the newest. Such a step is saved when it is evaluated, and checkpoints/best names "
+                "the lowest. eval, sample and export read it with --checkpoint best.",
+                Range::between(0, 100)}
+              .unless("training.evaluate_every_steps", {"0"},
+                      "the run is evaluated only at its end, and its last checkpoint is always "
+                      "kept; set training.evaluate_every_steps"));
   }
   bool operator==(const CheckpointConfig&) const = default;
 };

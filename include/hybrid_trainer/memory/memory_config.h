@@ -31,101 +31,101 @@ struct MemoryConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "device_budget", self.device_budget,
-        "Most device memory, in use or kept for reuse; 0 sets no limit. If a step does not "
-        "fit, its micro-batches halve in that phase. What does not fit at all is an error. On "
-        "CUDA, leave 1 GiB beside it for libraries."}
+    visit(Field{"device_budget", self.device_budget,
+                "Maximum device memory, in use or kept for reuse; 0 sets no limit. If a step does "
+                "not fit, its micro-batches halve in that phase; if it still does not fit, the run "
+                "fails. On CUDA, leave 1 GiB in addition for libraries."}
               .essential(Question::kMemory));
     visit(Field{"host_budget", self.host_budget,
-                "Most host memory for what leaves the device; 0 sets no limit."});
-    visit(Field{"recompute", self.recompute,
-                "Share of the saved activations that backward computes again instead of keeping. "
-                "Each block's input is always kept. Outputs of activation functions and norms come "
-                "first, then attention's, then whole blocks. On a CPU the bits stay the same.",
-                Range::between(0, 1)}
+                "Maximum host memory for data moved off the device; 0 sets no limit."});
+    visit(Field{
+        "recompute", self.recompute,
+        "Share of the saved activations that backward recomputes instead of keeping. The input of "
+        "each block is always kept. Outputs of activation functions and norms are recomputed "
+        "first, then attention, then whole blocks. On a CPU the bits stay the same.",
+        Range::between(0, 1)}
               .essential(Question::kMemory));
-    visit(
-        Field{"segment_length", self.segment_length,
-              "Tokens of a sequence whose activations are kept at a time, where all layers of the "
-              "model carry a state or see a window: backward goes over the segments from the last "
-              "to the first and computes each again, to the exact gradient. 0: whole sequences, "
-              "but segments of 2048 of those of more than 4096 where a layer carries a state.",
-              Range::between(0, 1 << 20)}
-            .needs_any(KeyNeed::of(
-                {"data.sequence_length"}, {"memory.segment_length"},
-                "data.sequence_length is not longer (hybrid eval heeds it if its own is)",
-                KeyTest::Kind::kIsMoreThan)));
-    visit(Field{"kept_segments", self.kept_segments,
-                "Segments at the end of a sequence whose activations stay from forward to backward "
-                "instead of being computed again. More of them take memory and save time.",
-                Range::between(1, 1 << 20)}
+    visit(Field{
+        "segment_length", self.segment_length,
+        "Tokens of a sequence whose activations are kept at a time, for models whose layers all "
+        "carry a state or use a window. Backward processes the segments from last to first and "
+        "recomputes each one, which gives the exact gradient. 0 uses whole sequences, or segments "
+        "of 2048 tokens if a layer carries a state and sequences are longer than 4096.",
+        Range::between(0, 1 << 20)}
               .needs_any(KeyNeed::of(
                   {"data.sequence_length"}, {"memory.segment_length"},
-                  "sequences go whole: memory.segment_length says when they go in segments",
-                  KeyTest::Kind::kIsMoreThan))
+                  "data.sequence_length is not longer (hybrid eval uses it if its own length is)",
+                  KeyTest::Kind::kIsMoreThan)));
+    visit(Field{"kept_segments", self.kept_segments,
+                "Segments at the end of a sequence whose activations are kept from forward to "
+                "backward instead of recomputed. More segments take more memory and save time.",
+                Range::between(1, 1 << 20)}
               .needs_any(
-                  {{{"memory.segment_length", KeyTest::Kind::kIsNoneOf, {"0"}},
-                    {"data.sequence_length", KeyTest::Kind::kIsMoreThan, {"4096"}}},
-                   "sequences go whole: memory.segment_length says when they go in segments"}));
-    visit(Field{"activations", self.activations,
-                "Where saved activations wait for backward: device, host, or file (in `folder`).",
-                Range{}, placement_names()});
+                  KeyNeed::of({"data.sequence_length"}, {"memory.segment_length"},
+                              "sequences are not split into segments; see memory.segment_length",
+                              KeyTest::Kind::kIsMoreThan))
+              .needs_any({{{"memory.segment_length", KeyTest::Kind::kIsNoneOf, {"0"}},
+                           {"data.sequence_length", KeyTest::Kind::kIsMoreThan, {"4096"}}},
+                          "sequences are not split into segments; see memory.segment_length"}));
+    visit(
+        Field{"activations", self.activations,
+              "Location of saved activations until backward: device, host, or file (in `folder`).",
+              Range{}, placement_names()});
     visit(Field{"activation_bits", self.activation_bits,
-                "Bits of a kept activation that tolerates small errors in backward: 32 rounds "
+                "Bits of saved activations that tolerate small errors in backward: 32 rounds "
                 "nothing, 16 rounds to bf16, 8 rounds in blocks of 256.",
                 Range::between(8, 32)});
-    visit(Field{"optimizer_state", self.optimizer_state,
-                "Where the optimizer state is between updates: device, host or file. From host or "
-                "file each weight's state is loaded for its update, and Predict does not move it.",
-                Range{}, placement_names()}
-              .essential(Question::kMemory));
+    visit(
+        Field{"optimizer_state", self.optimizer_state,
+              "Location of the optimizer state between updates: device, host or file. From host or "
+              "file, each weight's state is loaded for its update, and Predict does not move it.",
+              Range{}, placement_names()}
+            .essential(Question::kMemory));
     visit(
         Field{"weights", self.weights,
-              "Where weights are while nothing computes with them: device, host or file. From host "
-              "or file each weight is loaded for its part of a pass. Vectors stay on the device.",
+              "Location of weights while no computation uses them: device, host or file. From host "
+              "or file, each weight is loaded for its part of a pass. Vectors stay on the device.",
               Range{}, placement_names()});
     visit(Field{"device_map", self.device_map,
-                "Where single weights are, with priority over `weights`: PATTERN=PLACE separated "
-                "by commas, such as h.0.*=device,h.*=host. The first match counts. auto puts as "
-                "many blocks on the device as device_budget allows, in the order of use, then as "
-                "many on the host as host_budget allows, and the rest in a file."});
+                "Location of individual weights, with priority over `weights`: PATTERN=PLACE "
+                "separated by commas, such as h.0.*=device,h.*=host. The first match applies. auto "
+                "puts blocks on the device, in the order of use, up to device_budget, then on the "
+                "host up to host_budget, and the rest in a file."});
     visit(Field{
         "gradients",
         self.gradients,
-        "When gradients leave the device. keep: all stay until the update. consume: each goes to "
-        "the host, or to a file if the weights are there, once backward has it, and is updated "
-        "from there. consume updates at once and moves nothing if optimizer.clip_norm, "
-        "divergence.max_skipped_updates and phases.max_predict_steps are 0.",
+        "When gradients leave the device. keep: all stay until the update. consume: each moves to "
+        "the host, or to a file if the weights are there, as soon as backward has computed it, and "
+        "is updated from there. consume updates immediately and moves nothing if "
+        "optimizer.clip_norm, divergence.max_skipped_updates and phases.max_predict_steps are 0.",
         Range{},
         {"keep", "consume"}});
-    visit(
-        Field{"gradient_bits", self.gradient_bits,
-              "Bits of a gradient from backward to its update: 32, or 16. 16 needs the "
-              "asynchronous optimizer (phases.method) with a delay of 1 and adamw or muon. It then "
-              "stores pending updates with the exact state, in bf16 too.",
-              Range::between(16, 32)});
+    visit(Field{"gradient_bits", self.gradient_bits,
+                "Bits of a gradient from backward to its update: 32 or 16. 16 requires the "
+                "asynchronous optimizer (phases.method) with a delay of 1 and adamw or muon. It "
+                "then stores pending updates with the exact state, also in bf16.",
+                Range::between(16, 32)});
     visit(Field{"plan",
                 self.plan,
-                "off, or auto: choose options that make the run fit its budgets. auto takes the "
+                "off, or auto: choose options that make the run fit its budgets. auto selects the "
                 "cheapest options of this group and of micro-batches, once, before the first step. "
-                "Without device_budget it fits the memory that the machine has.",
+                "Without device_budget, it fits the memory of the machine.",
                 Range{},
                 {"off", "auto"}}
               .essential(Question::kMemory));
-    visit(
-        Field{"allow_lossy", self.allow_lossy,
-              "Allow a plan to choose options that change bits: activations in 8 bits, optimizer "
-              "state in 16 or 8, gradients of the asynchronous optimizer in 16."}
-            .needs("memory.plan", {"auto"}, "it is for plans: `hybrid plan`, or memory.plan auto"));
+    visit(Field{"allow_lossy", self.allow_lossy,
+                "Allow a plan to choose options that change bits: activations in 8 bits, optimizer "
+                "state in 16 or 8, gradients of the asynchronous optimizer in 16."}
+              .needs("memory.plan", {"auto"},
+                     "it applies only to plans: `hybrid plan`, or memory.plan auto"));
     visit(Field{"folder", self.folder,
-                "Folder for files that hold what device and host do not; empty uses the system's "
+                "Folder of the files that extend device and host memory; empty uses the system's "
                 "folder for temporary files."}
               .needs_any(any_use_of_files()));
     visit(Field{"timeline", self.timeline,
-                "Steps of each phase, from its first on, whose allocations are written to "
-                "memory_timeline.json in the run's folder. Perfetto and chrome://tracing open it; "
-                "it ends at 64 MiB. 0 writes none.",
+                "Number of steps at the start of each phase whose allocations are written to "
+                "memory_timeline.json in the run's folder, for Perfetto and chrome://tracing. The "
+                "file ends at 64 MiB; 0 writes none.",
                 Range::between(0, 1000)});
   }
 
@@ -158,14 +158,14 @@ struct PredictAwareMemoryConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "offload_strategy", self.offload_strategy,
-        "What Predict does with the optimizer state. none keeps it on the device, and masters and "
-        "direction with it; all others move those to the host. cpu_offload moves the state out and "
-        "restores the same bits. pinned_cpu_offload does so with locked memory, as always beside "
-        "CUDA. nvme_offload uses a file. compress_in_place rounds each f32 number to one byte. "
-        "drop_and_reinitialize frees it and starts again from zeros.",
-        Range{}, offload_strategy_names()});
+    visit(Field{"offload_strategy", self.offload_strategy,
+                "Location of the optimizer state during Predict. none keeps it on the device, "
+                "together with masters and direction; all other values move masters and direction "
+                "to the host. cpu_offload moves the state to the host and restores the same bits. "
+                "pinned_cpu_offload does so with pinned memory, which CUDA always uses. "
+                "nvme_offload uses a file. compress_in_place rounds each f32 number to one byte. "
+                "drop_and_reinitialize frees the state and restarts from zeros.",
+                Range{}, offload_strategy_names()});
     visit(constant("async_restore", self.async_restore));
     visit(constant("async_restore_lookahead", self.async_restore_lookahead, Range::at_least(1)));
   }

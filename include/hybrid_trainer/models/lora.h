@@ -49,44 +49,46 @@ struct LoraConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"rank", self.rank,
-                "Rank r of the adapters B·A that are trained beside frozen weights; 0 trains the "
-                "weights themselves.",
+                "Rank r of the adapters B·A that are trained on top of frozen weights; 0 trains "
+                "the weights themselves.",
                 Range::between(0, 4096)}
               .essential(Question::kModel));
     visit(Field{"expert_rank", self.expert_rank,
-                "Rank of the adapters of each expert; 0: rank times the share of experts that a "
-                "token goes to, rounded up.",
+                "Rank of the adapters of each expert; 0 uses rank times the share of experts that "
+                "a token is routed to, rounded up.",
                 Range::between(0, 4096)}
               .needs_any(any_adapters()));
     visit(Field{"alpha", self.alpha, "Scale of the adapters: B·A is multiplied by alpha/r.",
                 Range::above(0)}
               .needs_any(any_adapters()));
     visit(Field{"dropout", self.dropout,
-                "Share of an adapter's inputs that is dropped in training.", Range::fraction()}
+                "Dropout probability of the inputs of adapters, in training only.",
+                Range::fraction()}
               .needs_any(any_adapters()));
-    visit(Field{"targets", self.targets,
-                "Modules that get an adapter: their names in a Hugging Face folder or the ends of "
-                "these, separated by commas, such as q_proj,v_proj; experts are all products of "
-                "experts. all-linear is every product except the head and routers."}
-              .needs_any(any_adapters()));
+    visit(
+        Field{"targets", self.targets,
+              "Modules that get an adapter, separated by commas: their names in a Hugging Face "
+              "folder or the ends of these names, such as q_proj,v_proj; experts selects all "
+              "products of experts. all-linear selects every product except the head and routers."}
+            .needs_any(any_adapters()));
     visit(Field{"variant",
                 self.variant,
                 "Kind of adapter: lora; rslora, which multiplies B·A by alpha/√r; dora, which also "
-                "trains magnitudes of the rows and computes the whole matrix again for each "
-                "product; or rsdora, both.",
+                "trains a magnitude for each row and recomputes the whole matrix for each product; "
+                "or rsdora, which does both.",
                 Range{},
                 {"lora", "rslora", "dora", "rsdora"}}
               .needs_any(any_adapters()));
-    visit(Field{"base", self.base,
-                "How the frozen weights are stored. fp32; bf16, rounded once; or quantized as "
-                "bitsandbytes does: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with "
-                "double quantization; or mxfp4, 4 bits in blocks of 32. When quantized so, "
-                "embedding and head are in bf16. file, of a model that is a GGUF file: all "
-                "weights stay in the file's own blocks. A product in "
-                "another precision converts the weights it needs.",
-                Range{}, frozen_base_names()}
-              .essential(Question::kModel)
-              .needs_any(any_frozen_weights()));
+    visit(
+        Field{"base", self.base,
+              "Storage of the frozen weights. fp32; bf16, rounded once; or quantized as in "
+              "bitsandbytes: int8, 8 bits by rows; fp4 or nf4, 4 bits in blocks of 64 with double "
+              "quantization; or mxfp4, 4 bits in blocks of 32. Quantized models keep embedding and "
+              "head in bf16. file, for a model in a GGUF file, keeps all weights in the file's own "
+              "blocks. A product in another precision converts the weights it needs.",
+              Range{}, frozen_base_names()}
+            .essential(Question::kModel)
+            .needs_any(any_frozen_weights()));
   }
 };
 

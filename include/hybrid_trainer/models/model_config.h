@@ -27,50 +27,47 @@ struct ExpertConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"count", self.count,
-                "Experts of a layer; 0: the family's number, which is none where it has dense "
-                "models too.",
+                "Experts per layer; 0 uses the family's number, which is none for families that "
+                "also have dense models.",
                 Range::between(0, 1024)});
-    visit(Field{"chosen", self.chosen, "Experts that each token goes to; 0: the family's number.",
+    visit(Field{"chosen", self.chosen, "Experts per token; 0 uses the family's number.",
                 Range::between(0, 64)});
-    visit(
-        Field{"inner_width", self.inner_width,
-              "Channels between the two products of an expert; 0: 8/3 of the width, divided by the "
-              "chosen experts and rounded up to a multiple of 32.",
-              Range::between(0, 1 << 20)});
+    visit(Field{"inner_width", self.inner_width,
+                "Inner width of an expert, in channels; 0 uses 8/3 of the width, divided by the "
+                "number of chosen experts and rounded up to a multiple of 32.",
+                Range::between(0, 1 << 20)});
     visit(Field{"rule",
                 self.rule,
-                "How the router's logits become the weights of the chosen experts: softmax over "
-                "all experts, softmax_of_chosen over the chosen ones, or sigmoid, divided by the "
-                "sum of the chosen ones. Empty uses the family's.",
+                "How router logits become the weights of the chosen experts: softmax over all "
+                "experts, softmax_of_chosen over the chosen ones, or sigmoid, divided by the sum "
+                "over the chosen ones. Empty uses the family's rule.",
                 Range{},
                 {"", kSoftmaxRule, kSoftmaxOfChosenRule, kSigmoidRule}});
     visit(Field{"layers", self.layers,
-                "Which layers have experts, one letter per layer, repeated: e with experts, f with "
-                "a feed-forward branch. Empty: all have (qwen2_moe, qwen3_moe)."});
+                "Layers with experts, one letter per layer, repeated: e with experts, f with a "
+                "feed-forward branch. Empty: all layers have experts (qwen2_moe, qwen3_moe)."});
     visit(Field{"shared_width", self.shared_width,
-                "Inner width of an expert that all tokens go to besides; 0: there is none "
-                "(qwen2_moe).",
+                "Inner width of the shared expert, which processes all tokens in addition; 0: no "
+                "shared expert (qwen2_moe).",
                 Range::between(0, 1 << 20)});
-    visit(Field{
-        "gate_limit", self.gate_limit,
-        "What the gates and ups of an expert are cut to, the ups on both sides; 0: the family's "
-        "(gpt_oss).",
-        Range::at_least(0)});
-    visit(Field{"balance_loss", self.balance_loss,
-                "Factor α of the loss that spreads tokens over experts: α·E·Σ f·P, f the share of "
-                "tokens that an expert gets and P its mean probability, a mean over the layers. "
-                "Even loads give α·chosen. 0: off.",
+    visit(Field{"gate_limit", self.gate_limit,
+                "Limit to which the gates of an expert are clamped from above and the "
+                "up-projections from both sides; 0 uses the family's limit (gpt_oss).",
                 Range::at_least(0)});
-    visit(
-        Field{"bias_rate", self.bias_rate,
-              "Spreads tokens without a loss: an expert is chosen by its score plus a bias, which "
-              "after each step grows by this number where it got fewer tokens than the mean and "
-              "shrinks where it got more, such as 0.001. Such a model has no Hugging Face folder. "
-              "0: off.",
-              Range::at_least(0)});
+    visit(Field{"balance_loss", self.balance_loss,
+                "Factor α of the load-balancing loss α·E·Σ f·P, averaged over the layers, with f "
+                "the share of tokens that an expert gets and P its mean probability. Even loads "
+                "give α·chosen; 0 disables it.",
+                Range::at_least(0)});
+    visit(Field{"bias_rate", self.bias_rate,
+                "Balances experts without a loss: each expert is chosen by its score plus a bias, "
+                "which changes by this number, such as 0.001, after each step: up if the expert "
+                "got fewer tokens than the mean, down if it got more. Such a model cannot be "
+                "written as a Hugging Face folder. 0 disables it.",
+                Range::at_least(0)});
     visit(Field{"z_loss", self.z_loss,
-                "Factor of the mean of the squared log-sum-exp of the router's logits, which keeps "
-                "them small, a mean over the layers. 0: off.",
+                "Factor of the router z-loss, the mean squared log-sum-exp of the router's logits, "
+                "averaged over the layers, which keeps the logits small; 0 disables it.",
                 Range::at_least(0)});
   }
 };
@@ -81,7 +78,7 @@ inline std::string untrained_router_warning(const ExpertConfig& experts) {
                              (experts.rule == kSoftmaxOfChosenRule || experts.rule == kSigmoidRule);
   if (!is_always_one || experts.balance_loss > 0 || experts.z_loss > 0) return "";
   return "each token goes to one expert, whose weight is always 1, so no loss trains the routers; "
-         "choose 2 experts or more, or train with --set model.experts.balance_loss=0.01";
+         "choose at least 2 experts, or train with --set model.experts.balance_loss=0.01";
 }
 
 /// Returns whether a layer has experts, by ExpertConfig::layers.
@@ -96,7 +93,7 @@ inline KeyNeed layers_mixed_by(const std::vector<std::string>& letters, const st
   return KeyNeed::of({"model.mixers"}, letters, why, KeyTest::Kind::kHasOneOf);
 }
 inline KeyNeed layers_of_attention() {
-  return layers_mixed_by({"a", "c"}, "model.mixers has no attention: a or c");
+  return layers_mixed_by({"a", "c"}, "model.mixers has no attention layer (a or c)");
 }
 
 /// Block pattern of sparse attention; see kernels::BlockPattern.
@@ -112,18 +109,19 @@ struct BlockPatternConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"block", self.block,
-                "Positions of a block. Fastest are multiples of 64; others work, too.",
+                "Positions per block; any number works, and multiples of 64 are the fastest.",
                 Range::between(1, 65536)}
               .unless("model.attention_pattern.local_blocks", {"0"}));
     visit(Field{"local_blocks", self.local_blocks,
-                "Blocks of keys up to its own one that a block of queries sees; 0: no pattern, a "
-                "query sees all keys before it.",
+                "Blocks of keys, up to and including its own, that a block of queries sees; 0 "
+                "disables the pattern, and a query sees all keys before it.",
                 Range::between(0, 65536)});
-    visit(Field{"global_blocks", self.global_blocks, "First blocks, which all queries see, too.",
+    visit(Field{"global_blocks", self.global_blocks,
+                "Number of blocks at the start that all queries see in addition.",
                 Range::between(0, 65536)});
     visit(Field{"random_blocks", self.random_blocks,
-                "Blocks between the first and the local ones that a block of queries sees, too: as "
-                "many, spread evenly, drawn for each layer, head and block.",
+                "Number of blocks between the global and the local ones that a block of queries "
+                "sees in addition, spread evenly and drawn for each layer, head and block.",
                 Range::between(0, 1024)});
     visit(constant("seed", self.seed));
   }
@@ -144,28 +142,30 @@ struct StateSpaceConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"heads", self.heads,
-                "Heads of a state-space mixer (Gated DeltaNet: of values); 0: as many as make "
-                "2·width channels.",
+                "Heads of a state-space mixer (Gated DeltaNet: value heads); 0 uses the number "
+                "that makes 2·width channels.",
                 Range::between(0, 4096)});
     visit(Field{"head_size", self.head_size,
-                "Channels of each of them; 0: 64, or 32 where the width is less than 512.",
+                "Channels per head; 0 uses 64, or 32 if width is less than 512.",
                 Range::between(0, 1024)});
     visit(Field{"groups", self.groups,
-                "Groups of heads that share keys B and queries C (Gated DeltaNet: heads of queries "
-                "and keys); must divide heads.",
+                "Groups of heads that share keys B and queries C (Gated DeltaNet: query and key "
+                "heads); must divide heads.",
                 Range::between(1, 4096)});
-    visit(Field{"state_size", self.state_size,
-                "Numbers N of each key and query: a head keeps head_size·N of a text.",
-                Range::between(1, 1024)});
-    visit(Field{"taps", self.taps, "Tokens that the convolution before the scan reads.",
+    visit(Field{
+        "state_size", self.state_size,
+        "Size N of each key and query; each head keeps a state of head_size·N numbers per text.",
+        Range::between(1, 1024)});
+    visit(Field{"taps", self.taps, "Width of the convolution before the scan, in tokens.",
                 Range::between(1, 16)});
-    visit(Field{"biases", self.biases, "The mixer's products have biases (Mamba-2, Hydra)."});
+    visit(
+        Field{"biases", self.biases, "Add biases to the products of the mixer (Mamba-2, Hydra)."});
     visit(Field{"convolution_bias", self.convolution_bias,
-                "Its convolution has a bias (Mamba-2, Hydra)."});
-    visit(Field{"least_step", self.least_step, "Least step Δ of a token (Mamba-2).",
+                "Add a bias to the convolution of the mixer (Mamba-2, Hydra)."});
+    visit(Field{"least_step", self.least_step, "Smallest step Δ of a token (Mamba-2).",
                 Range::at_least(0)});
-    visit(Field{"most_step", self.most_step, "Largest step Δ of a token (Mamba-2); 0: no limit.",
-                Range::at_least(0)});
+    visit(Field{"most_step", self.most_step,
+                "Largest step Δ of a token (Mamba-2); 0 sets no limit.", Range::at_least(0)});
   }
 };
 
@@ -181,13 +181,14 @@ struct SemiseparableConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(
         Field{"rank", self.rank,
-              "Columns of U and V of each head's matrix T + U·Vᵀ; at most the context.",
+              "Columns of U and V in each head's matrix T + U·Vᵀ; at most the context.",
               Range::between(1, 1024)}
-            .needs_any(layers_mixed_by({"t", "p"}, "model.mixers has no layer T + U·Vᵀ: t or p")));
-    visit(Field{"potentials", self.potentials,
-                "Matrices T of a BK core: each token gives each of them one number and gets two.",
-                Range::between(1, 4096)}
-              .needs_any(layers_mixed_by({"b"}, "model.mixers has no BK core: b")));
+            .needs_any(layers_mixed_by({"t", "p"}, "model.mixers has no T + U·Vᵀ layer (t or p)")));
+    visit(Field{
+        "potentials", self.potentials,
+        "Number of matrices T in a BK core; each token gives every matrix one number and gets two.",
+        Range::between(1, 4096)}
+              .needs_any(layers_mixed_by({"b"}, "model.mixers has no BK core layer (b)")));
     visit(constant("imaginary", self.imaginary));
     visit(constant("limit", self.limit));
   }
@@ -209,23 +210,26 @@ struct EncoderConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"layers", self.layers, "Blocks of the encoder; 0: as many as the decoder's.",
+    visit(Field{"layers", self.layers, "Number of encoder blocks; 0 uses the decoder's number.",
                 Range::between(0, 1000)});
-    visit(Field{"heads", self.heads, "Attention heads of each; 0: as many as the decoder's.",
+    visit(Field{"heads", self.heads,
+                "Attention heads per encoder block; 0 uses the decoder's number.",
                 Range::between(0, 1024)});
     visit(Field{"inner_width", self.inner_width,
-                "Channels between the products of its feed-forward branch; 0: the decoder's.",
+                "Inner width of the encoder's feed-forward branch, in channels; 0 uses the "
+                "decoder's width.",
                 Range::between(0, 1 << 20)});
     visit(Field{"context", self.context,
-                "Places that the encoder knows (whisper: half as many as a clip has frames of 10 "
-                "ms; bart: tokens); 0: 1500, which is 30 s, and in bart the decoder's context.",
+                "Maximum length of the encoder's sequence, in positions (whisper: half the number "
+                "of 10 ms frames in a clip; bart: tokens); 0 uses 1500, which is 30 s, and in bart "
+                "the decoder's context.",
                 Range::between(0, 1 << 20)});
-    visit(Field{"features", self.features, "Mel bands of a frame of sound; 0: 80.",
+    visit(Field{"features", self.features, "Mel bands per audio frame; 0 uses 80.",
                 Range::between(0, 1024)});
     visit(Field{"source_length", self.source_length,
-                "Tokens of a source in training (bart): shorter ones are padded, longer ones lose "
-                "their end. `hybrid finetune` sets that of the longest source; 0: the encoder's "
-                "context.",
+                "Tokens of a source in training (bart): shorter sources are padded, longer ones "
+                "are cut off at the end. `hybrid finetune` sets the length of the longest source; "
+                "0 uses the encoder's context.",
                 Range::between(0, 1 << 20)});
   }
 };
@@ -277,119 +281,127 @@ struct ModelConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"family", self.family,
-                "Kind of model, such as gpt2, llama or qwen3; docs/CONFIG.md lists all families."}
+                "Model family, such as gpt2, llama or qwen3; docs/CONFIG.md lists all families."}
               .essential(Question::kModel));
-    visit(Field{"layers", self.layers, "Transformer blocks.", Range::between(1, 1000)}.essential(
-        Question::kModel));
+    visit(Field{"layers", self.layers, "Number of transformer blocks.", Range::between(1, 1000)}
+              .essential(Question::kModel));
     visit(Field{"heads", self.heads,
-                "Attention heads; must divide the width, unless head_size is given.",
+                "Number of attention heads; must divide width unless head_size is given.",
                 Range::between(1, 1024)}
               .essential(Question::kModel));
-    visit(Field{"width", self.width, "Channels C of the residual stream.", Range::between(1, 65536)}
+    visit(Field{"width", self.width, "Width C of the residual stream, in channels.",
+                Range::between(1, 65536)}
               .essential(Question::kModel));
-    visit(Field{"context", self.context, "Positions that the model knows: its longest sequence.",
+    visit(Field{"context", self.context, "Maximum sequence length of the model, in positions.",
                 Range::between(1, 1 << 20)}
               .essential(Question::kModel));
     visit(Field{"vocabulary", self.vocabulary,
-                "Tokens of the vocabulary; 0 takes the size of the data's tokenizer.",
+                "Vocabulary size in tokens; 0 uses the size of the data's tokenizer.",
                 Range::between(0, 1 << 24)});
-    visit(Field{
-        "dropout", self.dropout,
-        "Share of the outputs of the embedding and of both branches that is dropped in training.",
-        Range::fraction()});
+    visit(Field{"dropout", self.dropout,
+                "Dropout probability of the outputs of the embedding and of both branches, in "
+                "training only.",
+                Range::fraction()});
     visit(Field{"initializer_range", self.initializer_range,
-                "Standard deviation of the first weights. The products that end the branches have "
-                "it divided by √(2·layers). Left out: 0.02; matrices of models narrower than 768 "
-                "have it times √(768/width).",
+                "Standard deviation of the initial weights. Products that end a branch use it "
+                "divided by √(2·layers). If left out: 0.02; matrices of models narrower than 768 "
+                "multiply it by √(768/width).",
                 Range{0, 1, true, false}});
     visit(Field{"key_heads", self.key_heads,
-                "Heads of keys and values; must divide heads. heads/key_heads query heads read "
-                "each of them; 0 uses as many as heads.",
+                "Number of key and value heads (grouped-query attention); must divide heads. Each "
+                "is shared by heads/key_heads query heads; 0 uses heads.",
                 Range::between(0, 1024)}
               .needs_any(layers_of_attention()));
     visit(Field{"head_size", self.head_size,
-                "Channels of each head, an even number; 0 uses width/heads.",
+                "Channels per attention head, an even number; 0 uses width/heads.",
                 Range::between(0, 1024)});
     visit(Field{"inner_width", self.inner_width,
-                "Channels between the products of the feed-forward branch; 0 uses 8/3 of the "
-                "width, rounded up to a multiple of 64.",
+                "Inner width of the feed-forward branch, in channels; 0 uses 8/3 of the width, "
+                "rounded up to a multiple of 64.",
                 Range::between(0, 1 << 20)});
     visit(Field{"experts", self.experts,
                 "A mixture of experts in place of the feed-forward branch."});
     visit(Field{"norm_epsilon", self.norm_epsilon,
                 "Epsilon that LayerNorm adds to the variance and RMSNorm to the mean square.",
                 Range::between(1e-12, 1)});
-    visit(Field{"rope_theta", self.rope_theta,
-                "Base of the angles by which positions rotate queries and keys.",
+    visit(Field{"rope_theta", self.rope_theta, "Base of the rotary angles of queries and keys.",
                 Range::between(1, 1e12)}
               .needs_any(layers_of_attention()));
     visit(Field{"rope_scaling", self.rope_scaling,
                 "How rotary angles change for contexts longer than the original one."}
               .needs_any(layers_of_attention()));
-    visit(Field{"tied_head", self.tied_head, "The head shares the token table."});
-    visit(Field{
-        "attention_bias", self.attention_bias,
-        "Attention's products have biases. In qwen2 those of queries, keys and values always do."});
-    visit(Field{"mlp_bias", self.mlp_bias, "The feed-forward branch's products have biases."});
+    visit(Field{"tied_head", self.tied_head,
+                "Share the token embedding table with the output head."});
+    visit(Field{"attention_bias", self.attention_bias,
+                "Add biases to the products of attention. In qwen2, queries, keys and values "
+                "always have them."});
+    visit(
+        Field{"mlp_bias", self.mlp_bias, "Add biases to the products of the feed-forward branch."});
     visit(Field{"window", self.window,
-                "Keys that a query sees in the layers of window_layers, or in all layers of "
-                "attention among others, its own included; 0: all.",
+                "Sliding window: number of keys that a query sees, including its own, in the "
+                "layers of window_layers, or in all attention layers of models that also have "
+                "other mixers; 0 sees all keys.",
                 Range::between(0, 1 << 24)}
               .needs_any(layers_of_attention()));
-    visit(Field{"window_layers", self.window_layers,
-                "One letter per layer, repeated: w with the window, a without. Empty uses the "
-                "family's pattern: w; gemma2 wa; gemma3 wwwwwa."});
+    visit(
+        Field{"window_layers", self.window_layers,
+              "Layers with the sliding window, one letter per layer, repeated: w with the window, "
+              "a without. Empty uses the family's pattern: w; gemma2 wa; gemma3 wwwwwa."});
     visit(Field{"window_rope_theta", self.window_rope_theta,
-                "rope_theta of the layers with a window, without scaling; 0 uses 10000.",
+                "rope_theta of the layers with a window, which use no rope_scaling; 0 uses 10000.",
                 Range::between(0, 1e12)});
     visit(Field{"attention_pattern", self.attention_pattern,
-                "Blocks of keys that attention keeps to, in place of a window."}
+                "Block-sparse attention, in place of a window."}
               .needs_any(layers_of_attention()));
-    visit(Field{"query_scalar", self.query_scalar,
-                "Attention scores are divided by the square root of this; 0 uses the head size.",
-                Range::at_least(0)});
+    visit(Field{
+        "query_scalar", self.query_scalar,
+        "Attention scores are divided by the square root of this value; 0 uses the head size.",
+        Range::at_least(0)});
     visit(Field{"attention_cap", self.attention_cap,
-                "Soft cap c of attention scores s: they become c·tanh(s/c); 0 caps nothing.",
+                "Soft cap c of attention scores: a score s becomes c·tanh(s/c); 0 disables it.",
                 Range::at_least(0)});
     visit(Field{"query_key_value_limit", self.query_key_value_limit,
-                "Queries, keys and values are cut to [−limit, limit]; 0: they are not (olmoe).",
+                "Clamp queries, keys and values to [−limit, limit] (olmoe); 0 disables it.",
                 Range::at_least(0)});
     visit(Field{"logit_cap", self.logit_cap,
-                "Soft cap c of logits s: they become c·tanh(s/c); 0 caps nothing.",
+                "Soft cap c of logits: a logit s becomes c·tanh(s/c); 0 disables it.",
                 Range::at_least(0)});
     visit(Field{"mixers", self.mixers,
-                "What mixes the tokens of each layer, one letter per layer, repeated: a attention, "
-                "m Mamba-2, d Gated DeltaNet; in semiseparable also c attention behind a short "
-                "convolution, t T + U·Vᵀ from tokens, p by position, and in encoders h Hydra, b BK "
-                "core. Empty uses the family's pattern: mamba2 m; granitemoehybrid and bamba mmma; "
-                "qwen3_5 and qwen3_next ddda; semiseparable t."});
+                "Token mixer of each layer, one letter per layer, repeated: a attention, m "
+                "Mamba-2, d Gated DeltaNet; in semiseparable also c attention after a short "
+                "convolution, t T + U·Vᵀ computed from tokens, p T + U·Vᵀ by position, and in "
+                "encoders h Hydra, b BK core. Empty uses the family's pattern: mamba2 m; "
+                "granitemoehybrid and bamba mmma; qwen3_5 and qwen3_next ddda; semiseparable t."});
     visit(Field{"two_way", self.two_way,
-                "An encoder: each token sees those after it as well as those before it, and it "
-                "cannot generate text (semiseparable)."});
-    visit(
-        Field{"state_space", self.state_space,
-              "Sizes of the mixers with a recurrence: Mamba-2, Gated DeltaNet and Hydra; taps "
-              "also of attention's convolution."}
-            .needs_any(layers_mixed_by(
-                {"m", "d", "h", "c"}, "model.mixers has no layer that it is about: m, d, h or c")));
-    visit(Field{"semiseparable", self.semiseparable, "Sizes of the mixers T + U·Vᵀ and BK core."});
+                "Make the model an encoder: each token also sees the tokens after it, and the "
+                "model cannot generate text (semiseparable)."});
+    visit(Field{"state_space", self.state_space,
+                "Sizes of the recurrent mixers Mamba-2, Gated DeltaNet and Hydra; taps also "
+                "applies to the convolution of attention."}
+              .needs_any(layers_mixed_by({"m", "d", "h", "c"},
+                                         "model.mixers has no layer that uses it (m, d, h or c)")));
+    visit(Field{"semiseparable", self.semiseparable, "Sizes of the T + U·Vᵀ and BK core mixers."});
     visit(Field{"rotary_share", self.rotary_share,
-                "Share of each head's channels that positions rotate, the first ones; 0: none, and "
-                "positions are known by the other mixers alone.",
+                "Share of each head's channels, the first ones, that rotary positions apply to; 0 "
+                "uses none, and only the other mixers encode positions.",
                 Range::between(0, 1)}
               .needs_any(layers_of_attention()));
     visit(Field{"embedding_scale", self.embedding_scale,
-                "Factor of the token table's rows where they enter the first layer.",
+                "Factor applied to the token embeddings at the input of the first layer.",
                 Range::above(0)});
-    visit(Field{"residual_scale", self.residual_scale,
-                "Factor of what each branch adds to the residual stream.", Range::above(0)});
-    visit(Field{"logit_scale", self.logit_scale, "Factor of the logits.", Range::above(0)});
-    visit(Field{"encoder", self.encoder,
-                "Sizes of the encoder that the decoder reads by cross attention (whisper, bart)."});
+    visit(Field{
+        "residual_scale", self.residual_scale,
+        "Factor applied to the output of each branch when it is added to the residual stream.",
+        Range::above(0)});
+    visit(Field{"logit_scale", self.logit_scale, "Factor applied to the logits.", Range::above(0)});
+    visit(Field{
+        "encoder", self.encoder,
+        "Sizes of the encoder that the decoder reads through cross attention (whisper, bart)."});
     visit(Field{"trident", self.trident,
-                "Sizes of the sensors and of the parts that read them (trident)."});
-    visit(Field{"series", self.series, "The table that a network of series learns from (series)."});
-    visit(Field{"vision", self.vision, "What a model of pictures sees and tells apart (vit)."});
+                "Sizes of the sensors and of the parts that process them (trident)."});
+    visit(Field{"series", self.series,
+                "Table of the time series that the model learns from (series)."});
+    visit(Field{"vision", self.vision, "Image size, patches and classes (vit)."});
   }
 };
 

@@ -30,53 +30,52 @@ struct TridentConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"frames", self.frames, "Frames of a video.", Range::between(2, 4096)});
+    visit(Field{"frames", self.frames, "Frames per video.", Range::between(2, 4096)});
     visit(Field{"fragment_frames", self.fragment_frames,
-                "Frames of each of the fragments into which a video is cut; must divide frames.",
-                Range::between(1, 4096)});
-    visit(Field{"video_size", self.video_size, "Pixels of both sides of a frame.",
+                "Frames per video fragment; must divide frames.", Range::between(1, 4096)});
+    visit(Field{"video_size", self.video_size, "Height and width of a video frame in pixels.",
                 Range::between(8, 4096)});
-    visit(Field{"video_channels", self.video_channels, "Channels of a frame.",
+    visit(Field{"video_channels", self.video_channels, "Channels of a video frame.",
                 Range::between(1, 64)});
     visit(Field{"video_stages", self.video_stages,
-                "Stages of the 3-D convolutions. Each halves all sizes, and all but the first "
+                "Number of 3-D convolution stages. Each halves all sizes, and all but the first "
                 "double the channels.",
                 Range::between(1, 10)});
-    visit(Field{"video_width", self.video_width, "Channels of the first of those stages.",
+    visit(Field{"video_width", self.video_width, "Channels of the first 3-D convolution stage.",
                 Range::between(1, 65536)});
     visit(Field{"image_size", self.image_size,
-                "Pixels of both sides of the visible and the infrared image.",
+                "Height and width of the visible and the infrared image in pixels.",
                 Range::between(8, 8192)});
     visit(Field{"visible_channels", self.visible_channels, "Channels of the visible image.",
                 Range::between(1, 64)});
-    visit(Field{"patch", self.patch,
-                "Pixels of both sides of the patches that the vision transformers read; must "
-                "divide image_size.",
-                Range::between(1, 1024)});
-    visit(Field{"vision_layers", self.vision_layers, "Blocks of each of both vision transformers.",
+    visit(Field{
+        "patch", self.patch,
+        "Height and width of the vision transformers' patches in pixels; must divide image_size.",
+        Range::between(1, 1024)});
+    visit(Field{"vision_layers", self.vision_layers, "Blocks per vision transformer.",
                 Range::between(1, 1000)});
     visit(Field{"grid", self.grid,
-                "Cells of both sides of the grid in which plumes are detected; image_size must be "
+                "Rows and columns of the grid in which plumes are detected; image_size must be "
                 "this times a power of two.",
                 Range::between(1, 1024)});
     visit(Field{"plume_width", self.plume_width,
-                "Channels of the detector's first convolution. Each halves both sides and doubles "
-                "the channels, up to 16 times as many.",
+                "Channels of the plume detector's first convolution. Each convolution halves "
+                "height and width and doubles the channels, up to 16 times this number.",
                 Range::between(1, 65536)});
-    visit(Field{"kinematic_steps", self.kinematic_steps, "Moments of the kinematics.",
+    visit(Field{"kinematic_steps", self.kinematic_steps, "Time steps of the kinematics.",
                 Range::between(16, 1 << 20)});
-    visit(Field{"kinematic_channels", self.kinematic_channels, "Measurements of each moment.",
-                Range::between(1, 4096)});
+    visit(Field{"kinematic_channels", self.kinematic_channels,
+                "Kinematic measurements per time step.", Range::between(1, 4096)});
     visit(Field{"kinematic_layers", self.kinematic_layers,
-                "Blocks of the transformer behind the temporal convolution.",
-                Range::between(1, 1000)});
-    visit(Field{"cooling_samples", self.cooling_samples, "Samples of a cooling curve.",
+                "Transformer blocks after the temporal convolution.", Range::between(1, 1000)});
+    visit(Field{"cooling_samples", self.cooling_samples, "Samples per cooling curve.",
                 Range::between(3, 65536)});
-    visit(Field{"geo_numbers", self.geo_numbers, "Numbers of a place.", Range::between(2, 4096)});
+    visit(Field{"geo_numbers", self.geo_numbers, "Numbers that describe a location.",
+                Range::between(2, 4096)});
     visit(Field{"fusion_layers", self.fusion_layers,
-                "Blocks in which the video's tokens attend to those of all other sensors.",
+                "Blocks in which the video tokens attend to the tokens of all other sensors.",
                 Range::between(1, 1000)});
-    visit(Field{"held_out", self.held_out, "Drawn scenes of validation.",
+    visit(Field{"held_out", self.held_out, "Number of random scenes for validation.",
                 Range::between(1, 1 << 24)});
   }
 };
@@ -89,12 +88,11 @@ struct SeriesConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"channels", self.channels,
-                "Columns of measurements; 0: as many as data.columns names.",
+                "Number of measurement columns; 0 uses the number in data.columns.",
                 Range::between(0, 65536)});
     visit(Field{"scale", self.scale,
-                "Mean and deviation of each column, then of the target, such as 8/5.4,3/1, by "
-                "which numbers are scaled. Empty takes those of the training rows, and the run "
-                "keeps them."});
+                "Mean and standard deviation for scaling each column, then the target, such as "
+                "8/5.4,3/1. Empty computes them from the training rows, and the run stores them."});
   }
 };
 
@@ -105,7 +103,7 @@ struct ClassLabel {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"name", self.name, "What people call the class."});
+    visit(Field{"name", self.name, "Name of the class."});
   }
 };
 
@@ -118,13 +116,13 @@ struct VisionConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"image_size", self.image_size,
-                "Rows and columns of pixels of a picture as the model sees it; 0: 224.",
+                "Height and width of the model's input images in pixels; 0 uses 224.",
                 Range::between(0, 1 << 14)});
     visit(Field{"patch_size", self.patch_size,
-                "Rows and columns of a patch, which becomes a token; 0: 16.",
+                "Height and width of a patch in pixels; each patch becomes a token. 0 uses 16.",
                 Range::between(0, 1 << 14)});
     visit(Field{"labels", self.labels,
-                "The classes, in the order of the logits. Left out: those of the data."});
+                "Classes in the order of the logits; if left out, the classes of the data."});
   }
 };
 

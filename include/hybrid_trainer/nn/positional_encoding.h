@@ -26,32 +26,34 @@ struct RotaryScaling {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "type",
-        self.type,
-        "How angles are made for longer contexts. default changes nothing; linear divides all "
-        "angles; llama3 and yarn divide the slow ones; dynamic raises the base with the length.",
-        {},
-        {"default", "linear", "dynamic", "llama3", "yarn"}});
-    visit(Field{"factor", self.factor,
-                "Factor by which the context is longer than the original one.",
+    visit(Field{"type",
+                self.type,
+                "Scaling of rotary angles for longer contexts. default changes nothing; linear "
+                "divides all angles; llama3 and yarn divide the low frequencies; dynamic raises "
+                "the base with the length.",
+                {},
+                {"default", "linear", "dynamic", "llama3", "yarn"}});
+    visit(Field{"factor", self.factor, "Ratio of the context to the original context.",
                 Range::between(1, 1e6)});
+    visit(Field{"original_context", self.original_context,
+                "Context of the original training, in positions, for dynamic, llama3 and yarn; 0 "
+                "uses the context.",
+                Range::between(0, 1 << 24)});
     visit(
-        Field{"original_context", self.original_context,
-              "Positions of the first training, for dynamic, llama3 and yarn; 0 takes the context.",
-              Range::between(0, 1 << 24)});
-    visit(Field{"low_frequency", self.low_frequency,
-                "llama3: frequencies with fewer turns in the original context are divided.",
-                Range::above(0)});
-    visit(Field{"high_frequency", self.high_frequency,
-                "llama3: frequencies with more turns in the original context stay.",
-                Range::above(0)});
-    visit(Field{"beta_fast", self.beta_fast, "yarn: frequencies with more turns stay.",
-                Range::above(0)});
-    visit(Field{"beta_slow", self.beta_slow, "yarn: frequencies with fewer turns are divided.",
-                Range::above(0)});
+        Field{"low_frequency", self.low_frequency,
+              "llama3: frequencies with fewer turns than this in the original context are divided.",
+              Range::above(0)});
+    visit(Field{
+        "high_frequency", self.high_frequency,
+        "llama3: frequencies with more turns than this in the original context stay unchanged.",
+        Range::above(0)});
+    visit(Field{"beta_fast", self.beta_fast,
+                "yarn: frequencies with more turns than this stay unchanged.", Range::above(0)});
+    visit(Field{"beta_slow", self.beta_slow,
+                "yarn: frequencies with fewer turns than this are divided.", Range::above(0)});
     visit(Field{"attention_factor", self.attention_factor,
-                "yarn: factor of queries and keys; 0 computes it from factor and the two mscales.",
+                "yarn: factor applied to queries and keys; 0 computes it from factor, mscale and "
+                "mscale_all_dim.",
                 Range::at_least(0)});
     visit(Field{"mscale", self.mscale, "yarn: see attention_factor.", Range::at_least(0)});
     visit(Field{"mscale_all_dim", self.mscale_all_dim, "yarn: see attention_factor.",

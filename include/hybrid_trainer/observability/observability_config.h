@@ -12,17 +12,17 @@ struct ObservabilityConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
+    visit(Field{"tensorboard", self.tensorboard,
+                "Also write the run's metrics, decisions and configuration to RUN/tensorboard/, "
+                "for TensorBoard and programs that read its files. When a run resumes or rolls "
+                "back, the file is rewritten, so that no step appears twice."});
     visit(
-        Field{"tensorboard", self.tensorboard,
-              "Write the run's numbers, decisions and configuration to RUN/tensorboard/ as well, "
-              "for TensorBoard and programs that read its files. When a run resumes or goes back, "
-              "the file is written anew, so no step appears twice."});
-    visit(Field{"answers", self.answers,
-                "Prompts of held-out examples that the model answers before a fine-tune and after "
-                "it, on the console, in the report and in RUN/answers.json. 0: none. Changes "
-                "nothing that is trained.",
-                Range::at_least(0)}
-              .unless("data.layout", {"windows"}, "it is for examples (`hybrid finetune`)"));
+        Field{"answers", self.answers,
+              "Number of prompts of held-out examples that the model answers before and after a "
+              "fine-tune, on the console, in the report and in RUN/answers.json; 0 disables it. It "
+              "does not affect training.",
+              Range::at_least(0)}
+            .unless("data.layout", {"windows"}, "it applies only to examples (`hybrid finetune`)"));
   }
   bool operator==(const ObservabilityConfig&) const = default;
 };

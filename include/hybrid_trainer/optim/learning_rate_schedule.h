@@ -18,18 +18,18 @@ struct ScheduleConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"name", self.name,
                 "Shape of the learning rate: cosine, wsd (warm-up, stable, linear decay) or "
-                "constant. All begin with a linear warm-up.",
+                "constant. All start with a linear warm-up.",
                 Range{}, schedule_names()});
     visit(Field{"warmup_steps", self.warmup_steps,
-                "Steps over which the learning rate rises from zero.", Range::at_least(0)}
+                "Steps over which the learning rate rises linearly from zero.", Range::at_least(0)}
               .essential(Question::kSpeed));
     visit(Field{"final_fraction", self.final_fraction,
-                "Share of the highest learning rate at which cosine and wsd end.",
+                "Final learning rate of cosine and wsd, as a share of the highest one.",
                 Range::between(0, 1)}
               .unless("schedule.name", {"constant"},
                       "schedule.name is constant, which does not decay"));
-    visit(Field{"decay_share", self.decay_share, "Last share of the run, over which wsd decays.",
-                Range::between(0, 1)}
+    visit(Field{"decay_share", self.decay_share,
+                "Share of the run, at its end, over which wsd decays.", Range::between(0, 1)}
               .needs("schedule.name", {"wsd"}));
   }
 };

@@ -31,11 +31,11 @@ struct OptimizerGroupConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"match", self.match,
-                "Which weights: a role (matrix, embedding, head, vector, expert) or names with *, "
-                "as h.*.attn.*; each weight may be in one group only."});
+                "Weights of the group: a role (matrix, embedding, head, vector, expert) or names "
+                "with *, such as h.*.attn.*; each weight may be in only one group."});
     visit(Field{"name", self.name, "See optimizer.name.", Range{}, optimizer_names()});
     visit(Field{"learning_rate", self.learning_rate,
-                "Highest learning rate; it moves as the schedule says.", Range::at_least(0)}
+                "Highest learning rate; it follows the schedule.", Range::at_least(0)}
               .on_resume(OnResume::kMayChange));
     visit(Field{"betas", self.betas, "See optimizer.betas.", Range::fraction()});
     visit(Field{"epsilon", self.epsilon, "See optimizer.epsilon.", Range::above(0)});
@@ -75,12 +75,12 @@ struct OptimizerConfig {
               .on_resume(OnResume::kMayChange)
               .essential(Question::kSpeed));
     visit(Field{"betas", self.betas,
-                "Two decay factors. adamw and adam_mini: of the mean and of the mean square of the "
-                "gradients. lion: of the momentum whose sign is the update, and of the momentum "
-                "that is kept. adafactor decays its mean squares by 1 - t^-0.8 in step t.",
+                "Two decay factors. adamw and adam_mini: for the mean and the mean square of the "
+                "gradients. lion: for the momentum whose sign is the update, and for the momentum "
+                "that is stored. adafactor decays its mean squares by 1 - t^-0.8 in step t.",
                 Range::fraction()}
               .needs_any(optimizer_that_reads("betas")));
-    visit(Field{"epsilon", self.epsilon, "Added to the denominator of adamw and adam_mini.",
+    visit(Field{"epsilon", self.epsilon, "Epsilon added to the denominator of adamw and adam_mini.",
                 Range::above(0)}
               .needs_any(optimizer_that_reads("epsilon")));
     visit(Field{"momentum", self.momentum, "Decay factor of the momentum of sgd and muon.",
@@ -92,40 +92,41 @@ struct OptimizerConfig {
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange));
     visit(Field{"clip_norm", self.clip_norm,
-                "Largest global norm of the gradient; longer gradients are scaled down to it. 0 "
-                "does not clip.",
+                "Maximum global norm of the gradient; longer gradients are scaled down to it. 0 "
+                "disables clipping.",
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange));
     visit(Field{"state_bits", self.state_bits,
-                "Bits of each moment of adamw and lion: 32, 16 or 8. 16 is bf16, rounded "
-                "stochastically; 8 is in blocks of 256 with a scale each. Parameters below 4,096 "
-                "elements and the momentum of muon's matrices keep 32.",
+                "Bits of each moment of adamw and lion: 32, 16 or 8. 16 is bf16 with stochastic "
+                "rounding; 8 uses blocks of 256 with one scale each. Parameters with fewer than "
+                "4,096 elements and the momentum of muon's matrices keep 32.",
                 Range::between(8, 32)});
     visit(Field{"paged", self.paged,
-                "Keep the optimizer state in host memory, or where memory.optimizer_state says, "
-                "and load it for updates. If memory.device_budget leaves room, as much of it as "
-                "fits stays on the device."}
+                "Keep the optimizer state in host memory, or at the location set by "
+                "memory.optimizer_state, and load it for updates. If memory.device_budget leaves "
+                "room, as much of it as fits stays on the device."}
               .on_resume(OnResume::kMayChange));
     visit(Field{"slow_momentum", self.slow_momentum,
-                "Slow Nesterov momentum: number of mean updates, of the last slow_momentum_steps, "
-                "by which each weight runs ahead. It is largest at the highest learning rate, "
-                "falls with it, and is 0 for the last third of the run. It takes 4 more bytes of "
-                "state for a parameter; 0 turns it off.",
+                "Slow Nesterov momentum: number of mean updates, averaged over the last "
+                "slow_momentum_steps, by which each weight runs ahead. It is largest at the "
+                "highest learning rate, falls with it, and is 0 for the last third of the run. It "
+                "takes 4 more bytes of state per parameter; 0 disables it.",
                 Range::at_least(0)});
     visit(Field{"slow_momentum_steps", self.slow_momentum_steps,
-                "Time constant of the mean that slow_momentum uses, in updates.",
+                "Time constant, in updates, of the mean that slow_momentum uses.",
                 Range::at_least(1)}
               .unless("optimizer.slow_momentum", {"0"}));
-    visit(Field{"orthogonalization_period", self.orthogonalization_period,
-                "muon orthogonalizes whole matrices once in so many steps, and blocks of their "
-                "rows in the others. 1 is whole matrices in each step.",
-                Range::between(1, 1 << 20)}
-              .on_resume(OnResume::kMayChange)
-              .needs_any(optimizer_that_reads("orthogonalization_period")));
+    visit(
+        Field{"orthogonalization_period", self.orthogonalization_period,
+              "Number of steps between orthogonalizations of whole matrices by muon; in the other "
+              "steps it orthogonalizes blocks of their rows. 1 uses whole matrices in each step.",
+              Range::between(1, 1 << 20)}
+            .on_resume(OnResume::kMayChange)
+            .needs_any(optimizer_that_reads("orthogonalization_period")));
     visit(Field{"orthogonalization_blocks", self.orthogonalization_blocks,
-                "Blocks that the shorter side of a matrix is divided into. In bf16 the products of "
-                "a step between whole ones shrink by about this factor; in fp32 by less, since "
-                "whole ones are cheap there if a matrix is oblong.",
+                "Number of blocks that the shorter side of a matrix is divided into. In bf16, the "
+                "products of a block step shrink by about this factor; in fp32 they shrink less, "
+                "since orthogonalizing a whole oblong matrix is cheap there.",
                 Range::between(2, 1 << 16)}
               .on_resume(OnResume::kMayChange)
               .needs_any(optimizer_that_reads("orthogonalization_blocks"))
@@ -133,7 +134,7 @@ struct OptimizerConfig {
                   {"optimizer.orthogonalization_period", "stretches[].orthogonalization_period"},
                   {"1"}, "optimizer.orthogonalization_period is 1: whole matrices in each step",
                   KeyTest::Kind::kIsNoneOf)));
-    visit(Field{"groups", self.groups, "Weights that are updated in another way."});
+    visit(Field{"groups", self.groups, "Groups of weights with different optimizer settings."});
   }
 
   /// Returns the settings of `group`, with missing fields inherited from this config.

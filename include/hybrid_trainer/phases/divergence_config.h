@@ -39,25 +39,24 @@ struct DivergenceConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"max_skipped_updates", self.max_skipped_updates,
-                "Updates in a row that may be skipped before the run ends, because loss or "
-                "gradient is not finite or by skip_batch.",
+                "Updates in a row that may be skipped, because loss or gradient is not finite or "
+                "by skip_batch, before the run ends.",
                 Range::at_least(0)});
-    visit(
-        Field{"on_caution", self.on_caution,
-              "Action when the gradient vanishes or the loss oscillates. reduce_horizon, "
-              "raise_threshold, reset_predictor and force_full concern predictions and last for 40 "
-              "steps; skip_batch makes no update; roll_back returns to the last "
-              "checkpoint with a lower learning rate; abort ends the run."});
+    visit(Field{"on_caution", self.on_caution,
+                "Action if the gradient vanishes or the loss oscillates. reduce_horizon, "
+                "raise_threshold, reset_predictor and force_full affect only predictions and last "
+                "for 40 steps; skip_batch makes no update; roll_back returns to the last "
+                "checkpoint with a lower learning rate; abort ends the run."});
     visit(Field{"on_warning", self.on_warning,
-                "Action when the loss is too high or the gradient explodes; see on_caution."});
+                "Action if the loss is too high or the gradient explodes; see on_caution."});
     visit(Field{"on_critical", self.on_critical,
-                "Action when loss or gradient is not finite; see on_caution. Such values never "
-                "reach the weights, whatever the action."});
+                "Action if loss or gradient is not finite; see on_caution. Such values never reach "
+                "the weights, regardless of the action."});
     visit(Field{"critical_after", self.critical_after,
-                "Updates in a row with a warning after which it counts as critical; 0 is never.",
+                "Number of updates in a row with a warning that count as critical; 0 never does.",
                 Range::at_least(0)});
     visit(Field{"max_roll_backs", self.max_roll_backs,
-                "Most roll backs of a run; the next one ends it.", Range::at_least(0)}
+                "Maximum number of roll backs of a run; the next one ends it.", Range::at_least(0)}
               .needs_any(KeyNeed::of(
                   {"divergence.on_caution", "divergence.on_warning", "divergence.on_critical"},
                   {"roll_back"}, "no divergence action is roll_back")));

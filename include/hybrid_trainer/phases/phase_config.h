@@ -18,7 +18,7 @@ struct PredictionArm {
     visit(Field{"predictor", self.predictor, "See phases.skip_backward.predictor.", Range{},
                 predictor_names()});
     visit(Field{"steps", self.steps,
-                "Length of its Predict phase, at most phases.max_predict_steps.",
+                "Length of the variant's Predict phase in steps, at most phases.max_predict_steps.",
                 Range::at_least(1)});
   }
 };
@@ -50,8 +50,8 @@ struct SkipBackwardConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"confidence_threshold", self.confidence_threshold,
-                "Least probability that the predicted direction lowers the loss. The first probe, "
-                "and probes within half of trial_share, do not need it.",
+                "Minimum probability that the predicted direction lowers the loss. The first "
+                "probe, and probes within half of trial_share, do not need it.",
                 Range::fraction()});
     visit(
         Field{"predictor", self.predictor,
@@ -60,37 +60,39 @@ struct SkipBackwardConfig {
               "merged goes from one mean of the weights to the next; random and zero are controls.",
               Range{}, predictor_names()}
             .needs("phases.skip_backward.arms", {"[]"},
-                   "phases.skip_backward.arms names the predictors"));
-    visit(Field{
-        "arms", self.arms,
-        "Predictors and horizons to choose from, [{\"predictor\": \"merged\", \"steps\": 8}]. Each "
-        "prediction takes the one whose predictions lowered the loss most for their cost, or that "
-        "was tried too seldom. Empty: predictor is used, and its horizon grows from trial_steps."});
+                   "phases.skip_backward.arms sets the predictors"));
+    visit(Field{"arms", self.arms,
+                "Variants of predictor and horizon to choose from, [{\"predictor\": \"merged\", "
+                "\"steps\": 8}]. Each prediction uses the variant whose predictions lowered the "
+                "loss most for their cost, or one that was tried too rarely. Empty uses predictor, "
+                "and its horizon grows from trial_steps."});
     visit(Field{"horizon",
                 self.horizon,
-                "Who chooses the number of predicted steps and their length. measured: the result "
-                "of the last prediction. dreamt: small recurrent models that learn the run's loss "
-                "as it goes. They choose at most the steps that the gate allows, and also give the "
-                "confidence of a prediction.",
+                "Source of the number of predicted steps and their length. measured: the result of "
+                "the last prediction. dreamt: small recurrent models that learn the run's loss "
+                "during training; they choose at most the steps that the gate allows, and also "
+                "give the confidence of a prediction.",
                 Range{},
                 {"measured", "dreamt"}});
     visit(
         Field{"slow_steps", self.slow_steps,
-              "Updates that the slow predictors look back on: time constant of two_timescale's "
-              "mean of weight changes, and length of each window whose mean merged takes.",
+              "Updates that the slow predictors look back on: the time constant of two_timescale's "
+              "mean of weight changes, and the length of each window that merged averages.",
               Range::at_least(1)}
             .needs_any(KeyNeed::of(
                 {"phases.skip_backward.predictor", "phases.skip_backward.arms[].predictor"},
-                {"two_timescale", "merged"}, "it is for the predictors two_timescale and merged")));
+                {"two_timescale", "merged"},
+                "it applies only to the predictors two_timescale and merged")));
     visit(Field{"correction_interval", self.correction_interval,
                 "Predicted steps between two micro-corrections by a true gradient; 0 makes none.",
                 Range::at_least(0)});
     visit(Field{"trial_share", self.trial_share,
-                "Share of steps for probes of Predict while it is behind Full. The extra cost of "
-                "probes stays within twice this share. 0 makes only the first one.",
+                "Share of steps for probes of Predict while it does worse than Full. The extra "
+                "cost of probes stays within twice this share. 0 makes only the first probe.",
                 Range::between(0, 1)});
     visit(Field{"trial_steps", self.trial_steps,
-                "Length of the first probe; accepted ones double it.", Range::at_least(1)});
+                "Length of the first probe in steps; each accepted probe doubles it.",
+                Range::at_least(1)});
     visit(constant("confidence_window", self.confidence_window, Range::at_least(2)));
     visit(constant("decay", self.decay, Range{0, 1, true, false}));
     visit(constant("history_interval", self.history_interval, Range::at_least(1)));
@@ -126,24 +128,24 @@ struct AsynchronousOptimizerConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{"delay", self.delay, "Delay of an exact update in steps.", Range::between(1, 8)}
+    visit(Field{"delay", self.delay, "Delay of an exact update, in steps.", Range::between(1, 8)}
               .unless("phases.max_predict_steps", {"0"}));
     visit(
         Field{"device_side", self.device_side,
               "How pending updates are predicted. anticipated: weights arrive with the momentum's "
-              "part of the update, and the device adds the gradient's part. sketch: the device has "
-              "the momentum in 8 bits and follows the optimizer's rule. selective, a control "
+              "part of the update, and the device adds the gradient's part. sketch: the device "
+              "keeps the momentum in 8 bits and follows the optimizer's rule. selective, a control "
               "(ZenFlow's rule): the tenth of each matrix's columns with the largest gradients is "
-              "updated at once on the device, the others by the mean of `delay` steps, `delay` "
+              "updated immediately on the device, the others by the mean of `delay` steps, `delay` "
               "steps late. none, a control: no prediction. shared and momentum are refused.",
               Range{}, device_side_names()}
             .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"exact_state", self.exact_state,
-                "Where masters and optimizer state are: host, or file in memory.folder.", Range{},
+                "Location of masters and optimizer state: host, or file in memory.folder.", Range{},
                 exact_state_names()}
               .on_resume(OnResume::kMayChange));
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
-                "Error of predicted updates, as a share of the exact ones' size, above which "
+                "Error of predicted updates, relative to the size of the exact ones, above which "
                 "Predict ends early; 0 never ends it.",
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange)
@@ -165,16 +167,17 @@ struct AsynchronousGradientsConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"delay", self.delay,
-                "Delay in steps of the ranks' summed gradient and the exact update by it.",
+                "Delay, in steps, of the gradient summed over ranks and of the exact update by it.",
                 Range::between(1, 8)});
-    visit(Field{"device_side", self.device_side,
-                "How pending updates are predicted. anticipated: by the momentum, with this rank's "
-                "own gradient for that of all ranks. shared, a control: the own gradient for its "
-                "share and the momentum for the rest. momentum, a control: the momentum alone. "
-                "none, a control: no prediction. sketch and selective are refused.",
-                Range{}, device_side_names()});
+    visit(
+        Field{"device_side", self.device_side,
+              "How pending updates are predicted. anticipated: by the momentum, with this rank's "
+              "own gradient as the estimate of the gradient of all ranks. shared, a control: the "
+              "own gradient for its share and the momentum for the rest. momentum, a control: only "
+              "the momentum. none, a control: no prediction. sketch and selective are refused.",
+              Range{}, device_side_names()});
     visit(Field{"prediction_error_limit", self.prediction_error_limit,
-                "Error of predicted updates, as a share of the exact ones' size, above which "
+                "Error of predicted updates, relative to the size of the exact ones, above which "
                 "Predict ends early; 0 never ends it.",
                 Range::at_least(0)}
               .on_resume(OnResume::kMayChange));
@@ -194,21 +197,22 @@ struct LocalSgdConfig {
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{"steps", self.steps,
-                "Steps that each rank trains by itself between two exchanges of weights. Must be "
-                "given; 0 is no choice.",
+                "Steps that each rank trains independently between two exchanges of weights. "
+                "Required: 0 is not accepted.",
                 Range::between(0, 100000)});
     visit(Field{"delay", self.delay, "Steps between the start of an exchange and its arrival.",
                 Range::between(1, 8)});
-    visit(Field{"fragments", self.fragments,
-                "Equal parts of the weights. Each is exchanged by itself, every `steps` at steps "
-                "of its own, so that the link carries one part at a time.",
-                Range::between(1, 100000)});
+    visit(Field{
+        "fragments", self.fragments,
+        "Number of equal parts of the weights. Each part is exchanged separately every `steps` "
+        "steps, at different steps from the others, so that the link carries one part at a time.",
+        Range::between(1, 100000)});
     visit(Field{"exchange_bits", self.exchange_bits,
-                "Bits that an exchange sends of each weight's movement: 32, 8 or 4. 8 and 4 are in "
-                "blocks with a scale each, and the next exchange makes up for the rounding.",
+                "Bits that an exchange sends for each weight's change: 32, 8 or 4. 8 and 4 use "
+                "blocks with one scale each, and the next exchange compensates for the rounding.",
                 Range::between(4, 32)});
     visit(Field{"outer_momentum", self.outer_momentum,
-                "Nesterov momentum of the ranks' mean movement, from exchange to exchange.",
+                "Nesterov momentum of the ranks' mean weight change, across exchanges.",
                 Range::fraction()});
     visit(constant("outer_learning_rate", self.outer_learning_rate, Range::between(0, 2)));
   }
@@ -263,22 +267,24 @@ struct PhaseConfig {
   static void visit_fields(Self& self, Visitor&& visit) {
     visit(Field{
         "method", self.method,
-        "Which expensive part of a step Predict avoids. skip_backward: the backward pass; weights "
+        "Expensive part of a step that Predict avoids. skip_backward: the backward pass; weights "
         "move along a predicted direction, with forward passes only. asynchronous_optimizer: "
-        "waiting for the update; masters and optimizer state are off the device and updated beside "
-        "the computation, while the device predicts the pending updates. asynchronous_gradients: "
-        "waiting for other ranks; each rank predicts from its own gradient what they will send. "
-        "local_sgd: exchanging gradients; each rank trains by itself, and the ranks exchange "
-        "weights. Each method has a group of its name.",
+        "waiting for the update; masters and optimizer state are off the device and updated in "
+        "parallel with the computation, while the device predicts the pending updates. "
+        "asynchronous_gradients: waiting for other ranks; each rank predicts their gradients from "
+        "its own. local_sgd: exchanging gradients; each rank trains independently, and the ranks "
+        "exchange weights. Each method has a group of the same name.",
         Range{}, method_names()});
     visit(Field{"warmup_steps", self.warmup_steps, "Steps before any prediction.",
                 Range::at_least(0)});
-    visit(Field{"full_steps", self.full_steps,
-                "Fewest Full steps between two predictions; there are always at least four.",
-                Range::at_least(1)}
+    visit(Field{
+        "full_steps", self.full_steps,
+        "Minimum number of Full steps between two predictions; there are always at least four.",
+        Range::at_least(1)}
               .unless("phases.max_predict_steps", {"0"}));
     visit(Field{"max_predict_steps", self.max_predict_steps,
-                "Longest Predict phase in steps; 0 is plain training.", Range::at_least(0)}
+                "Maximum length of a Predict phase in steps; 0 is plain training.",
+                Range::at_least(0)}
               .on_resume(OnResume::kMayBecome0)
               .essential(Question::kSpeed));
     visit(Field{"skip_backward", self.skip_backward, "Settings of the method skip_backward."}
@@ -314,15 +320,15 @@ struct LearningRateFinderConfig {
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
-    visit(Field{
-        "mode",
-        self.mode,
-        "off, or warmup: in Warmup, once the schedule is at its highest rate, losses further along "
-        "the last update show whether the rate is too low, and raise it for the rest of the run. "
-        "It rescues a constant rate that is far too low. Under a schedule that decays, the rate "
-        "found may be 2.6 to 4 times too low. It makes no run faster than the right rate does.",
-        Range{},
-        {"off", "warmup"}});
+    visit(Field{"mode",
+                self.mode,
+                "off, or warmup: in Warmup, once the schedule is at its highest rate, probe the "
+                "loss further along the last update, and raise the rate for the rest of the run if "
+                "it is too low. It rescues a constant rate that is far too low. Under a schedule "
+                "that decays, the rate found may be 2.6 to 4 times too low. It makes no run faster "
+                "than the right rate does.",
+                Range{},
+                {"off", "warmup"}});
     visit(constant("interval", self.interval, Range::at_least(1)));
     visit(constant("largest_factor", self.largest_factor, Range::above(1)));
     visit(constant("batch_share", self.batch_share, Range{0, 1, true, false}));

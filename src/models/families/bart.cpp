@@ -142,7 +142,7 @@ void bart_collect_problems(const ModelConfig& config, std::vector<std::string>& 
   const EncoderConfig& encoder = config.encoder;
   if (encoder.features > 0)
     problems.push_back(concat("model.encoder.features: got ", encoder.features,
-                              ", and bart's encoder reads tokens; leave it out"));
+                              ", but bart's encoder reads tokens; leave it out"));
   const std::int64_t context = encoder.context > 0 ? encoder.context : config.context;
   if (encoder.source_length > context)
     problems.push_back(concat("model.encoder.source_length: got ", encoder.source_length,

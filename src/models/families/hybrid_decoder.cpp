@@ -224,8 +224,8 @@ void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& confi
     problems.push_back(concat(
         "model.mixers: got ", config.mixers, ", and ", word,
         config.two_way
-            ? " sees earlier tokens alone; an encoder (model.two_way) takes " + words_of(letters)
-            : " sees the future, so a decoder cannot have it; set model.two_way for an encoder"));
+            ? " sees only earlier tokens; an encoder (model.two_way) takes " + words_of(letters)
+            : " sees later tokens, so a decoder cannot use it; set model.two_way for an encoder"));
     return;
   }
   collect_pattern_problems("model.mixers", config.mixers, letters, words_of(letters), config.layers,
@@ -245,10 +245,10 @@ void collect_rank_problems(const ModelConfig& config, std::vector<std::string>& 
 void collect_table_problems(const ModelConfig& config, std::vector<std::string>& problems) {
   constexpr std::int64_t kMostRows = 1 << 16;
   if (config.context <= kMostRows || config.mixers.find('p') == std::string::npos) return;
-  problems.push_back(concat("model.context: got ", config.context,
-                            ", and T + U·Vᵀ by position (p) has tables of as many rows; want at "
-                            "most ",
-                            kMostRows, ", such as data.sequence_length"));
+  problems.push_back(concat(
+      "model.context: got ", config.context,
+      ", but the tables of T + U·Vᵀ by position (p) have one row per position; want at most ",
+      kMostRows, ", such as data.sequence_length"));
 }
 
 void collect_mixer_problems(const ModelConfig& config, std::vector<std::string>& problems) {
@@ -278,7 +278,8 @@ void collect_rotation_problems(const HybridDecoder& kind, const ModelConfig& con
                                std::vector<std::string>& problems) {
   if (!kind.rotates_all_or_none || config.rotary_share == 0 || config.rotary_share == 1) return;
   problems.push_back(concat("model.rotary_share: got ", config.rotary_share, ", but in ",
-                            kind.title, " all channels of a head rotate or none do; want 0 or 1"));
+                            kind.title,
+                            " either all channels of a head rotate or none; want 0 or 1"));
 }
 
 void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfig& config,
@@ -288,7 +289,8 @@ void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfi
     problems.push_back(concat("model.experts.", key, ": got ", got, ", and in ", kind.title, why));
   };
   if (!config.experts.layers.empty())
-    refuse("layers", config.experts.layers, " all layers have experts or none has; leave it out");
+    refuse("layers", config.experts.layers,
+           " either all layers have experts or none; leave it out");
   if (config.experts.shared_width > 0)
     refuse("shared_width", config.experts.shared_width,
            " the shared expert is as wide as model.inner_width; leave it out");

@@ -166,8 +166,8 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
                              problems);
   if (experts.gate_limit > 0 && !kind.experts->is_clamped)
     problems.push_back(concat("model.experts.gate_limit: got ", experts.gate_limit,
-                              ", and experts of the family ", kind.name,
-                              " cut nothing; leave it out"));
+                              ", but experts of the family ", kind.name,
+                              " do not clamp; leave it out"));
   if (experts.shared_width > 0 && !kind.experts->is_shared)
     problems.push_back(concat("model.experts.shared_width: got ", experts.shared_width,
                               ", and the family ", kind.name,
@@ -200,7 +200,7 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
                               ", want less than high_frequency, ", scaling.high_frequency));
   }
   if (scaling.type == "dynamic" && whole.head_size == 2)
-    problems.push_back("model.rope_scaling.type: dynamic wants a head_size of at least 4");
+    problems.push_back("model.rope_scaling.type: dynamic requires a head_size of at least 4");
 }
 
 void rotary_decoder_keys(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfig& model) {

@@ -41,7 +41,7 @@ void series_collect_problems(const ModelConfig& config, std::vector<std::string>
                               ", which does not divide model.width ", config.width));
   if (config.vocabulary != 0)
     problems.push_back(concat("model.vocabulary: got ", config.vocabulary,
-                              ", but a series has no tokens; leave it out"));
+                              ", but time series have no tokens; leave it out"));
 }
 
 }  // namespace

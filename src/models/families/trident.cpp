@@ -171,15 +171,13 @@ void trident_collect_problems(const ModelConfig& config, std::vector<std::string
   std::int64_t cells = sizes.image_size;
   while (cells > sizes.grid && cells % 2 == 0) cells /= 2;
   if (cells != sizes.grid || sizes.image_size < 4 * sizes.grid)
-    problems.push_back(concat("model.trident.grid: got ", sizes.grid, " for images of ",
-                              sizes.image_size,
-                              " pixels, want a half of a half, and so on, of "
-                              "model.trident.image_size"));
+    problems.push_back(
+        concat("model.trident.grid: got ", sizes.grid, " for images of ", sizes.image_size,
+               " pixels, want model.trident.image_size divided by a power of two of at least 4"));
   if (config.vocabulary != 0 && config.vocabulary != kEventKinds + 1)
     problems.push_back(concat("model.vocabulary: got ", config.vocabulary, ", want ",
                               kEventKinds + 1,
-                              ": a token for each kind of event, and one that a "
-                              "sequence starts with; leave it out"));
+                              ": one token per kind of event and a start token; leave it out"));
 }
 
 std::vector<ModelPreset> trident_presets() {

@@ -121,7 +121,7 @@ void vit_collect_problems(const ModelConfig& given, std::vector<std::string>& pr
                               config.vision.image_size));
   if (config.vision.labels.size() == 1)
     problems.push_back(concat("model.vision.labels: got ", config.vision.labels.front().name,
-                              " alone, want two classes or more"));
+                              ", want two classes or more"));
 }
 
 std::vector<ModelPreset> vit_presets() {

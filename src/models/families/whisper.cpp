@@ -81,11 +81,11 @@ void whisper_collect_problems(const ModelConfig& config, std::vector<std::string
   collect_head_problems(config, problems);
   if (config.encoder.source_length > 0)
     problems.push_back(concat("model.encoder.source_length: got ", config.encoder.source_length,
-                              ", and whisper hears clips; leave it out"));
+                              ", but speech models do not use it; leave it out"));
   if (config.width % 2 != 0)
-    problems.push_back(concat("model.width: got ", config.width,
-                              ", want an even number: half of the channels of a position are "
-                              "sines, half cosines"));
+    problems.push_back(
+        concat("model.width: got ", config.width,
+               ", want an even number: positions are encoded half as sines, half as cosines"));
 }
 
 std::vector<ModelPreset> whisper_presets() {

@@ -156,35 +156,36 @@ CommandSyntax bench_syntax(BenchOptions& options) {
       .usage =
           "(--preset NAME | --config FILE | --model HF_DIR) [--batch 4] [--sequence T] [options]",
       .description =
-          "Times real training steps on random tokens against this machine's best matrix product.\n"
-          "Forward includes the gradient of the output head, which is taken with its loss. With\n"
-          "--generate, times tokens written one at a time against the rate of reading memory, "
-          "with\n"
-          "--batch also those of B texts at a time.",
+          "Measures training steps on random tokens and compares them with this machine's\n"
+          "fastest matrix product. The forward time includes the gradient of the output head,\n"
+          "which is computed together with the loss. With --generate, measures text generation,\n"
+          "one token at a time, and compares it with the memory bandwidth; --batch B also\n"
+          "generates B texts in parallel.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add_source_options(syntax.options, options.source);
   add("model", model_value(options.model),
-      "Take the model's shape from a Hugging Face folder; its weights are not read.");
+      "Use the model shape of a Hugging Face folder; its weights are not read.");
   add("batch", optional_value(options.batch, "B"),
-      "Sequences a step (data.batch_size where --config or --set has it, else 4); with --generate, "
-      "texts at a time (1).");
+      "Sequences per step (default: data.batch_size if --config or --set gives it, else 4); with "
+      "--generate, texts in parallel (default: 1).");
   add("sequence", po::value(&options.sequence)->value_name("T"),
-      "Tokens a sequence (data.sequence_length where --config or --set has it, else 256 or what "
-      "the "
-      "model's context has room for).");
+      "Tokens per sequence (default: data.sequence_length if --config or --set gives it, else 256, "
+      "or fewer if the model's context is shorter).");
   add("precision", po::value(&options.precision)->value_name("fp32|bf16|fp16|fp8|auto"),
-      "fp32, bf16, fp16, fp8, or auto: what training takes on this machine (fp32). With --generate "
-      "not fp16 and fp8.");
+      "Precision (default: fp32); auto uses the precision that training selects on this machine. "
+      "--generate does not support fp16 and fp8.");
   add("optimizer", po::value(&options.optimizer)->value_name("NAME"),
-      concat("One of ", join(optimizer_names()), " (optimizer.name, which is adamw).").c_str());
+      concat("One of ", join(optimizer_names()), " (default: optimizer.name, which is adamw).")
+          .c_str());
   add_device_option(syntax.options, options.device);
   add("steps", po::value(&options.steps)->value_name("N"),
-      "Steps to time, after one that is not (10).");
-  add("generate", optional_value(options.tokens, "N"), "Time N tokens behind a text of T instead.");
+      "Steps to measure, after one warm-up step (default: 10).");
+  add("generate", optional_value(options.tokens, "N"),
+      "Measure the generation of N tokens after a prompt of T tokens instead.");
   add("profile", po::bool_switch(&options.profile),
-      "Also print where the time of a step goes, each kernel waited for.");
-  add("json", po::bool_switch(&options.json), "Print one JSON object.");
+      "Also print the time of each kernel, with a synchronization around each.");
+  add("json", po::bool_switch(&options.json), "Print the result as one JSON object.");
   return syntax;
 }
 

@@ -94,25 +94,26 @@ int prepare_command(const std::vector<std::string>& arguments) {
       .name = "prepare",
       .usage = "INPUT... --output DATA [--tokenizer bpe|bytes|characters|PATH] [options]",
       .description =
-          "Makes a data folder from text files, from the rows of .jsonl, .json, .csv and .parquet\n"
-          "files, from all of these below folders, and from - (standard input): token shards to\n"
-          "train and validate, and the tokenizer.",
+          "Creates a data folder with a tokenizer and token shards for training and validation.\n"
+          "The inputs are text files, .jsonl, .json, .csv and .parquet files, folders that\n"
+          "contain such files, and - for standard input.",
       .operands = {"INPUT..."}};
   auto add = syntax.options.add_options();
-  add("output", po::value(&output)->required()->value_name("DATA"), "Folder to make.");
+  add("output", po::value(&output)->required()->value_name("DATA"), "Folder to create.");
   add("column", optional_value(settings.column, "NAME"),
-      "Column with the text of files of rows, each of which is a document (text). Without this "
-      "option, a .json or .csv file that has no such column is text itself.");
+      "Text column of files with rows (default: text); each row is a document. Without this "
+      "option, a .json or .csv file that has no such column is read as plain text.");
   add("tokenizer", po::value(&settings.tokenizer)->value_name("bpe|bytes|characters|PATH"),
-      "bpe (trained on the text), bytes, characters, or a tokenizer's folder or file (bpe).");
+      "Tokenizer: bpe, trained on the text (default), bytes, characters, or the folder or file of "
+      "an existing tokenizer.");
   add("vocab-size", po::value(&settings.vocabulary_size)->value_name("N"),
-      "Tokens of a bpe that is trained (4096).");
+      "Vocabulary size of a trained BPE tokenizer (default: 4096).");
   add("control-tokens", po::bool_switch(&control_tokens),
-      "Text that spells a special token, such as <|endoftext|>, becomes it; else it stays text.");
+      "Encode text that spells a special token, such as <|endoftext|>, as this token; without it, "
+      "such text stays plain text.");
   add("validation", po::value(&settings.validation)->value_name("SHARE"),
-      "Share of the text kept for validation (0.1).");
-  add("replace", po::bool_switch(&settings.replace),
-      "Replace an output that is a data folder already.");
+      "Share of the text held back for validation (default: 0.1).");
+  add("replace", po::bool_switch(&settings.replace), "Replace an existing data folder.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 

@@ -40,27 +40,26 @@ int rows_command(const std::vector<std::string>& arguments) {
       .name = "rows",
       .usage = "EXAMPLES (--model FOLDER | --preset NAME) [--length N] [--show LINE] [--json]",
       .description =
-          "Shows what a model would learn from examples (JSON, CSV, parquet, a folder of them, or "
-          "-\n"
-          "for standard input): rows used and refused, tokens, and packed sequences. Of pictures,\n"
-          "arrays and tables of series: classes, tensors or columns, and what they are read "
-          "as.",
+          "Previews training on a file of examples (JSON, CSV, parquet, a folder of such files,\n"
+          "or - for standard input): rows that are used and refused, tokens, and packed\n"
+          "sequences. For images, arrays and tables of series, shows the classes, tensors or\n"
+          "columns and how they are interpreted.",
       .operands = {"EXAMPLES"}};
   auto add = syntax.options.add_options();
   add("model", model_value(model, "FOLDER"),
-      "Hugging Face folder, GGUF file or ollama:NAME, with tokenizer and chat template; of other "
-      "networks also a run.");
+      "Hugging Face folder, GGUF file or ollama:NAME with the tokenizer and chat template; for "
+      "models that do not read text, also a run.");
   add_source_options(syntax.options, source);
   add("length", po::value(&asked.longest)->value_name("N"),
-      "data.sequence_length of the run to come (1024); a row has at most one token more.");
+      "data.sequence_length of the planned run (default: 1024); a row has at most one more token.");
   add("show", optional_value(asked.shown, "LINE"),
-      "Print the row of this line, its target tokens between ⟦ and ⟧.");
+      "Print the row at this line, with its target tokens between ⟦ and ⟧.");
   add_columns_option(syntax.options, asked.columns);
-  add("objective", po::value(&asked.objective)->value_name("WHAT"),
-      "That of the run to come: next_token, or dpo or orpo, whose rows are pairs of answers "
-      "(next_token).");
+  add("objective", po::value(&asked.objective)->value_name("OBJECTIVE"),
+      "Objective of the planned run: next_token (default), or dpo or orpo, whose rows are pairs of "
+      "answers.");
   add_control_tokens_option(syntax.options, asked.control_tokens);
-  add("json", po::bool_switch(&json), "Print one JSON object.");
+  add("json", po::bool_switch(&json), "Print the result as one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
   if (asked.longest < 2 || asked.longest > 1 << 24)

@@ -121,35 +121,38 @@ void complete(const WritingModel& model, DraftModel* draft, const SampleOptions&
 void add_sampling_options(po::options_description& options, SampleOptions& asked) {
   auto add = options.add_options();
   add("tokens", optional_value(asked.tokens, "N"),
-      "Most tokens to make, of a conversation in each answer. Default of these options: what "
-      "generation_config.json says, else 100.");
+      "Maximum number of tokens to generate, in a chat per answer. Default, as for the other "
+      "sampling options: the value in generation_config.json; else 100.");
   add("beam", optional_value(asked.beams, "N"),
-      "Search among N texts at a time for the likeliest one, instead of drawing tokens. A model "
-      "with an encoder takes 1, the likeliest token each time, where its folder says nothing.");
-  add("temperature", optional_value(asked.temperature, "T"), "Below 1 is bolder, 0 is greedy (1).");
-  add("top-k", optional_value(asked.top_k, "K"), "Only the K likeliest tokens; 0 is all (0).");
+      "Use beam search with N beams instead of sampling. For a model with an encoder, the default "
+      "is 1 (greedy decoding) unless its folder sets another number.");
+  add("temperature", optional_value(asked.temperature, "T"),
+      "Sampling temperature (default: 1); lower values favor likely tokens, 0 is greedy.");
+  add("top-k", optional_value(asked.top_k, "K"),
+      "Sample from the K most likely tokens; 0 uses all (default: 0).");
   add("top-p", optional_value(asked.top_p, "P"),
-      "Only the likeliest tokens that hold this share (1).");
+      "Sample from the most likely tokens whose total probability reaches P (default: 1).");
   add("min-p", optional_value(asked.min_p, "P"),
-      "Only tokens that are at least P times as likely as the likeliest (0).");
+      "Sample from tokens with at least P times the probability of the most likely token (default: "
+      "0).");
   add("repetition-penalty", optional_value(asked.repetition_penalty, "R"),
-      "Above 1, tokens that the text has are less likely (1).");
+      "Values above 1 make tokens that are already in the text less likely (default: 1).");
   add("stop", po::value(&asked.generation.stop)->composing()->value_name("TEXT"),
-      "Ends the text before TEXT; may be given more than once.");
+      "Stop before TEXT; may be given more than once.");
 }
 
 void add_prompt_options(po::options_description& options, SampleOptions& asked) {
   auto add = options.add_options();
   const auto is_given = [&asked](const std::string&) { asked.prompted = true; };
   add("prompt", po::value(&asked.prompt)->notifier(is_given)->value_name("TEXT"),
-      "How the text begins; may be empty.");
+      "Start of the text; may be empty.");
   add("prompts", po::value(&asked.prompts)->value_name("FILE"),
-      "A prompt on each line; each one's seed is one more than the last one's.");
+      "File with one prompt per line; the seed increases by one for each prompt.");
   add("batch", optional_value(asked.batch, "N"),
-      "With --prompts: texts written at a time (8), sooner where prompts have little in common; on "
-      "a processor each is then what it is alone. 1 computes once what a prompt has in common with "
-      "the one before.");
-  add("chat", po::bool_switch(&asked.chat), "Hold a conversation.");
+      "With --prompts: number of texts generated in parallel (default: 8), which is faster for "
+      "prompts that have little in common. On a CPU, each text is the same as when it is generated "
+      "separately. 1 computes the common beginning of consecutive prompts only once.");
+  add("chat", po::bool_switch(&asked.chat), "Start a chat.");
 }
 
 CommandSyntax sample_syntax(SampleOptions& options) {
@@ -157,42 +160,42 @@ CommandSyntax sample_syntax(SampleOptions& options) {
     return {.name = "chat",
             .usage = "RUN|HF_DIR [--system TEXT] [options]",
             .description =
-                "Holds a conversation with a run's newest checkpoint or a Hugging Face folder, by\n"
-                "the folder's chat template, a line of standard input at a time; the same as\n"
-                "`hybrid sample --chat`.",
+                "Starts a chat with a run's newest checkpoint or a Hugging Face model. Uses the\n"
+                "model's chat template and reads one message per line from standard input. Same\n"
+                "as `hybrid sample --chat`.",
             .operands = {"RUN|HF_DIR"}};
-  return {
-      .name = "sample",
-      .usage = "RUN|HF_DIR (--prompt TEXT | --prompts FILE | --chat) [options]",
-      .description =
-          "Prints a prompt and its continuation, as it comes, by a run's newest checkpoint or a\n"
-          "Hugging Face folder; or a JSON object for each line of a file of prompts; or holds a\n"
-          "conversation by the folder's chat template, a line of standard input at a time. The\n"
-          "same seed gives the same text. An end-of-text token or a --stop ends it early.",
-      .operands = {"RUN|HF_DIR"},
-      .may_be_empty = "prompt"};
+  return {.name = "sample",
+          .usage = "RUN|HF_DIR (--prompt TEXT | --prompts FILE | --chat) [options]",
+          .description =
+              "Generates text with a run's newest checkpoint or a Hugging Face model. --prompt\n"
+              "streams the prompt and its continuation; --prompts prints one JSON object per\n"
+              "line of the file; --chat uses the model's chat template and reads one message per\n"
+              "line from standard input. The same seed gives the same text. An end-of-text token\n"
+              "or a --stop text ends it early.",
+          .operands = {"RUN|HF_DIR"},
+          .may_be_empty = "prompt"};
 }
 
 CommandSyntax syntax_of(SampleOptions& options) {
   CommandSyntax syntax = sample_syntax(options);
   auto add = syntax.options.add_options();
   if (!options.chat) add_prompt_options(syntax.options, options);
-  add("system", po::value(&options.system)->value_name("TEXT"),
-      "With --chat: what the system says first.");
+  add("system", po::value(&options.system)->value_name("TEXT"), "With --chat: system message.");
   add_sampling_options(syntax.options, options);
   add("draft", model_value(options.draft, "RUN|HF_DIR"),
-      "A small model of the same tokenizer that drafts tokens: the same text, sooner.");
+      "Small draft model with the same tokenizer for speculative decoding: same text, faster.");
   add("draft-tokens", optional_value(options.draft_tokens, "K"),
-      "With --draft: tokens drafted at a time, 1 to 64; else as many as are fastest.");
+      "With --draft: tokens per draft, 1 to 64 (default: the fastest number).");
   add_overflow_option(syntax.options, options.overflow);
   add_control_tokens_option(syntax.options, options.control_tokens);
   add_precision_option(syntax.options, options.precision);
   add_weights_option(syntax.options, options.home);
   add_device_option(syntax.options, options.device);
   add_run_weights_options(syntax.options, options.weights);
-  add("seed", po::value(&options.seed)->value_name("S"), "Whole number from 0 on (0).");
+  add("seed", po::value(&options.seed)->value_name("S"),
+      "Random seed, a whole number of at least 0 (default: 0).");
   add("json", po::bool_switch(&options.json),
-      "With --prompt: print one JSON object (--prompts prints one a line anyway).");
+      "With --prompt: print one JSON object (--prompts always prints one per line).");
   return syntax;
 }
 

@@ -24,28 +24,27 @@ struct TranscribeOptions {
 };
 
 CommandSyntax transcribe_syntax(TranscribeOptions& options) {
-  CommandSyntax syntax{
-      .name = "transcribe",
-      .usage = "RUN|HF_DIR CLIP.wav [options]",
-      .description =
-          "Writes what a Whisper model hears in a WAV file, by a run's newest checkpoint or a\n"
-          "Hugging Face folder. A clip longer than 30 s goes through in windows.",
-      .operands = {"RUN|HF_DIR", "CLIP"}};
+  CommandSyntax syntax{.name = "transcribe",
+                       .usage = "RUN|HF_DIR CLIP.wav [options]",
+                       .description =
+                           "Transcribes a WAV file with a Whisper model: a run's newest\n"
+                           "checkpoint or a Hugging Face folder. Clips longer than 30 s are\n"
+                           "processed in windows.",
+                       .operands = {"RUN|HF_DIR", "CLIP"}};
   auto add = syntax.options.add_options();
   add("language", po::value(&options.settings.prompt.language)->value_name("CODE"),
-      "What is spoken, as en or german. Default: what the model's folder says, else what the model "
-      "hears.");
-  add("translate", po::bool_switch(&options.settings.prompt.translates), "Write it in English.");
+      "Spoken language, such as en or german. Default: the setting of the model's folder, else the "
+      "language that the model detects.");
+  add("translate", po::bool_switch(&options.settings.prompt.translates), "Translate to English.");
   add("beam", optional_value(options.settings.beams, "N"),
-      "Search among N texts at a time for the likeliest one. Default: what the model's folder "
-      "says, "
-      "else 1, the likeliest token each time.");
+      "Beam search with N beams. Default: the setting of the model's folder, else 1 (greedy "
+      "decoding).");
   add("timestamps", po::bool_switch(&options.settings.prompt.timestamps),
-      "Print a line for each segment, with its times.");
+      "Print one line per segment with its times.");
   add_precision_option(syntax.options, options.precision);
   add_device_option(syntax.options, options.device);
   add_run_weights_options(syntax.options, options.weights);
-  add("json", po::bool_switch(&options.json), "Print one JSON object.");
+  add("json", po::bool_switch(&options.json), "Print the result as one JSON object.");
   return syntax;
 }
 

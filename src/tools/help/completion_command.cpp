@@ -222,7 +222,7 @@ int completion_command(const std::vector<std::string>& arguments) {
       .name = "completion",
       .usage = "bash|zsh|fish",
       .description =
-          "Prints a script that lets a shell complete commands, options and keys.\n"
+          "Prints a shell script that completes commands, options and configuration keys.\n"
           "In bash: source <(hybrid completion bash)",
       .operands = {"SHELL"}};
   const auto operands = parse_command_line(syntax, arguments);

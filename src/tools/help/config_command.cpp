@@ -70,8 +70,10 @@ std::string essential_text(const HybridTrainerConfig& config) {
 std::string essential_markdown(const HybridTrainerConfig& config) {
   const FieldNode tree = field_tree(config);
   std::string text =
-      "## The essential keys\n\nMost users need these alone; `hybrid config --essential` prints "
-      "them.\n\n";
+      "## The essential keys\n"
+      "\n"
+      "Most users need only these keys; `hybrid config --essential` prints them.\n"
+      "\n";
   for (const auto& [question, title] : kAsked) {
     text += concat("**", title, "**\n\n| key | default | meaning |\n| --- | --- | --- |\n");
     for (const Row& row : rows_of(question, tree))
@@ -86,11 +88,14 @@ std::string families_markdown() {
   const ModelConfig model;
   const FieldNode tree = field_tree(model);
   std::string text =
-      "## Families\n\n"
-      "A model has the keys `family`, `layers`, `width`, `context` and `vocabulary`, and those of "
-      "its family;\nothers are refused. `hybrid config --preset vit-tiny --markdown` explains the "
-      "keys of a network that is\nnot a language model.\n\n"
-      "| family | its keys of `model` |\n| --- | --- |\n";
+      "## Families\n"
+      "\n"
+      "A model has the keys `family`, `layers`, `width`, `context` and `vocabulary`, and the\n"
+      "keys of its family; other keys are refused. `hybrid config --preset vit-tiny --markdown`\n"
+      "explains the keys of a model that is not a language model.\n"
+      "\n"
+      "| family | keys of `model` |\n"
+      "| --- | --- |\n";
   for (const ModelFamily& family : model_families()) {
     std::vector<std::string> keys;
     for (const FieldNode& field : tree.fields)
@@ -110,15 +115,15 @@ int config_command(const std::vector<std::string>& arguments) {
                        .usage =
                            "[--preset NAME | --config FILE] [--set KEY=VALUE]... "
                            "[--essential | --schema | --markdown]",
-                       .description = "Prints the full configuration as JSON, defaults included.",
+                       .description = "Prints the full configuration as JSON, including defaults.",
                        .operands = {}};
   add_config_options(syntax.options, source);
   syntax.options.add_options()("essential", po::bool_switch(&essential),
-                               "Print the keys that most users need instead, by question.");
+                               "Print the essential keys instead, grouped by question.");
   syntax.options.add_options()("schema", po::bool_switch(&schema),
                                "Print the configuration's JSON schema instead.");
   syntax.options.add_options()("markdown", po::bool_switch(&markdown),
-                               "Print docs/CONFIG.md instead: all keys in tables.");
+                               "Print docs/CONFIG.md instead: tables of all keys.");
   if (!parse_command_line(syntax, arguments)) return 0;
   if (schema + markdown + essential > 1)
     throw UsageError("give one of --essential, --schema and --markdown");
@@ -129,12 +134,18 @@ int config_command(const std::vector<std::string>& arguments) {
   } else if (schema) {
     std::cout << json_schema(config);
   } else if (markdown) {
-    std::cout << "# Configuration\n\n"
-                 "The keys of a configuration file, which are also the keys of `--set`. This page "
-                 "is what\n"
-                 "`hybrid config --markdown` prints; a test compares the two.\n\n"
-              << essential_markdown(config) << "\n## Where things lie\n\n"
-              << "Between its uses. `hybrid plan` prints the same of a run, with bytes.\n\n"
+    std::cout << "# Configuration\n"
+                 "\n"
+                 "The keys of a configuration file and of `--set`. This page is the output of\n"
+                 "`hybrid config --markdown`; a test compares the two.\n"
+                 "\n"
+              << essential_markdown(config)
+              << "\n"
+                 "## Location and precision of a run's data\n"
+                 "\n"
+              << "The location of data while it is not in use. `hybrid plan` prints this table\n"
+                 "for a run, with bytes.\n"
+                 "\n"
               << placement_markdown() << "\n## All keys\n\n"
               << config_markdown(config) << "\n"
               << families_markdown();

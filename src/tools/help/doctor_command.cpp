@@ -260,19 +260,18 @@ void print(const Diagnosis& found) {
 
 int doctor_command(const std::vector<std::string>& arguments) {
   bool json = false;
-  CommandSyntax syntax{
-      .name = "doctor",
-      .usage = "[--ranks N] [--json]",
-      .description =
-          "Measures this machine, in a few seconds, and shows what the program found on it. With\n"
-          "--ranks, or as one of several ranks that mpirun started, measures the link between "
-          "them.",
-      .operands = {}};
+  CommandSyntax syntax{.name = "doctor",
+                       .usage = "[--ranks N] [--json]",
+                       .description =
+                           "Shows the hardware and libraries of this machine and measures its\n"
+                           "speed in a few seconds. With --ranks, or when started by mpirun with\n"
+                           "several ranks, measures the link between them.",
+                       .operands = {}};
   std::optional<int> ranks;
   auto add = syntax.options.add_options();
   add("ranks", optional_value(ranks, "N"),
-      "Start N processes of this machine, and measure the link between them.");
-  add("json", po::bool_switch(&json), "Print one JSON object.");
+      "Start N processes on this machine and measure the link between them.");
+  add("json", po::bool_switch(&json), "Print the result as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
   if (ranks && *ranks < 2)
     throw UsageError(concat("doctor: --ranks: got ", *ranks, ", want 2 or more"));

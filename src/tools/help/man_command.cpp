@@ -72,10 +72,11 @@ std::string manual_page(const CommandDescription& command, const std::string& su
 
 /// Returns the manual page of hybrid, which lists the commands.
 std::string manual_of_program() {
-  std::string page =
-      title("hybrid") +
-      name_section("hybrid", "train and fine-tune language models on CPUs and NVIDIA GPUs") +
-      ".SH SYNOPSIS\n.B hybrid\n.I COMMAND\n[options]\n.SH COMMANDS\n";
+  std::string page = title("hybrid") +
+                     name_section("hybrid",
+                                  "train and fine-tune models of text, speech, images and time "
+                                  "series on CPUs and NVIDIA GPUs") +
+                     ".SH SYNOPSIS\n.B hybrid\n.I COMMAND\n[options]\n.SH COMMANDS\n";
   for (const Command& command : command_table())
     page +=
         concat(".TP\n.BR hybrid\\-", plain(command.name), " (1)\n", plain(command.summary), "\n");
@@ -108,11 +109,11 @@ int man_command(const std::vector<std::string>& arguments) {
   CommandSyntax syntax{.name = "man",
                        .usage = "COMMAND [--output FOLDER]",
                        .description =
-                           "Prints a command's manual page, or that of hybrid itself, for man(1):\n"
+                           "Prints the manual page of a command, or of hybrid itself, for man(1):\n"
                            "hybrid man finetune | man -l -",
                        .operands = {"COMMAND"}};
   syntax.options.add_options()("output", po::value(&output)->value_name("FOLDER"),
-                               "Write the pages of all commands into a folder instead.");
+                               "Write the manual pages of all commands to a folder instead.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
   if (!output.empty()) {

@@ -244,37 +244,36 @@ int eval_command(const std::vector<std::string>& arguments) {
           "RUN|HF_DIR [--data DATA] [--sequence-length N] [--json]\n"
           "       hybrid eval RUN|HF_DIR --choices FILE [--against RUN|HF_DIR] [--json]",
       .description =
-          "Loss and perplexity of a run's newest checkpoint, or of a Hugging Face folder's\n"
-          "model, over the whole validation split, in windows that do not overlap; or over\n"
-          "the target tokens of a file of examples. Of a run with objective masked, over the\n"
-          "same masked tokens for all runs. With --choices: how often the model finds the right\n"
-          "answer of multiple-choice questions the likeliest.",
+          "Measures loss and perplexity of a run's newest checkpoint or a Hugging Face model,\n"
+          "on the whole validation split in windows that do not overlap, or on the target\n"
+          "tokens of a file of examples. For the objective masked, all runs are measured on the\n"
+          "same masked tokens. With --choices, measures the accuracy on multiple-choice\n"
+          "questions: how often the correct answer is the most likely one.",
       .operands = {"RUN|HF_DIR"}};
   auto add = syntax.options.add_options();
   add("data", po::value(&options.data)->value_name("DATA"),
-      "Another data folder than the run's, of the same tokenizer; or examples, as finetune takes "
-      "them: "
-      "a file, a folder of files, or -.");
+      "Data folder with the same tokenizer, in place of the run's data; or examples as for "
+      "finetune: a file, a folder of files, or - for standard input.");
   add_columns_option(syntax.options, options.columns);
   add("choices", po::value(&options.choices)->value_name("FILE"),
-      "Questions, one JSON object a line: {\"prompt\": …, \"choices\": [\"…\", …], \"answer\": "
-      "0}.");
+      "Multiple-choice questions, one JSON object per line: {\"prompt\": …, \"choices\": [\"…\", "
+      "…], \"answer\": 0}.");
   add("against", model_value(options.against, "RUN|HF_DIR"),
-      "With --choices: another model to answer the same questions, and the difference with its "
-      "interval.");
+      "With --choices: second model for the same questions; prints the difference with its "
+      "confidence interval.");
   add("sequence-length", po::value(&options.on.length)->value_name("N"),
-      "Tokens of a window, and the longest row of examples; 0 is the run's data.sequence_length, "
-      "of "
-      "a folder up to 1024, and for the rows of another file the model's context (0).");
+      "Tokens per window, and the maximum length of a row of examples. 0 (default) uses the run's "
+      "data.sequence_length, up to 1024 for a folder, and the model's context for the rows of "
+      "another file.");
   add("factor-rank", optional_value(options.factor_rank, "K"),
-      "Truncates the tables of T + U·Vᵀ by position to rank K first, by singular values.");
+      "First truncate the position tables of T + U·Vᵀ to rank K by singular values.");
   add_control_tokens_option(syntax.options, options.on.control_tokens);
   add_precision_option(syntax.options, options.precision);
   add_weights_option(syntax.options, options.home);
   add_device_option(syntax.options, options.device);
   add_run_weights_options(syntax.options, options.weights);
   add("json", po::bool_switch(&options.json),
-      "Print {\"loss\", \"perplexity\", \"tokens\", \"objective\"}.");
+      "Print the result as JSON: {\"loss\", \"perplexity\", \"tokens\", \"objective\"}.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 

@@ -273,35 +273,35 @@ CommandSyntax export_syntax(ExportOptions& asked) {
       .usage =
           "RUN|HF_DIR|PEFT_DIR --output PATH [--adapter | --merge | --quantize FORM] [options]",
       .description =
-          "Writes the model of a run's newest checkpoint as a Hugging Face folder, which\n"
-          "transformers opens and `hybrid train --init-from` reads back. Of a run with adapters\n"
-          "(lora.rank): the adapters alone, as PEFT opens them, or merged into the weights, as "
-          "those\n"
-          "of a folder of PEFT are. A Hugging Face folder is written anew, mostly to quantize it.\n"
-          "With --format gguf it is one file, which llama.cpp and Ollama run.",
+          "Exports the model of a run's newest checkpoint as a Hugging Face folder, which\n"
+          "transformers and `hybrid train --init-from` can load. For a run with adapters\n"
+          "(lora.rank), exports only the adapters in PEFT's format, or merges them into the\n"
+          "weights; a PEFT folder can also be merged. A Hugging Face folder can be exported\n"
+          "again, for example to quantize it. With --format gguf, writes one file for llama.cpp\n"
+          "and Ollama.",
       .operands = {"RUN|HF_DIR|PEFT_DIR"}};
   auto add = syntax.options.add_options();
   add("output", po::value(&asked.output)->required()->value_name("PATH"),
-      "Folder or file to make.");
+      "Folder or file to create.");
   add("format", po::value(&asked.format)->value_name("folder|gguf"),
-      "A folder of Hugging Face, or one file of llama.cpp. Default: gguf where PATH ends with "
-      ".gguf, "
+      "Hugging Face folder, or one GGUF file for llama.cpp. Default: gguf if PATH ends with .gguf, "
       "else folder.");
   add("type", po::value(&asked.type)->value_name("f32|f16|bf16|q8_0|q4_0"),
-      "Of a GGUF file. Else it is bf16 of weights in bf16, and f16 of others.");
-  add("adapter", po::bool_switch(&asked.adapter), "Write the adapters alone, in PEFT's format.");
+      "Weight type of a GGUF file. Default: bf16 for weights in bf16, f16 for others.");
+  add("adapter", po::bool_switch(&asked.adapter), "Write only the adapters, in PEFT's format.");
   add("merge", po::bool_switch(&asked.merge),
-      "Write the weights with the adapters merged into them, from the base's own files.");
-  add("model", model_value(asked.base), "Base of a folder of PEFT, if not the one that it names.");
+      "Merge the adapters into the weights, which are read from the base's files.");
+  add("model", model_value(asked.base),
+      "Base model of a PEFT folder, if not the one that the folder names.");
   add("modelfile", po::bool_switch(&asked.modelfile),
-      "Write a Modelfile beside the GGUF file, for `ollama create`, with the chat template.");
+      "Also write a Modelfile with the chat template, for `ollama create`, next to the GGUF file.");
   add("no-card", po::bool_switch(&asked.no_card),
-      "Write no model card (README.md) into the folder.");
+      "Do not write a model card (README.md) to the folder.");
   add("quantize", po::value(&asked.quantize)->value_name("nf4|fp4|int8"),
-      "Write products in few bits, as bitsandbytes has them.");
+      "Quantize matrices in the format of bitsandbytes.");
   add("dtype", po::value(&asked.dtype)->value_name("fp32|bf16"),
-      "Round weights. Else export.dtype says it, or the base: bf16 of a base in "
-      "bf16, fp32 of any other, in f16 too.");
+      "Precision of the exported weights. Default: export.dtype, or the precision of the base: "
+      "bf16 for a base in bf16, fp32 for all others, including f16.");
   add_run_weights_options(syntax.options, asked.weights);
   return syntax;
 }

@@ -14,19 +14,19 @@ int inspect_command(const std::vector<std::string>& arguments) {
       .name = "inspect",
       .usage = "PATH [--digest | --experts | --tensorboard DIR] [--json]",
       .description =
-          "Shows what a path holds: a run, a checkpoint (its checksums are verified), a data,\n"
-          "Hugging Face or adapter folder, a safetensors or GGUF file, a token shard, or the\n"
-          "oom.json of a run that ran out of memory.",
+          "Shows the contents of a run, a checkpoint (and verifies its checksums), a data\n"
+          "folder, a Hugging Face or adapter folder, a safetensors or GGUF file, a token shard,\n"
+          "or the oom.json of a run that ran out of memory.",
       .operands = {"PATH"}};
   syntax.options.add_options()  //
       ("digest", po::bool_switch(&digest),
-       "Of a checkpoint, print one checksum for each tensor and, last, one over all.")  //
+       "Print one checksum per tensor of a checkpoint, and finally one for all tensors.")  //
       ("experts", po::bool_switch(&experts),
-       "Of a run of a mixture of experts, print how its routers spread the tokens of the last step "
-       "over experts.")  //
+       "For a run of a mixture of experts, print how its routers distributed the tokens of the "
+       "last step over the experts.")  //
       ("tensorboard", po::value(&tensorboard)->value_name("DIR"),
-       "Write a run's records into DIR, a new folder, for TensorBoard.")  //
-      ("json", po::bool_switch(&json), "Print one JSON object.");
+       "Write the records of a run for TensorBoard to DIR, a new folder.")  //
+      ("json", po::bool_switch(&json), "Print the result as one JSON object.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
   if ((digest ? 1 : 0) + (experts ? 1 : 0) + (tensorboard.empty() ? 0 : 1) > 1)

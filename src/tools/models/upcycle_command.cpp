@@ -21,27 +21,28 @@ CommandSyntax upcycle_syntax(UpcycleOptions& options) {
       .name = "upcycle",
       .usage = "HF_DIR --output MOE_DIR [--experts N] [--chosen K] [options]",
       .description =
-          "Makes a mixture of experts of a dense model's Hugging Face folder: each expert is a\n"
-          "copy of the layer's feed-forward branch, the router is new, the rest is kept. Without\n"
-          "--redraw and --noise the mixture computes what the dense model does. Train it with\n"
-          "`hybrid train --init-from` or `hybrid finetune`.",
+          "Converts a dense Hugging Face model to a mixture of experts. Each expert is a copy\n"
+          "of the layer's feed-forward branch; the router is new, and all other weights are\n"
+          "kept. Without --redraw and --noise, the mixture computes the same as the dense\n"
+          "model. Train it with `hybrid train --init-from` or `hybrid finetune`.",
       .operands = {"HF_DIR"}};
   Upcycling& asked = options.asked;
   auto add = syntax.options.add_options();
-  add("output", po::value(&options.output)->required()->value_name("MOE_DIR"), "Folder to make.");
+  add("output", po::value(&options.output)->required()->value_name("MOE_DIR"), "Folder to create.");
   add("experts", po::value(&asked.experts)->default_value(asked.experts)->value_name("N"),
-      "Experts of each layer.");
+      "Experts per layer.");
   add("chosen", po::value(&asked.chosen)->default_value(asked.chosen)->value_name("K"),
-      "Experts that each token goes to.");
+      "Experts per token.");
   add("shards", po::value(&asked.shards)->default_value(asked.shards)->value_name("G"),
-      "Cut each copy into G experts along its inner width. G divides the experts, the chosen ones "
-      "and the inner width.");
+      "Split each copy into G experts along its inner width. G must divide --experts, --chosen and "
+      "the inner width.");
   add("redraw", po::value(&asked.redraw)->default_value(asked.redraw)->value_name("SHARE"),
-      "Draw this share of each expert's inner columns anew, so that experts differ.");
+      "Reinitialize this share of each expert's inner columns, so that experts differ.");
   add("noise", po::value(&asked.noise)->default_value(asked.noise)->value_name("DEVIATION"),
-      "Add noise to each expert: its deviation relative to that of each matrix.");
+      "Add noise to each expert, with this standard deviation relative to the deviation of each "
+      "matrix.");
   add("seed", po::value(&asked.seed)->default_value(asked.seed)->value_name("N"),
-      "Seed of the routers and of whatever else is drawn.");
+      "Seed of the routers and of all other random numbers.");
   return syntax;
 }
 

@@ -250,32 +250,32 @@ int plan_command(const std::vector<std::string>& arguments) {
       .name = "plan",
       .usage = "(--preset NAME | --config FILE | --model HF_DIR) [--device-budget 16GiB] [options]",
       .description =
-          "Computes the memory of a run in each phase, before it runs and without taking it, and\n"
-          "finds options that make it fit. Exit code 71 if nothing does.",
+          "Computes the memory of a run in each phase before it runs, without allocating it,\n"
+          "and finds options that make the run fit. Exit code 71 if nothing fits.",
       .operands = {}};
   add_config_options(syntax.options, asked.source);
   auto add = syntax.options.add_options();
   add("model", model_value(asked.model),
-      "Take the model from a Hugging Face folder, a GGUF file or ollama:NAME.");
+      "Model to plan: a Hugging Face folder, a GGUF file or ollama:NAME.");
   add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
-      "With --model: plan what `hybrid finetune` does by this method; else what `hybrid train` "
-      "does.");
+      "With --model: plan `hybrid finetune` with this method; without it, plan `hybrid train`.");
   add_device_option(syntax.options, asked.device);
   add("device-budget", po::value(&asked.device_budget)->value_name("SIZE"),
-      "Device memory that there is, for example 16GiB; on a GPU with CUDA's share, about 1.6 GB.");
+      "Available device memory, for example 16GiB; for a GPU, includes CUDA's own use of about 1.6 "
+      "GB.");
   add("host-budget", po::value(&asked.host_budget)->value_name("SIZE"),
-      "Host memory for what leaves the device (memory.host_budget).");
+      "Host memory for data moved off the device (memory.host_budget).");
   add("tokens-per-step", po::value(&asked.tokens_per_step)->value_name("N"),
-      "Tokens of a step; sets data.batch_size.");
+      "Tokens per step; sets data.batch_size.");
   add("apply", po::value(&asked.apply)->value_name("FILE"),
       "Write the configuration with the chosen options to FILE.");
-  add("devices", po::value(&asked.devices)->value_name("N"), "Plan for each of N ranks.");
+  add("devices", po::value(&asked.devices)->value_name("N"), "Number of ranks to plan for.");
   add("link", po::value(&asked.link)->value_name("SIZE"),
-      "With --devices: bytes a second of the link between ranks, as `hybrid doctor --ranks` "
-      "measures it.");
+      "With --devices: bandwidth of the link between ranks in bytes per second, as measured by "
+      "`hybrid doctor --ranks`.");
   add("zero", optional_value(asked.zero, "Z"),
       "With --devices: ZeRO stage, 0 to 3 (distributed.zero).");
-  add("json", po::bool_switch(&asked.json), "Print one JSON object.");
+  add("json", po::bool_switch(&asked.json), "Print the result as one JSON object.");
   if (!parse_command_line(syntax, arguments)) return 0;
 
   HybridTrainerConfig config = config_of(asked);

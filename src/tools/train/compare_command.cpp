@@ -52,19 +52,19 @@ int compare_command(const std::vector<std::string>& arguments) {
       .name = "compare",
       .usage = "SPEC.json --output DIR [--resume] [--json | --markdown]",
       .description =
-          "Measures whether one way to train beats another: variants by seeds, each one's "
-          "learning\n"
-          "rate swept with as many trials, intervals, time, tokens and FLOPs to a target loss.\n"
-          "DIR gets result.json, report.html and runs/. docs/COMPARE.md says what SPEC holds.",
+          "Compares training variants over several seeds, with an equal number of learning-rate\n"
+          "trials for each variant. Reports confidence intervals, and time, tokens and FLOPs to\n"
+          "a target loss. Writes result.json, report.html and runs/ to DIR. docs/COMPARE.md\n"
+          "describes SPEC.",
       .operands = {"SPEC.json"}};
   auto add = syntax.options.add_options();
-  add("output", po::value(&output)->required()->value_name("DIR"), "A new or an empty folder.");
+  add("output", po::value(&output)->required()->value_name("DIR"),
+      "New or empty folder for the results.");
   add("resume", po::bool_switch(&resume),
-      "Go on with the comparison in DIR: finished runs stay, one that was cut off goes on from "
-      "its checkpoint. Variants, seeds and budgets may have been added to SPEC.");
+      "Continue the comparison in DIR: finished runs are kept, and an interrupted run resumes from "
+      "its checkpoint. SPEC may have additional variants, seeds and budgets.");
   add("json", po::bool_switch(&json), "Print result.json.");
-  add("markdown", po::bool_switch(&markdown),
-      "Print a table of the variants, and what is claimed.");
+  add("markdown", po::bool_switch(&markdown), "Print a table of the variants and the claims.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
 

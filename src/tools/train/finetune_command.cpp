@@ -315,52 +315,51 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
           "--model HF_DIR --data EXAMPLES --run RUN [options]\n"
           "       hybrid finetune --resume --run RUN [--set KEY=VALUE]",
       .description =
-          "Trains a Hugging Face folder's model on examples: text, prompt and completion, "
-          "messages,\n"
-          "alpaca or sharegpt, clips with what is said in them, or pictures with labels, in JSON,\n"
-          "CSV or parquet. RUN gets what `hybrid train` leaves; `hybrid export` makes a folder of\n"
-          "it.",
+          "Fine-tunes a Hugging Face model on examples in JSON, CSV or parquet: text, prompt\n"
+          "and completion, messages, alpaca or sharegpt, audio clips with transcripts, or\n"
+          "images with labels. RUN gets the same files as in `hybrid train`; `hybrid export`\n"
+          "writes the result as a model folder.",
       .operands = {}};
   auto add = syntax.options.add_options();
   add("model", model_value(asked.model),
-      "Model, tokenizer and chat template: a Hugging Face folder, a GGUF file, or ollama:NAME for "
-      "a model that Ollama has downloaded.");
+      "Model with tokenizer and chat template: a Hugging Face folder, a GGUF file, or ollama:NAME "
+      "for a model downloaded by Ollama.");
   add("data", po::value(&asked.data)->value_name("EXAMPLES"),
-      "File of examples (.jsonl, .json, .csv, .parquet), a folder of such files, or - for standard "
-      "input, which is kept in RUN.");
+      "File of examples (.jsonl, .json, .csv, .parquet), folder of such files, or - for standard "
+      "input, which is stored in RUN.");
   add("validation", po::value(&asked.validation)->value_name("EXAMPLES"),
-      "Validation examples; else data.validation_fraction of the rows is held back.");
+      "Validation examples. Default: data.validation_fraction of the rows is held back.");
   add_columns_option(syntax.options, asked.columns);
   add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
-      "full (default): all weights, learning rate 2e-5. lora: adapters of rank 16, alpha 32 on all "
-      "linear layers of a frozen base in bf16, learning rate 2e-4. dora: lora with a magnitude for "
-      "each row. qlora: lora on a quantized base: the blocks of a GGUF file, else 4 bits (nf4). "
-      "Change them with --set lora.rank=…, lora.alpha, lora.targets, lora.base.");
-  add("objective", po::value(&asked.objective)->value_name("WHAT"),
-      "next_token (default); or, of pairs of a better and a worse answer ({\"prompt\", \"chosen\", "
-      "\"rejected\"}): dpo, which compares with the model as it was, or orpo, which does not. "
-      "Their "
-      "learning rates are 1e-6, of adapters 2e-5.");
+      "full (default): train all weights, learning rate 2e-5. lora: adapters of rank 16 and alpha "
+      "32 on all linear layers of a frozen base in bf16, learning rate 2e-4. dora: lora with a "
+      "trained magnitude per row. qlora: lora on a quantized base: the blocks of a GGUF file, else "
+      "4 bits (nf4). Change these settings with --set lora.rank=…, lora.alpha, lora.targets, "
+      "lora.base.");
+  add("objective", po::value(&asked.objective)->value_name("OBJECTIVE"),
+      "next_token (default); or, for pairs of a better and a worse answer ({\"prompt\", "
+      "\"chosen\", \"rejected\"}), dpo, which compares with the initial model, or orpo, which "
+      "needs no reference. dpo and orpo use a learning rate of 1e-6, with adapters 2e-5.");
   add("beta", optional_value(asked.beta, "B"),
-      "How much the preference weighs in dpo and orpo (0.1).");
+      "Strength of the preference term in dpo and orpo (default: 0.1).");
   add("label-smoothing", po::value(&asked.label_smoothing)->value_name("E"),
-      "Share of each target's weight that all tokens or classes have alike (0), as PyTorch's "
-      "label_smoothing; training.label_smoothing.");
+      "Share of each target's weight that is spread evenly over all tokens or classes (default: "
+      "0), as in PyTorch's label_smoothing; same as training.label_smoothing.");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
-      "Train the adapters of a folder of PEFT on, beside --model.");
+      "Continue training the adapters of a PEFT folder on top of --model.");
   add("epochs", optional_value(asked.epochs, "N"),
-      "Passes over the rows, in place of training.steps. Default: one; for small files 2 to 5, or "
-      "as "
-      "many as make 30 steps.");
+      "Number of passes over the rows, in place of training.steps. Default: 1; for small files 2 "
+      "to 5, or enough for 30 steps.");
   const auto sets = [&](const char* key) {
     return po::value<std::string>()->notifier([&asked, key](const std::string& value) {
       asked.source.settings.push_back(concat(key, "=", value));
     });
   };
-  add("lr", sets("optimizer.learning_rate")->value_name("RATE"), "optimizer.learning_rate.");
+  add("lr", sets("optimizer.learning_rate")->value_name("RATE"),
+      "Highest learning rate; same as optimizer.learning_rate.");
   add("batch-size", sets("data.batch_size")->value_name("B"),
-      "data.batch_size: sequences of a micro-batch, and of a step unless "
-      "gradient_accumulation.micro_batches is set.");
+      "Sequences per micro-batch, and per step unless gradient_accumulation.micro_batches is set; "
+      "same as data.batch_size.");
   add_setting_options(syntax.options, asked.source);
   add_training_options(syntax.options, asked);
   return syntax;

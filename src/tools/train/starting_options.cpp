@@ -95,17 +95,17 @@ void take_adapter(const TrainingOptions& asked, const ModelFolder& model,
 
 void add_training_options(po::options_description& options, TrainingOptions& asked) {
   auto add = options.add_options();
-  add("run", po::value(&asked.run)->required()->value_name("RUN"), "Folder of the run.");
+  add("run", po::value(&asked.run)->required()->value_name("RUN"), "Run folder.");
   add("resume", po::bool_switch(&asked.resume),
-      "Go on from the run's newest checkpoint, or start where there is none. The run's own "
-      "configuration holds where no option gives another one.");
+      "Resume from the run's newest checkpoint, or start from the beginning if there is none. The "
+      "run's configuration applies unless an option overrides it.");
   add("ranks", optional_value(asked.ranks, "N"),
-      "Train as N processes of this machine, with a CUDA device each or on CPUs, unless a launcher "
-      "started them.");
+      "Train with N processes on this machine, with one CUDA device each or on CPUs, unless a "
+      "launcher started them.");
   add_tensorboard_option(options, asked.source);
   add_device_option(options, asked.device);
   add_export_option(options, asked.export_to);
-  add("json", po::bool_switch(&asked.json), "Print the summary as one JSON object.");
+  add("json", po::bool_switch(&asked.json), "Print the summary of the run as one JSON object.");
 }
 
 TrainingRunSettings settings_of(const TrainingOptions& asked,

@@ -34,28 +34,27 @@ static int train(const std::vector<std::string>& arguments) {
           "(--preset NAME | --config FILE) --data DATA --run RUN [options]\n"
           "       hybrid train --resume --run RUN [--set KEY=VALUE]",
       .description =
-          "Trains a model in phases. RUN gets config.json, metrics.jsonl, summary.json,\n"
-          "report.html and checkpoints/. Ctrl-C finishes the step, saves and exits.",
+          "Trains a model in phases. Writes config.json, metrics.jsonl, summary.json,\n"
+          "report.html and checkpoints/ to RUN. Ctrl-C finishes the current step, saves a\n"
+          "checkpoint and exits.",
       .operands = {}};
   add_config_options(syntax.options, asked.source);
   auto add = syntax.options.add_options();
   add("data", po::value(&asked.data)->value_name("DATA"),
-      "Folder that `hybrid prepare` wrote; with --resume the run's own where left out. Families "
-      "that\n"
-      "draw their own examples have none.");
+      "Data folder written by `hybrid prepare`. Default with --resume: the run's data. Not used by "
+      "model families that generate their own examples.");
   add("columns", po::value(&asked.columns)->value_name("COLUMN,..."),
-      "Of a table of series, the measurements and the target: speed,height,target=fuel, and with "
-      "series=COLUMN and time=COLUMN where series and gaps are (data.columns).");
+      "For a table of series: measurements and target, such as speed,height,target=fuel. "
+      "series=COLUMN and time=COLUMN mark separate series and gaps (data.columns).");
   add("init-from", model_value(asked.model),
-      "Take model and first weights from a Hugging Face folder.");
+      "Use the model and initial weights of a Hugging Face folder.");
   add("adapter", po::value(&asked.adapter)->value_name("PEFT_DIR"),
-      "Take lora.rank, alpha, targets and variant, and the adapters' first values, from a folder "
-      "of\n"
-      "PEFT.");
+      "Use lora.rank, alpha, targets and variant, and the initial values of the adapters, from a "
+      "PEFT folder.");
   add("method", po::value(&asked.method)->value_name("full|lora|dora|qlora"),
-      "full (default): all weights. lora, qlora: adapters of rank 16, alpha 32 beside frozen "
-      "weights\n"
-      "in bf16 or nf4; of a network of parts on those that its family names (see --set parts).");
+      "full (default): train all weights. lora, qlora: adapters of rank 16 and alpha 32 on frozen "
+      "weights in bf16 or nf4; for a network of parts, on the parts that its family names (see "
+      "--set parts).");
   add_training_options(syntax.options, asked);
   if (!parse_command_line(syntax, arguments)) return 0;
   asked.resume = goes_on(asked.resume);

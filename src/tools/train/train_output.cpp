@@ -126,8 +126,8 @@ void add_export_option(po::options_description& options, std::string& folder) {
     folder = given;
   };
   options.add_options()("export", po::value<std::string>()->notifier(take)->value_name("HF_DIR"),
-                        "Write the finished run's model as `hybrid export` does, or its adapters "
-                        "as with --adapter. Give it again with --resume.");
+                        "Export the finished run's model as `hybrid export` does, or its adapters "
+                        "as with --adapter. Must be repeated with --resume.");
 }
 
 int report_training(const TrainingRunResult& result, const std::string& run, bool json) {

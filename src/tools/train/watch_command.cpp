@@ -19,18 +19,18 @@ int watch_command(const std::vector<std::string>& arguments) {
       .name = "watch",
       .usage = "RUN|RUNS_FOLDER [--port PORT | --once] [--interval SECONDS]",
       .description =
-          "Shows a run while it trains, or after it: progress, the loss as a plot, memory and\n"
-          "decisions. It only reads the run's folder. A folder of runs is listed. q ends it.\n"
-          "Where output is no terminal, or one without escape sequences, it prints one view.\n"
-          "With --port it serves a live page to browsers of this machine, until Ctrl-C.",
+          "Shows the progress, loss curve, memory and decisions of a run during or after\n"
+          "training. It only reads the run's folder. A folder of runs is shown as a list. Press\n"
+          "q to quit. If the output is not a terminal with escape sequences, prints one view.\n"
+          "With --port, serves a live page to browsers on this machine until Ctrl-C.",
       .operands = {"PATH"}};
   auto add = syntax.options.add_options();
-  add("once", po::bool_switch(&once), "Print what there is now, without colors, and end.");
+  add("once", po::bool_switch(&once), "Print the current state without colors and exit.");
   add("port", optional_value(port, "PORT"),
-      "Serve http://127.0.0.1:PORT/ instead: a page that follows the run, /events, /metrics for\n"
-      "Prometheus and /summary.json. 8321 is free on most machines; 0 takes any free port.");
+      "Serve http://127.0.0.1:PORT/ instead: a live page of the run, /events, /metrics for "
+      "Prometheus and /summary.json. 8321 is free on most machines; 0 uses any free port.");
   add("interval", po::value(&interval)->value_name("SECONDS")->default_value(1, "1"),
-      "Seconds between two looks at the folder, 0.1 to 60.");
+      "Seconds between reads of the folder, 0.1 to 60.");
   const auto operands = parse_command_line(syntax, arguments);
   if (!operands) return 0;
   if (!(interval >= 0.1 && interval <= 60))
