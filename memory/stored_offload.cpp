@@ -157,7 +157,7 @@ StoredOffload::~StoredOffload() {
 }
 
 MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stream& stream) {
-  require(now_ == Whereabouts::kResident, "move_out: the slots of the last call are still out");
+  require(now_ == Location::kResident, "move_out: the slots of the last call are still out");
   std::vector<Tensor> tensors;
   for (const OffloadSlot& slot : slots) {
     if (!slot.tensor->defined()) {
@@ -190,10 +190,10 @@ MoveOutResult StoredOffload::move_out(std::vector<OffloadSlot> slots, const Stre
   use_.bytes += bytes;
   leaving_ = std::move(tensors);
   slots_ = std::move(slots);
-  now_ = Whereabouts::kLeaving;
+  now_ = Location::kLeaving;
   release_moved_out();
   const std::size_t freed_bytes = live_before - stream.pool()->use().live_total;
-  return {now_ == Whereabouts::kAway ? freed_bytes : bytes - taken, ""};
+  return {now_ == Location::kAway ? freed_bytes : bytes - taken, ""};
 }
 
 void StoredOffload::release_moved_out() {
@@ -201,7 +201,7 @@ void StoredOffload::release_moved_out() {
   if (leaving_.empty() || !moved_out_.reached()) return;
   leaving_.clear();
   stream_->pool()->trim();
-  if (now_ == Whereabouts::kLeaving) now_ = Whereabouts::kAway;
+  if (now_ == Location::kLeaving) now_ = Location::kAway;
 }
 
 void StoredOffload::forget_what_is_back() {
@@ -211,13 +211,13 @@ void StoredOffload::forget_what_is_back() {
 }
 
 void StoredOffload::begin_restore() {
-  if (!async_ || now_ != Whereabouts::kAway || !store_->begin_staging()) return;
+  if (!async_ || now_ != Location::kAway || !store_->begin_staging()) return;
   staging_ = seconds_beside([this] { return seconds_of([&] { store_->stage(); }); });
 }
 
 void StoredOffload::begin_return() {
-  if (now_ == Whereabouts::kLeaving) release_moved_out();
-  if (!async_ || now_ != Whereabouts::kAway) return;  // must not overlap with copies out
+  if (now_ == Location::kLeaving) release_moved_out();
+  if (!async_ || now_ != Location::kAway) return;  // must not overlap with copies out
   try {
     allocate_returning();
     start_restore(true);
@@ -231,7 +231,7 @@ void StoredOffload::give_up_restore() {
   if (staging_.valid()) staging_.wait();
   pending_ = {};
   returning_.clear();
-  if (now_ == Whereabouts::kReturning) now_ = Whereabouts::kAway;
+  if (now_ == Location::kReturning) now_ = Location::kAway;
 }
 
 /// Runs in this thread, so that the copies follow all earlier uses of the memory.
@@ -246,7 +246,7 @@ void StoredOffload::allocate_returning() {
 void StoredOffload::start_restore(bool in_background) {
   ready_.record(*stream_);
   transfer_->order_after(ready_);
-  now_ = Whereabouts::kReturning;
+  now_ = Location::kReturning;
   if (in_background && store_->blocks(*transfer_)) {
     pending_ = seconds_beside([this] {
       if (staging_.valid()) staging_.wait();
@@ -263,10 +263,10 @@ void StoredOffload::start_restore(bool in_background) {
 }
 
 void StoredOffload::wait_until_restored() {
-  if (now_ == Whereabouts::kResident) return;
+  if (now_ == Location::kResident) return;
   const auto begin = Clock::now();
   try {
-    if (now_ != Whereabouts::kReturning) {
+    if (now_ != Location::kReturning) {
       moved_out_.synchronize();
       allocate_returning();
       start_restore(false);
@@ -281,7 +281,7 @@ void StoredOffload::wait_until_restored() {
   for (std::size_t i = 0; i < slots_.size(); ++i) *slots_[i].tensor = returning_[i];
   returning_.clear();
   use_.waited_seconds += seconds_since(begin);
-  now_ = Whereabouts::kResident;
+  now_ = Location::kResident;
   store_is_full_ = true;
   release_moved_out();
 }

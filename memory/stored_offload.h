@@ -16,7 +16,7 @@ class ContentStore {
   virtual void keep(const std::vector<OffloadSlot>& slots, const Stream& stream) = 0;
   /// Writes the contents to tensors of the same shapes, from any thread. Throws IoError.
   virtual void write_to(const std::vector<Tensor>& tensors, const Stream& stream) = 0;
-  /// Whether write_to does more than enqueue work on `stream`.
+  /// Returns whether write_to does more than enqueue work on `stream`.
   virtual bool blocks(const Stream& stream) const {
     return stream.device().type == DeviceType::kCpu && !stream.device().simulated;
   }
@@ -102,7 +102,7 @@ class StoredOffload final : public OffloadStrategy {
   StoredOffload(std::unique_ptr<ContentStore> store, bool async)
       : store_(std::move(store)), async_(async) {}
   ~StoredOffload() override;
-  Whereabouts whereabouts() const override { return now_; }
+  Location location() const override { return now_; }
   MoveOutResult move_out(std::vector<OffloadSlot> slots, const Stream& stream) override;
   void release_moved_out() override;
   void begin_restore() override;
@@ -123,7 +123,7 @@ class StoredOffload final : public OffloadStrategy {
 
   std::unique_ptr<ContentStore> store_;
   bool async_;
-  Whereabouts now_ = Whereabouts::kResident;
+  Location now_ = Location::kResident;
   const Stream* stream_ = nullptr;  // of move_out
   std::optional<Stream> transfer_;  // for the copies
   Event ready_;                     // start of the copies

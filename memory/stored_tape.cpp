@@ -34,7 +34,7 @@ class StoredTape final : public PlainTape {
       : PlainTape(pass),
         storage_(storage),
         is_away_(storage.home.pool() != device.pool()),
-        copies_(storage.slow && device.device().type == DeviceType::kCpu ? Copies::kBeside
+        copies_(storage.slow && device.device().type == DeviceType::kCpu ? Copies::kInBackground
                                                                          : Copies::kInStream) {}
 
  private:

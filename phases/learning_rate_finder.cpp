@@ -27,7 +27,7 @@ void LearningRateFinder::begin_step(Trainable& model, const Batch& batch, std::i
     }
   } catch (const OutOfMemory& error) {
     if (model.is_one_of_several())
-      throw with_way_out(error, "learning_rate_finder.mode=off trains without it");
+      throw with_hint(error, "learning_rate_finder.mode=off trains without it");
     ended_ = true;
     outcome.warns = true;
     tell(outcome, concat("the learning rate is not raised from here on: ", error.what()));

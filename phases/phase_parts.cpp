@@ -99,7 +99,7 @@ void judge_update(PhaseParts& parts, const ArrivedUpdate& arrived,
   const PhaseConfig& config = parts.config();
   const std::int64_t delay = config.traits().delay;
   outcome.lag = arrived.lag;
-  if (arrived.is_late && parts.steps_in_phase == 0) {
+  if (arrived.is_delayed && parts.steps_in_phase == 0) {
     tell(outcome, concat("updates arrive ", delay, delay == 1 ? " step" : " steps",
                          " late, for at most ", config.max_predict_steps, " steps"));
   }
@@ -144,8 +144,8 @@ void PhaseParts::turn_to(Phase other, PhaseOutcome& outcome) {
   outcome.planned_steps = 0;
 }
 
-OutOfMemory with_way_out(const OutOfMemory& error, const char* way_out) {
-  return {concat(error.what(), "; ", way_out), error.requested_bytes(), error.available_bytes(),
+OutOfMemory with_hint(const OutOfMemory& error, const char* hint) {
+  return {concat(error.what(), "; ", hint), error.requested_bytes(), error.available_bytes(),
           error.shortage()};
 }
 
@@ -156,7 +156,7 @@ void PhaseParts::give_up_predicting() {
 
 void PhaseParts::give_up_predicting(const OutOfMemory& error, PhaseOutcome& outcome) {
   if (model.is_one_of_several())
-    throw with_way_out(error, "phases.max_predict_steps=0 trains without predictions");
+    throw with_hint(error, "phases.max_predict_steps=0 trains without predictions");
   give_up_predicting();
   outcome.warns = true;
   tell(outcome, concat("no predictions from here on: ", error.what()));

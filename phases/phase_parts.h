@@ -38,11 +38,11 @@ struct PhaseParts {
   double full_flops = 0;       // of this step as a Full step; not saved
 
   const PhaseConfig& config() const { return setup.phases; }
-  /// Whether Predict may begin.
+  /// Returns whether Predict may begin.
   bool may_leave_full() const { return config().max_predict_steps > 0 && !lacks_room; }
   std::int64_t steps_to_come() const;
   void enter_model(Phase wanted);
-  /// Whether the last step was in Predict, so that weights may be undecided or updates pending.
+  /// Returns whether the last step was in Predict, so that weights may be undecided or updates pending.
   bool is_in_predict() const { return has_entered && entered == Phase::kPredict; }
   void begin(Phase next) {
     phase = next;
@@ -64,7 +64,7 @@ struct PhaseParts {
 };
 
 /// Adds a hint to an error of one rank (Trainable::is_one_of_several) that ends the run.
-OutOfMemory with_way_out(const OutOfMemory& error, const char* way_out);
+OutOfMemory with_hint(const OutOfMemory& error, const char* hint);
 
 /// Judges the measurement, then applies its gradient, or skips the update if it is not finite or
 /// the config requires it. Also takes the other actions of the config. Fills loss, norm, updates,

@@ -55,7 +55,7 @@ struct AttentionSizes {
   bool two_way;
   BlockPattern pattern;
 
-  /// Whether attention is causal over all earlier keys, with uncapped scores.
+  /// Returns whether attention is causal over all earlier keys, with uncapped scores.
   bool plain() const {
     return window == 0 && positions == nullptr && cap == 0 && !two_way && !pattern.is_on();
   }

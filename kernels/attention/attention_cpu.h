@@ -89,7 +89,7 @@ struct AttentionSizes {
   const float* bias_of(std::int64_t item, std::int64_t query) const {
     return bias + item % heads * distances + distances / 2 - query;
   }
-  /// Whether windows, documents, a pattern or lengths mask keys.
+  /// Returns whether windows, documents, a pattern or lengths mask keys.
   bool masks() const {
     return window > 0 || positions != nullptr || pattern.is_on() || lengths != nullptr;
   }

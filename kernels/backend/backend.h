@@ -11,7 +11,7 @@ inline Tensor empty_workspace(std::int64_t elements, DType dtype, const Stream& 
   return Tensor::empty({elements}, dtype, MemoryKind::kWorkspace, stream);
 }
 
-/// Whether the stream's kernels allocate their workspace but run nothing.
+/// Returns whether the stream's kernels allocate their workspace but run nothing.
 inline bool simulated(const Stream& stream) { return stream.device().simulated; }
 
 /// Calls `function` with a value of the C++ type of a real dtype. Throws Error for other dtypes.

@@ -67,7 +67,7 @@ class WindowTiles {
   const Function* functions_;
 };
 
-/// Whether convolutions of bf16 multiply pairs; if not, they convert to f32.
+/// Returns whether convolutions of bf16 multiply pairs; if not, they convert to f32.
 bool multiplies_pairs();
 
 /// Tap of a window in one dimension: `offset` from its first place, `index` in the kernel.

@@ -32,7 +32,7 @@ struct SpatialWindow {
     return out[0] * out[1] * out[2];
   }  // windows of an example
   constexpr std::int64_t taps() const { return kernel[0] * kernel[1] * kernel[2]; }
-  /// Whether each window reads one place, and each place has one window.
+  /// Returns whether each window reads one place, and each place has one window.
   bool is_pointwise() const {
     for (int i = 0; i < 3; ++i)
       if (kernel[i] != 1 || stride[i] != 1 || padding[i] != 0) return false;

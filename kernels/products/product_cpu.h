@@ -72,7 +72,7 @@ struct SkinnyRows {
 /// one float per element of x.
 void skinny_rows(const SkinnyRows& of, std::int64_t begin, std::int64_t end, float* scratch);
 
-/// Whether multiply_by_tiles supports the product: bf16 on a CPU with matrix tiles, n and k
+/// Returns whether multiply_by_tiles supports the product: bf16 on a CPU with matrix tiles, n and k
 /// multiples of 32, and m too if A is transposed.
 bool fits_tiles(const ProductKind& kind);
 

@@ -23,7 +23,7 @@ constexpr int offset_of(BlockFormat format) {
   return kOffsets[static_cast<int>(format)];
 }
 
-/// Whether a block has a minimum in addition to its scale.
+/// Returns whether a block has a minimum in addition to its scale.
 constexpr bool has_least(BlockFormat format) {
   return format == BlockFormat::kQ4_1 || format == BlockFormat::kQ5_1 ||
          format == BlockFormat::kQ4_K || format == BlockFormat::kQ5_K;
@@ -37,7 +37,7 @@ constexpr std::int64_t codes_at(BlockFormat format) {
   constexpr std::int64_t kPlaces[kBlockFormats] = {2, 2, 4, 6, 8, 16, 48, 0, 1};
   return kPlaces[static_cast<int>(format)];
 }
-/// Whether 4-bit codes store the first halves of two blocks before their second halves.
+/// Returns whether 4-bit codes store the first halves of two blocks before their second halves.
 constexpr bool has_halves(BlockFormat format) {
   return !is_super(format) && format != BlockFormat::kQ8_0;
 }

@@ -29,7 +29,7 @@ struct ChunkDecay {
   float from_start[kDeltaChunk];     // e^{c_i}: share of the state before the chunk in row i
   float to_end[kDeltaChunk];  // e^{c_last − c_j}: share of row j in the state after the chunk
   float whole() const { return from_start[rows - 1]; }
-  /// Whether the row begins with a zero state: at a document's start, or after a full decay.
+  /// Returns whether the row begins with a zero state: at a document's start, or after a full decay.
   bool resets(std::int64_t row) const { return begins[row] == row; }
   /// Returns the first row of the chunk that row i depends on.
   std::int64_t first(std::int64_t row) const { return std::max(begins[row], 0); }

@@ -430,7 +430,7 @@ class ChunkReader {
       decay.to_end[i] = decay_of(decay.to_end[i]);
     }
   }
-  /// Whether a document begins with the token, in the scan's order.
+  /// Returns whether a document begins with the token, in the scan's order.
   bool begins(std::int64_t sequence, std::int64_t chunk, std::int64_t i) const {
     if (!input_.positions) return false;
     const auto* const places = input_.positions.data<std::int32_t>() + sequence * sizes.time;

@@ -27,7 +27,7 @@ struct TokenChunk {
   }
   /// Returns the row of token i in all sequences' tokens.
   __device__ std::int64_t row(int i) const { return first_row + direction * i; }
-  /// Whether token i is the first of its document in scan order.
+  /// Returns whether token i is the first of its document in scan order.
   __device__ bool begins(const std::int32_t* positions, int i) const {
     if (positions == nullptr) return false;
     if (direction > 0) return positions[row(i)] == 0;

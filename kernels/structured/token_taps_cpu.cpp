@@ -31,7 +31,7 @@ struct TapRows {
            (positions == nullptr || positions[at] != 0);
   }
   /// Whether the row is the first of its sequence and continues a document.
-  bool goes_on(std::int64_t at) const {
+  bool continues(std::int64_t at) const {
     return at % time == 0 && (positions == nullptr || positions[at] != 0);
   }
   void fill_shares() const {
@@ -79,7 +79,7 @@ struct TapSums {
 
   void write(std::int64_t at) const {
     const T* left = rows.joined(at) ? x.row(at - 1) : nullptr;
-    if (before != nullptr && rows.goes_on(at)) left = before + at / rows.time * width;
+    if (before != nullptr && rows.continues(at)) left = before + at / rows.time * width;
     const T* const right = count == 3 && rows.joined(at + 1) ? x.row(at + 1) : nullptr;
     for (std::int64_t h = 0; h < heads; ++h) write(at, h, left, right);
   }

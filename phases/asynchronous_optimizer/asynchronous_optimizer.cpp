@@ -39,7 +39,7 @@ void AsynchronousOptimizer::enter_predict() {
 }
 
 ArrivedUpdate AsynchronousOptimizer::wait_for_update(bool finite) {
-  if (!optimizer_.is_late()) {
+  if (!optimizer_.is_delayed()) {
     if (finite) engine_.apply_gradient();
     return {};
   }

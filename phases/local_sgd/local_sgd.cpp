@@ -124,7 +124,7 @@ class LocalSgd final : public PendingWork, public LocalTraining {
   void begin_exchange(Fragment& fragment, bool is_rest);
   void finish_exchange(Fragment& fragment, LocalStep& step);
   std::vector<double> take_words(bool of_steps);
-  void hear(const LateSum& exchange, LocalStep& step);
+  void receive(const LateSum& exchange, LocalStep& step);
   void move_anchor(const Fragment& fragment, const Tensor& mean);
   void average_state();
 
@@ -251,7 +251,7 @@ void LocalSgd::begin_exchange(Fragment& fragment, bool is_rest) {
   since_exchange_ = fragment.steps = 0;
 }
 
-void LocalSgd::hear(const LateSum& exchange, LocalStep& step) {
+void LocalSgd::receive(const LateSum& exchange, LocalStep& step) {
   was_asked_to_stop_ |= exchange.sum_of(kStops) > 0;
   step.steps += static_cast<std::int64_t>(exchange.sum_of(kSteps));
   step.skipped += static_cast<std::int64_t>(exchange.sum_of(kSkipped));
@@ -259,7 +259,7 @@ void LocalSgd::hear(const LateSum& exchange, LocalStep& step) {
 
 void LocalSgd::finish_exchange(Fragment& fragment, LocalStep& step) {
   const Tensor mean = fragment.exchange->wait().rows(0, fragment.elements.elements());
-  hear(*fragment.exchange, step);
+  receive(*fragment.exchange, step);
   kernels::scale(mean, mean, 1 / static_cast<float>(sums_.ranks().size()), stream_);
   move_anchor(fragment, mean);
   const Tensor now = mean;  // reuses the memory of the mean

@@ -78,7 +78,7 @@ class PredictGate {
   /// their cost; 0 if unknown. It only ranks the two and does not estimate the run's final loss,
   /// because later steps and the decay compensate for most of it.
   double advantage() const;
-  /// Whether enough losses are known to judge the last prediction.
+  /// Returns whether enough losses are known to judge the last prediction.
   bool ready() const;
   Verdict verdict() const;
   /// Describes the verdict: "predictions are behind Full by …".
@@ -146,7 +146,7 @@ class PredictionLine {
  public:
   /// Sets the line to the predictor's current direction. Returns false if it has none yet.
   bool aim(Trainable& model, Predictor& predictor);
-  /// Whether the direction is finite and, except for the control, nonzero. Blocks.
+  /// Returns whether the direction is finite and, except for the control, nonzero. Blocks.
   bool wait_for_sound_direction(Trainable& model) const;
   /// Takes the snapshot at the current weights, position 0. Requires a successful aim.
   void start(Trainable& model);
@@ -217,7 +217,7 @@ struct Prediction {
   PredictGate::Verdict verdict = PredictGate::Verdict::kUntried;  // last reported
 
   const SkipBackwardConfig& config() const { return parts.config().skip_backward; }
-  /// Whether Predict may begin.
+  /// Returns whether Predict may begin.
   bool predicts() const { return parts.may_leave_full(); }
   /// Computes the predictor's direction and counts its cost. Returns false if there is none yet.
   /// Also returns false, and ends all predicting, if memory has no room for it and a snapshot.

@@ -61,7 +61,7 @@ class CudaRuntime {
   /// Records the stream's work, without running it, until end_capture.
   virtual void begin_capture(CUstream_st* stream) = 0;
   virtual CUgraphExec_st* end_capture(CUstream_st* stream) = 0;
-  /// Whether the stream is capturing; a capturing stream must not be synchronized.
+  /// Returns whether the stream is capturing; a capturing stream must not be synchronized.
   virtual bool captures(CUstream_st* stream) = 0;
   virtual void launch(CUgraphExec_st* graph, CUstream_st* stream) = 0;
   virtual void destroy(CUgraphExec_st* graph) noexcept = 0;
@@ -104,7 +104,7 @@ class CallersDevice {
   int index_ = CudaRuntime::current_device();
 };
 
-/// Whether the device has less than 256 MiB free, so that a library's failure is attributed to a lack
+/// Returns whether the device has less than 256 MiB free, so that a library's failure is attributed to a lack
 /// of memory: libraries that fail to load their kernels do not always say so. False if unknown.
 bool is_short_of_device_memory(int device) noexcept;
 

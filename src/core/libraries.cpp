@@ -140,7 +140,7 @@ void SharedLibrary::Close::operator()(void* handle) const noexcept { dlclose(han
 SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
   SharedLibrary library;
   library.title_ = wanted.title;
-  library.way_out_ = wanted.way_out;
+  library.hint_ = wanted.hint;
   std::vector<std::string> failures;
   const auto opens = [&](const std::string& file) {
     library.handle_.reset(dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
@@ -165,7 +165,7 @@ SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
     }
   }
   library.problem_ = concat(wanted.title, ": no ", join(wanted.files, " or "), " opens: tried ",
-                            join(failures), "; ", wanted.way_out);
+                            join(failures), "; ", wanted.hint);
   return library;
 }
 
@@ -182,14 +182,14 @@ void* SharedLibrary::address_of(const char* name) const noexcept {
 void SharedLibrary::throw_lacks(const char* name) const {
   if (!opened()) throw DeviceError(problem_);
   throw DeviceError(
-      concat(title_, ": ", path_, " has no ", name, ", it is of another version; ", way_out_));
+      concat(title_, ": ", path_, " has no ", name, ", it is of another version; ", hint_));
 }
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders) {
   return {.title = known.title,
           .files = {concat(known.stem, ".", known.major)},
           .folders = folders,
-          .way_out = known.way_out};
+          .hint = known.hint};
 }
 
 CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& folders) {
@@ -203,7 +203,7 @@ CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& 
   described.path = library.path();
   described.version = known.version(library);
   const auto because = [&](const std::string& what) {
-    return concat(known.title, ": ", described.path, what, "; ", known.way_out);
+    return concat(known.title, ": ", described.path, what, "; ", known.hint);
   };
   int major = 0, minor = 0;
   std::sscanf(described.version.c_str(), "%d.%d", &major, &minor);

@@ -11,7 +11,7 @@ struct WantedLibrary {
   std::string title;                 // "cuBLASLt", for messages
   std::vector<std::string> files;    // "libcublasLt.so.13", in order of preference
   std::vector<std::string> folders;  // searched after the loader's search path
-  std::string way_out;               // "install ... or set ...", ends messages
+  std::string hint;                  // "install ... or set ...", ends messages
 };
 
 /// A loaded library, or the reason for the failure to load it. Move-only. The destructor unloads the
@@ -55,7 +55,7 @@ class SharedLibrary {
   std::string title_;
   std::string path_;
   std::string problem_;
-  std::string way_out_;
+  std::string hint_;
 };
 
 /// An NVIDIA library that is loaded on demand.
@@ -90,7 +90,7 @@ struct KnownLibrary {
   /// Returns the version reported by the library; empty if none.
   std::string (*version)(const SharedLibrary&);
   bool version_is_its_own;  // starts with `major`; false: the driver's version
-  const char* way_out;
+  const char* hint;
   int minor = 0;  // oldest supported minor version, if version_is_its_own
 };
 

@@ -34,11 +34,11 @@ const char* name_of(InstructionSet set);
 /// set.
 InstructionSet instruction_set();
 
-/// Whether BF16 products are faster than FP32: instruction_set() is kAvx512, the CPU has AMX, or
+/// Returns whether BF16 products are faster than FP32: instruction_set() is kAvx512, the CPU has AMX, or
 /// AVX-512 BF16 without AMX, and the user's limits let oneDNN use it.
 bool multiplies_bfloat16();
 
-/// Whether the CPU has AMX for BF16, the system permits it and HYBRID_MAX_ISA does not exclude it.
+/// Returns whether the CPU has AMX for BF16, the system permits it and HYBRID_MAX_ISA does not exclude it.
 bool multiplies_tiles();
 
 /// Results of the three functions above.
@@ -56,7 +56,7 @@ ProcessorUse common_processor_use(const std::vector<ProcessorUse>& all);
 void hold_processor_to(const ProcessorUse& use);
 /// Returns the value of ONEDNN_MAX_CPU_ISA or DNNL_MAX_CPU_ISA; "" if unset.
 const std::string& onednn_limit_of_user();
-/// Whether `limit`, a case-insensitive value of ONEDNN_MAX_CPU_ISA, permits BF16 products.
+/// Returns whether `limit`, a case-insensitive value of ONEDNN_MAX_CPU_ISA, permits BF16 products.
 bool onednn_limit_allows_bfloat16(const std::string& limit);
 /// "avx512, bf16 products, tiles".
 std::string text_of(const ProcessorUse& use);

@@ -28,7 +28,7 @@ std::unique_ptr<BlockStore> make_store(const MemorySource& source, BudgetedSourc
 }
 
 /// Parameters are allocated first.
-const char* way_out(std::string_view what) {
+const char* hint(std::string_view what) {
   return what == name_of(MemoryKind::kParameters)
              ? "take a smaller model: lower model.width or model.layers"
              : "lower data.batch_size or data.sequence_length, or set memory.recompute, "
@@ -194,12 +194,12 @@ void MemoryPool::throw_out_of_memory(const MemoryBlock& asked, const char* what)
                      .largest = blocks_->ledger.largest(MemoryShortage::kLargest)});
   const std::size_t available =
       budget_bytes_ ? *budget_bytes_ - std::min(*budget_bytes_, use.live_total) : 0;
-  throw OutOfMemory(concat(name_, " memory: asked for ", asked.bytes, " bytes of ", what,
-                           asked.content.shape.rank() > 0 ? " (" + asked.text() + ")" : "", ", ",
-                           use.live_total, " in use", holders(use), largest(*shortage), ", ",
-                           over ? concat("budget ", *budget_bytes_) : "the system has no more",
-                           "; ", way_out(what)),
-                    asked.bytes, available, shortage);
+  throw OutOfMemory(
+      concat(name_, " memory: asked for ", asked.bytes, " bytes of ", what,
+             asked.content.shape.rank() > 0 ? " (" + asked.text() + ")" : "", ", ", use.live_total,
+             " in use", holders(use), largest(*shortage), ", ",
+             over ? concat("budget ", *budget_bytes_) : "the system has no more", "; ", hint(what)),
+      asked.bytes, available, shortage);
 }
 
 Buffer MemoryPool::allocate(std::size_t bytes, MemoryKind kind, const BlockContent& content) {

@@ -16,7 +16,7 @@ bool is_simulated(const Tensor& a, const Tensor& b) {
 
 Tensor Prefetcher::acquire(const Tensor& home, const Stream& stream) {
   if (failure_) std::rethrow_exception(failure_);
-  if (!is_beside_) return take(home, stream);
+  if (!in_background_) return take(home, stream);
   const bool begins = held_.empty();
   if (begins) let_go_of_writes(group_++);
   const Tensor here = take(home, stream);
@@ -28,7 +28,7 @@ Tensor Prefetcher::acquire(const Tensor& home, const Stream& stream) {
 }
 
 Tensor Prefetcher::take(const Tensor& home, const Stream& stream) {
-  if (!is_beside_) {
+  if (!in_background_) {
     const Tensor here = Tensor::empty_like(home, home.kind(), stream);
     copy_or_wait(here, home, stream);
     return here;
@@ -97,7 +97,7 @@ bool Prefetcher::try_to_read(const Tensor& home, const Stream& stream) {
 }
 
 void Prefetcher::expect(const Tensor& home, const Stream& stream) {
-  if (!is_beside_ || is_ahead(home.raw(), 1)) return;
+  if (!in_background_ || is_ahead(home.raw(), 1)) return;
   drop_ahead();
   try_to_read(home, stream);
 }
@@ -119,7 +119,7 @@ void Prefetcher::release(const Tensor& home, const Tensor& here, bool changed,
 }
 
 std::int64_t Prefetcher::write(const Tensor& home, const Tensor& here, const Stream& stream) {
-  if (!is_beside_) {
+  if (!in_background_) {
     copy_or_wait(home, here, stream);
     return 0;
   }

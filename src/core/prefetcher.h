@@ -11,8 +11,8 @@ namespace hybrid_trainer {
 
 /// Copy mode of a Prefetcher.
 enum class Copies {
-  kBeside,    // in background threads, between host memory and a file
-  kInStream,  // in the caller, in stream order
+  kInBackground,  // in background threads, between host memory and a file
+  kInStream,      // in the caller, in stream order
 };
 
 /// Caches copies of tensors stored elsewhere, for example in a file, and learns their order of use.
@@ -23,8 +23,8 @@ enum class Copies {
 /// calls and not on the speed of the disk. After a disk error every call but `release` throws it.
 class Prefetcher {
  public:
-  explicit Prefetcher(Copies copies = Copies::kBeside)
-      : is_beside_(copies == Copies::kBeside), writer_(1, true), reader_(1, true) {}
+  explicit Prefetcher(Copies copies = Copies::kInBackground)
+      : in_background_(copies == Copies::kInBackground), writer_(1, true), reader_(1, true) {}
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
@@ -70,7 +70,7 @@ class Prefetcher {
   void drop_ahead();
   void let_go_of_writes(std::int64_t before_group);
 
-  const bool is_beside_;
+  const bool in_background_;
   std::map<std::pair<Place, Place>, Next> followed_;  // successor of the last two places
   std::pair<Place, Place> last_{};
   std::vector<Place> held_;

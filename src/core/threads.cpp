@@ -78,13 +78,13 @@ class AtTasks {
 
 /// Iterations of spinning, then of yielding (about a millisecond), before a thread sleeps: waking an
 /// idle core is slow.
-struct Patience {
+struct SpinPolicy {
   int looks = 1000;
   int yields = 2000;
 };
-Patience patience() {
+SpinPolicy spin_policy() {
   const char* const policy = std::getenv("OMP_WAIT_POLICY");
-  return policy != nullptr && (*policy == 'p' || *policy == 'P') ? Patience{0, 0} : Patience{};
+  return policy != nullptr && (*policy == 'p' || *policy == 'P') ? SpinPolicy{0, 0} : SpinPolicy{};
 }
 
 /// Blocks signals except the thread's own faults: oneDNN's products move the stack pointer into the
@@ -126,7 +126,7 @@ class ThreadTeam {
   template <class Value>
   void wait_while(const std::atomic<Value>& value, Value unchanged) const;
 
-  const Patience patience_ = patience();
+  const SpinPolicy spin_policy_ = spin_policy();
   std::mutex caller_;
   int started_ = 0;
   Job job_;  // written while closed; read only after seeing is_open_
@@ -148,8 +148,8 @@ void ThreadTeam::wait_while(const std::atomic<Value>& value, Value unchanged) co
     }
     return false;
   };
-  if (changes(patience_.looks, [] { __builtin_ia32_pause(); })) return;
-  if (changes(patience_.yields, [] { std::this_thread::yield(); })) return;
+  if (changes(spin_policy_.looks, [] { __builtin_ia32_pause(); })) return;
+  if (changes(spin_policy_.yields, [] { std::this_thread::yield(); })) return;
   value.wait(unchanged, std::memory_order_acquire);
 }
 

@@ -21,7 +21,7 @@ Batch shaped(const Batch& batch, const BatchShape& shape) {
 
 std::int64_t places_of_epoch(const DatasetPart& part, const ShuffledBatches::Settings& settings) {
   const std::int64_t count = part.count, size = settings.batch_size;
-  if (!settings.rows_go_on || count == 0)
+  if (!settings.rows_continue || count == 0)
     return count > 0 && part.dataset->pads() ? std::max(count, size) : count;
   if (count < size)
     throw DataError(concat("the data have ", count, " sequences of data.sequence_length, and ",
@@ -48,8 +48,8 @@ std::int64_t ShuffledBatches::epochs_in(std::int64_t batches) const {
   return batches * settings_.batch_size / places_;
 }
 
-ShuffledBatches::Beginning ShuffledBatches::beginning_of(std::int64_t index,
-                                                         const BatchShape& whole) const {
+ShuffledBatches::Position ShuffledBatches::position_of(std::int64_t index,
+                                                       const BatchShape& whole) const {
   std::int64_t taken = 0;
   for (const auto& [batches, shape] : settings_.stretches) {
     require(shape.sequence_length >= 1 && whole.sequence_length % shape.sequence_length == 0,
@@ -71,7 +71,7 @@ ShuffledBatches::Place ShuffledBatches::place_of(std::int64_t taken) const {
   const auto epoch = static_cast<std::uint64_t>(taken / places_);
   std::int64_t number = place;
   if (place >= part_.count) return {Dataset::kPadding, epoch};
-  if (settings_.rows_go_on) {
+  if (settings_.rows_continue) {
     number = place % rows * (places_ / rows) + place / rows;
   } else if (settings_.shuffle) {
     number = static_cast<std::int64_t>(random_permuted(
@@ -84,13 +84,13 @@ ShuffledBatches::Place ShuffledBatches::place_of(std::int64_t taken) const {
 Batch ShuffledBatches::read(std::int64_t index, const Batch& memory) const {
   require(memory.size() == settings_.batch_size, "a batch has the settings' size");
   const BatchShape whole{memory.size(), memory.tokens_per_example()};
-  const Beginning beginning = beginning_of(index, whole);
-  Batch batch = beginning.shape == whole ? memory : shaped(memory, beginning.shape);
+  const Position position = position_of(index, whole);
+  Batch batch = position.shape == whole ? memory : shaped(memory, position.shape);
   batch.set_targets(0);
-  batch.set_goes_on(settings_.rows_go_on && places_ > 0 && beginning.taken % places_ != 0);
+  batch.set_continues(settings_.rows_continue && places_ > 0 && position.taken % places_ != 0);
   for (std::int64_t row = 0; row < batch.size(); ++row) {
-    const auto [number, epoch] = place_of(beginning.taken + row);
-    const ExampleMemory::Draw draw{epoch, index, beginning.piece};
+    const auto [number, epoch] = place_of(position.taken + row);
+    const ExampleMemory::Draw draw{epoch, index, position.piece};
     part_.dataset->write(number, ExampleMemory(batch, row, draw));
   }
   return batch;

@@ -15,7 +15,7 @@ std::vector<std::unique_ptr<Communicator>> make_thread_communicators(int ranks);
 /// are aborted and its exception is rethrown.
 void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank);
 
-/// Whether mpirun starts ranks through a process of this name, locally or on other hosts.
+/// Returns whether mpirun starts ranks through a process of this name, locally or on other hosts.
 bool is_open_mpi_launcher(const std::string& process_name);
 
 /// Arranges that the launcher (this process's parent) is killed if it has not ended after

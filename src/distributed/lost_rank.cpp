@@ -14,7 +14,7 @@ double seconds(std::chrono::milliseconds time) { return static_cast<double>(time
 
 }  // namespace
 
-void hear(WatchedRank& rank, const RankProgress& progress, Clock::time_point now) {
+void record_progress(WatchedRank& rank, const RankProgress& progress, Clock::time_point now) {
   rank.heard = now;
   if (progress != rank.progress || rank.moved == Clock::time_point{}) rank.moved = now;
   rank.progress = progress;

@@ -41,7 +41,7 @@ struct LostRank {
 };
 
 /// Records a heartbeat.
-void hear(WatchedRank& rank, const RankProgress& progress, Clock::time_point now);
+void record_progress(WatchedRank& rank, const RankProgress& progress, Clock::time_point now);
 
 /// Returns the lost rank, if any: one whose connection ended; one that is silent; one that makes no
 /// progress outside collectives while others wait in one; or, if all ranks wait beyond the limit,

@@ -112,7 +112,7 @@ WantedLibrary wanted_mpi_plug_in() {
   return {.title = "ranks by Open MPI",
           .files = {"libhybrid_trainer_mpi.so"},
           .folders = {(program.parent_path().parent_path() / HT_LIBRARY_FOLDER).string()},
-          .way_out = "install libopenmpi-dev and openmpi-bin, and build again"};
+          .hint = "install libopenmpi-dev and openmpi-bin, and build again"};
 }
 
 MpiThread::MpiThread() : library_(SharedLibrary::open(wanted_mpi_plug_in())) {

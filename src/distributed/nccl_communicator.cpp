@@ -296,7 +296,7 @@ NcclLibrary NcclLibrary::open(const WantedLibrary& wanted) {
   if (ask(&found.version_) != nccl::kSuccess || found.version_ < kOldestNccl) {
     throw DeviceError(concat("NCCL: ", found.library_.path(), " is version ",
                              nccl_version_text(found.version_), ", want ",
-                             nccl_version_text(kOldestNccl), " or newer; ", wanted.way_out));
+                             nccl_version_text(kOldestNccl), " or newer; ", wanted.hint));
   }
   visit_functions(found.functions_, [&](const char* name, auto& function) {
     using Function = std::remove_pointer_t<std::remove_reference_t<decltype(function)>>;

@@ -266,31 +266,31 @@ asio::awaitable<void> RankGate::accept(std::shared_ptr<RankGate> self) {
       self->receive(std::move(socket));
       continue;
     }
-    self->turn_oldest_away();
+    self->reject_oldest();
     self->pause_.expires_after(kPause);
     co_await self->pause_.async_wait(asio::redirect_error(use_awaitable, error));
   }
 }
 
-void RankGate::turn_oldest_away() {
+void RankGate::reject_oldest() {
   if (callers_.empty()) return;
   callers_.front()->close();
   callers_.pop_front();
 }
 
 void RankGate::receive(RankSocket socket) {
-  if (callers_.size() == kMostCallers) turn_oldest_away();
+  if (callers_.size() == kMostCallers) reject_oldest();
   const auto caller = std::make_shared<Caller>(std::move(socket));
   callers_.push_back(caller);
   caller->deadline.expires_after(kPatience);
   caller->deadline.async_wait([caller](const boost::system::error_code& error) {
     if (!error) caller->close();
   });
-  asio::co_spawn(acceptor_.get_executor(), let_in(shared_from_this(), caller), asio::detached);
+  asio::co_spawn(acceptor_.get_executor(), admit(shared_from_this(), caller), asio::detached);
 }
 
-asio::awaitable<void> RankGate::let_in(std::shared_ptr<RankGate> self,
-                                       std::shared_ptr<Caller> caller) {
+asio::awaitable<void> RankGate::admit(std::shared_ptr<RankGate> self,
+                                      std::shared_ptr<Caller> caller) {
   try {
     Challenged challenged = co_await challenge(caller->socket, self->mine_);
     co_await welcome(caller->socket, self->mine_, challenged);

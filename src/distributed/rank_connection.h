@@ -93,10 +93,10 @@ class RankGate : public std::enable_shared_from_this<RankGate> {
   using Callers = std::list<std::shared_ptr<Caller>>;
 
   static boost::asio::awaitable<void> accept(std::shared_ptr<RankGate> self);
-  static boost::asio::awaitable<void> let_in(std::shared_ptr<RankGate> self,
-                                             std::shared_ptr<Caller> caller);
+  static boost::asio::awaitable<void> admit(std::shared_ptr<RankGate> self,
+                                            std::shared_ptr<Caller> caller);
   void receive(RankSocket socket);
-  void turn_oldest_away();
+  void reject_oldest();
 
   Acceptor acceptor_;
   const RankIdentity mine_;
@@ -122,7 +122,7 @@ struct SideMessage {
 /// In a message about a loss: the launcher, which is not a rank.
 inline constexpr int kLauncherLost = -1;
 
-/// Whether `peer`, one of `ranks`, may send this message.
+/// Returns whether `peer`, one of `ranks`, may send this message.
 bool is_sound(const SideMessage& message, int peer, int ranks);
 
 /// One connection, used only in the thread of its io_context.

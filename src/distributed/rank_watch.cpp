@@ -127,7 +127,8 @@ class RankWatch::Channel {
     if (message->kind == SideMessage::Kind::kLost)
       return handle({message->rank, std::string(message->reason.data())});
     if (message->kind == SideMessage::Kind::kLeaves) watched(from.peer()).has_finished = true;
-    hear(watched(from.peer()), {message->work, message->entered, message->left}, Clock::now());
+    record_progress(watched(from.peer()), {message->work, message->entered, message->left},
+                    Clock::now());
   }
 
   void begin_tick() {
@@ -138,7 +139,7 @@ class RankWatch::Channel {
       ticked_ = Clock::now();
       for (WatchedRank& one : watched_) one.heard = slept ? ticked_ : one.heard;
       const RankProgress mine = settings_.progress();
-      hear(watched(rank_), mine, Clock::now());
+      record_progress(watched(rank_), mine, Clock::now());
       send_to_all({.rank = rank_, .work = mine.work, .entered = mine.entered, .left = mine.left});
       if (!slept) decide();
       begin_tick();

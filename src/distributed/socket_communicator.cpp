@@ -393,7 +393,7 @@ class SocketCommunicator final : public HostCommunicator {
     const Lane::Piece piece = lane(out_, peer).pieces.front();
     asio::async_write(socket(peer), asio::buffer(piece.data, piece.bytes),
                       [this, peer](const auto& error, std::size_t) {
-                        if (!goes_on(error, peer, out_)) return;
+                        if (!continues(error, peer, out_)) return;
                         send_next(peer);
                       });
   }
@@ -403,13 +403,13 @@ class SocketCommunicator final : public HostCommunicator {
     const Lane::Piece piece = lane(in_, peer).pieces.front();
     asio::async_read(socket(peer), asio::buffer(piece.data, piece.bytes),
                      [this, peer](const auto& error, std::size_t) {
-                       if (!goes_on(error, peer, in_)) return;
+                       if (!continues(error, peer, in_)) return;
                        receive_next(peer);
                      });
   }
 
   /// Stops after the first lost rank.
-  bool goes_on(const boost::system::error_code& error, int peer, std::vector<Lane>& lanes) {
+  bool continues(const boost::system::error_code& error, int peer, std::vector<Lane>& lanes) {
     if (!lost_.empty()) return false;
     if (!error) {
       lane(lanes, peer).pieces.pop_front();

@@ -137,11 +137,11 @@ void sort_marks(Characters& characters) {
 constexpr std::string_view kLittleMark = "\xFF\xFE", kBigMark = "\xFE\xFF";
 constexpr char32_t kUnreadable = 0xFFFD;
 
-/// Formats other than plain text, by their first bytes. `way_out` has FILE and FILE.txt as words.
+/// Formats other than plain text, by their first bytes. `hint` has FILE and FILE.txt as words.
 struct Container {
   std::string_view begin;
   const char* what;
-  const char* way_out;
+  const char* hint;
 };
 
 constexpr Container kContainers[] = {
@@ -236,7 +236,7 @@ void refuse_container(std::string_view begin, const std::filesystem::path& path)
   for (const Container& known : kContainers) {
     if (!begin.starts_with(known.begin)) continue;
     throw DataError(
-        concat(path.native(), ": is ", known.what, "; ", with_path(known.way_out, path.native())));
+        concat(path.native(), ": is ", known.what, "; ", with_path(known.hint, path.native())));
   }
 }
 

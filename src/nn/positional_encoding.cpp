@@ -50,8 +50,8 @@ std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stre
   const std::int64_t time = there.size(1);
   std::vector<std::int64_t> lengths;
   for (std::int64_t i = 0; i < there.elements(); ++i) {
-    const bool goes_on = i % time != 0 && place[i] == place[i - 1] + 1;
-    if (!goes_on) lengths.push_back(0);
+    const bool continues = i % time != 0 && place[i] == place[i - 1] + 1;
+    if (!continues) lengths.push_back(0);
     ++lengths.back();
   }
   return lengths;

@@ -167,10 +167,10 @@ Batch SegmentedPass::enter(const Batch& batch, std::int64_t index, ActivationTap
 void SegmentedPass::begin(const Batch& batch, const Pass& pass, const Stream& stream) {
   std::vector<SegmentCarry::State> firsts;
   first_token_ = pass.first_token;
-  if (pass.states != nullptr && batch.goes_on())
+  if (pass.states != nullptr && batch.continues())
     firsts = pass.states->firsts(first_token_ / batch.tokens_per_example(), batch.size(),
                                  pass.dtype, stream);
-  goes_on_ = !firsts.empty();
+  continues_ = !firsts.empty();
   carry_.begin(firsts);
 }
 

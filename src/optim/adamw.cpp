@@ -74,13 +74,13 @@ class AdamWPredictor : public UpdatePredictor {
     const StagedForecast here(forecast, stream);
     std::vector<kernels::GradientInFlight> given(gradients.begin(), gradients.end());
     if (!sketches_ && parameter.shape().rank() > 1) {
-      for (kernels::GradientInFlight& flying : given) {
+      for (kernels::GradientInFlight& pending : given) {
         UpdateForecast factors;
         add_factors(factors, parameter, stream);
-        kernels::row_and_column_means(factors.rows, factors.columns, flying.gradient, flying.scale,
-                                      true, stream);
-        flying.rows = factors.rows;
-        flying.columns = factors.columns;
+        kernels::row_and_column_means(factors.rows, factors.columns, pending.gradient,
+                                      pending.scale, true, stream);
+        pending.rows = factors.rows;
+        pending.columns = factors.columns;
       }
     }
     kernels::predicted_adamw(live, here.base, here.start(), here.rows, here.columns, given,

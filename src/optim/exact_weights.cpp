@@ -103,7 +103,8 @@ std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t mo
   return cuts;
 }
 
-AtHand::AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host) : weight_(weight) {
+LoadedWeight::LoadedWeight(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host)
+    : weight_(weight) {
   const MemoryLabel label(weight.parameter->name());
   const auto bring = [&](const Tensor& home) -> const Tensor& {
     return held_.emplace_back(home, Use::kChange, host, prefetcher != nullptr, prefetcher);
@@ -116,7 +117,7 @@ AtHand::AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host) 
   weight.storage->stand_in(master_);
 }
 
-AtHand::~AtHand() {
+LoadedWeight::~LoadedWeight() {
   weight_.storage->stand_in({});
   for (std::size_t i = 0; i < homes_.size(); ++i) *weight_.state[i] = homes_[i];
 }

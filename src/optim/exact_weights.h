@@ -112,13 +112,13 @@ std::vector<std::int64_t> piece_rows(const Parameter& parameter, std::int64_t mo
 
 /// Keeps the master and state of a weight in host memory for its lifetime. If they are stored
 /// elsewhere, the prefetcher loads them and writes them back; it must outlive this object.
-class AtHand {
+class LoadedWeight {
  public:
   /// `prefetcher`: null if master and state are in host memory. Throws OutOfMemory, IoError.
-  AtHand(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host);
-  ~AtHand();
-  AtHand(const AtHand&) = delete;
-  AtHand& operator=(const AtHand&) = delete;
+  LoadedWeight(ExactWeight& weight, Prefetcher* prefetcher, const Stream& host);
+  ~LoadedWeight();
+  LoadedWeight(const LoadedWeight&) = delete;
+  LoadedWeight& operator=(const LoadedWeight&) = delete;
   const Tensor& master() const { return master_; }
 
  private:
@@ -156,7 +156,7 @@ class ExactWeights {
   /// Begins and ends the exact updates of a step.
   void begin_step();
   void end_step();
-  AtHand at_hand(ExactWeight& weight) { return AtHand(weight, prefetcher_.get(), host_); }
+  LoadedWeight load(ExactWeight& weight) { return LoadedWeight(weight, prefetcher_.get(), host_); }
   /// Applies the exact update to a loaded weight.
   void update(const ExactWeight& weight, const Tensor& gradient, float learning_rate,
               float gradient_scale);
@@ -166,7 +166,7 @@ class ExactWeights {
     if (prefetcher_) prefetcher_->begin_pass();
     for (ExactWeight& weight : weights_) {
       const MemoryLabel label(weight.parameter->name());
-      body(weight, at_hand(weight));
+      body(weight, load(weight));
     }
     if (prefetcher_) prefetcher_->settle();
   }

@@ -6,7 +6,7 @@
 #include "hybrid_trainer/core/tensor.h"
 #include "hybrid_trainer/kernels/elementwise.h"
 #include "hybrid_trainer/kernels/reductions.h"
-#include "src/optim/late_updates.h"
+#include "src/optim/delayed_updates.h"
 #include "src/optim/make_optimizer.h"
 
 namespace hybrid_trainer {
@@ -42,7 +42,7 @@ Tensor widened(const Tensor& rounded, MemoryKind kind, const Stream& stream,
 }
 
 Copies copies_of(const Stream& device) {
-  return device.device().type == DeviceType::kCpu ? Copies::kBeside : Copies::kInStream;
+  return device.device().type == DeviceType::kCpu ? Copies::kInBackground : Copies::kInStream;
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ ForecastUpdates::ForecastUpdates(const OptimizerConfig& config,
                                  const std::vector<Parameter*>& parameters,
                                  const SpeculationSettings& settings, const Stream& device,
                                  const std::shared_ptr<MemoryPool>& host, const Stream& home)
-    : LateUpdates(config, parameters, settings, device, host, home) {
+    : DelayedUpdates(config, parameters, settings, device, host, home) {
   add_groups(config, settings.device_side);
 }
 
@@ -93,11 +93,11 @@ void ForecastUpdates::allocate(const Stream& stream) {
     while (std::ssize(weight.forecasts) < lag_)
       weight.forecasts.push_back(on_host(weight).empty_forecast(*weight.exact, exact_.host()));
   }
-  LateUpdates::allocate(stream);
+  DelayedUpdates::allocate(stream);
 }
 
 void ForecastUpdates::free_buffers() {
-  LateUpdates::free_buffers();
+  DelayedUpdates::free_buffers();
   for (ExactWeight& weight : exact_.all()) weight.forecasts.clear();
 }
 
@@ -114,20 +114,21 @@ void ForecastUpdates::submit_last_forecast(const std::vector<float>& rates) {
 
 void ForecastUpdates::submit_forecast(std::size_t at, std::vector<float> rates) {
   worker_.submit([this, at, rates = std::move(rates)] {
-    exact_.for_each_at_hand(
-        [&](ExactWeight& weight, const AtHand& here) { write_forecast(weight, at, rates, here); });
+    exact_.for_each_at_hand([&](ExactWeight& weight, const LoadedWeight& here) {
+      write_forecast(weight, at, rates, here);
+    });
   });
 }
 
 void ForecastUpdates::write_forecast(ExactWeight& weight, std::size_t at,
-                                     std::span<const float> rates, const AtHand& here) {
+                                     std::span<const float> rates, const LoadedWeight& here) {
   UpdateForecast& forecast = weight.forecasts[at];
   forecast.steps = exact_.optimizer().steps_taken();
   on_host(weight).write_forecast(forecast, state_of(weight, here, forecast.steps),
                                  rates_of(weight, rates), exact_.host());
 }
 
-ExactWeightState ForecastUpdates::state_of(const ExactWeight& weight, const AtHand& here,
+ExactWeightState ForecastUpdates::state_of(const ExactWeight& weight, const LoadedWeight& here,
                                            std::int64_t steps) {
   return {*weight.exact, here.master(), *weight.m, weight.v == nullptr ? Tensor{} : *weight.v,
           steps};
@@ -140,15 +141,14 @@ std::vector<float> ForecastUpdates::rates_of(const ExactWeight& weight,
   return own;
 }
 
-std::vector<kernels::GradientInFlight> ForecastUpdates::in_flight(const ExactWeight& weight,
-                                                                  std::int64_t last,
-                                                                  const std::deque<Flying>& flying,
-                                                                  bool on_device) const {
+std::vector<kernels::GradientInFlight> ForecastUpdates::in_flight(
+    const ExactWeight& weight, std::int64_t last, const std::deque<PendingUpdate>& pending,
+    bool on_device) const {
   std::vector<kernels::GradientInFlight> gradients;
-  const auto count = static_cast<std::int64_t>(flying.size());
+  const auto count = static_cast<std::int64_t>(pending.size());
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t step = last - count + 1 + i;
-    const Flying& one = flying[static_cast<std::size_t>(i)];
+    const PendingUpdate& one = pending[static_cast<std::size_t>(i)];
     const Tensor gradient =
         on_device ? gradient_here(weight, step, one) : weight.gradients.on_host(step);
     if (!gradient) continue;
@@ -161,7 +161,7 @@ std::vector<kernels::GradientInFlight> ForecastUpdates::in_flight(const ExactWei
 void ForecastUpdates::compose(const Stream& stream) {
   for (ExactWeight& weight : exact_.all()) {
     const MemoryLabel label(weight.parameter->name());
-    const auto gradients = in_flight(weight, step_, flying_, true);
+    const auto gradients = in_flight(weight, step_, pending_, true);
     on_device(weight).compose(weight.live->live(), *weight.parameter,
                               weight.forecasts[place(step_)], gradients, stream);
     weight.live->set_exact(false);
@@ -173,40 +173,41 @@ double ForecastUpdates::wait_for_forecast() {
 }
 
 void ForecastUpdates::submit_update(const LateStep& step) {
-  worker_.submit([this, at = step_, step, flying = flying_] { update_late(at, step, flying); });
+  worker_.submit([this, at = step_, step, pending = pending_] { update_late(at, step, pending); });
 }
 
 void ForecastUpdates::update_late(std::int64_t step, const LateStep& given,
-                                  const std::deque<Flying>& flying) {
+                                  const std::deque<PendingUpdate>& pending) {
   sent_.synchronize();  // also waits for readers of the forecast that is overwritten
   PredictionMiss miss;
-  exact_.update_each([&](ExactWeight& weight, const AtHand& here) {
-    update_weight_late(weight, here, step, given, flying, miss);
+  exact_.update_each([&](ExactWeight& weight, const LoadedWeight& here) {
+    update_weight_late(weight, here, step, given, pending, miss);
   });
   arrived_[place(step)] = {miss.error(), miss.worst_weight};
 }
 
-void ForecastUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
-                                         const LateStep& given, const std::deque<Flying>& flying,
+void ForecastUpdates::update_weight_late(ExactWeight& weight, const LoadedWeight& here,
+                                         std::int64_t step, const LateStep& given,
+                                         const std::deque<PendingUpdate>& pending,
                                          PredictionMiss& miss) {
   const Stream& host = exact_.host();
   exact_.update(weight, weight.gradients.on_host(step), given.learning_rate, given.gradient_scale);
   const Tensor guess =
       Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, host);
   const UpdateForecast& forecast = weight.forecasts[place(step)];
-  on_host(weight).compose(guess, *weight.exact, forecast, in_flight(weight, step, flying, false),
+  on_host(weight).compose(guess, *weight.exact, forecast, in_flight(weight, step, pending, false),
                           host);
   miss.wait_and_add(weight, guess, forecast.exact, here.master(), host);
   write_forecast(weight, place(step), given.rates_to_come, here);
 }
 
 void ForecastUpdates::wait_for_exact_weights(const Stream& stream) {
-  LateUpdates::wait_for_exact_weights(stream);
+  DelayedUpdates::wait_for_exact_weights(stream);
   for (const Group& group : groups_) group.on_device->free_workspace();
 }
 
 void ForecastUpdates::save_late(State& state) const {
-  LateUpdates::save_late(state);
+  DelayedUpdates::save_late(state);
   if (!is_saved(state)) return;
   visit_kept_forecasts(exact_.all(), place(step_ - 1),
                        [&](UpdateForecast forecast, const std::string& key) {
@@ -230,7 +231,7 @@ void ForecastUpdates::load_late(const State& state, const std::vector<float>& ra
                              wait_and_take(tensor, state, concat(key, ".", part), exact_.host());
                          });
                        });
-  LateUpdates::load_late(state, rates, stream);
+  DelayedUpdates::load_late(state, rates, stream);
 }
 
 RoundedUpdates::RoundedUpdates(const OptimizerConfig& config,
@@ -266,7 +267,7 @@ void RoundedUpdates::free_buffers() {
 }
 
 void RoundedUpdates::compose(const Stream& stream) {
-  const Flying& now = flying_.back();
+  const PendingUpdate& now = pending_.back();
   const bool is_in_file = home_.pool() != exact_.host().pool();
   bases_.begin_pass();
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
@@ -312,7 +313,7 @@ Tensor RoundedUpdates::gradient_now(const ExactWeight& weight, const Stream& str
 }
 
 UpdateForecast RoundedUpdates::forecast_of(const ExactWeight& weight, std::int64_t steps,
-                                           std::span<const float> rates, const AtHand& here,
+                                           std::span<const float> rates, const LoadedWeight& here,
                                            bool keeps_exact) {
   UpdatePredictor& predictor = on_host(weight);
   UpdateForecast forecast = predictor.empty_forecast(*weight.exact, exact_.host());
@@ -324,7 +325,7 @@ UpdateForecast RoundedUpdates::forecast_of(const ExactWeight& weight, std::int64
 }
 
 void RoundedUpdates::write_forecast(ExactWeight& weight, std::size_t, std::span<const float> rates,
-                                    const AtHand& here) {
+                                    const LoadedWeight& here) {
   UpdateForecast forecast =
       forecast_of(weight, exact_.optimizer().steps_taken(), rates, here, false);
   const Tensor rounded =
@@ -341,9 +342,9 @@ bool RoundedUpdates::measures(std::size_t index, std::int64_t step) const {
   return (index + static_cast<std::size_t>(step)) % every == 0;
 }
 
-void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
-                                        const LateStep& given, const std::deque<Flying>&,
-                                        PredictionMiss& miss) {
+void RoundedUpdates::update_weight_late(ExactWeight& weight, const LoadedWeight& here,
+                                        std::int64_t step, const LateStep& given,
+                                        const std::deque<PendingUpdate>&, PredictionMiss& miss) {
   const OnItsWay& sent = on_its_way_[exact_.index_of(weight)];
   Tensor gradient;
   if (sent.has_gradient) {
@@ -360,7 +361,7 @@ void RoundedUpdates::update_weight_late(ExactWeight& weight, const AtHand& here,
 
 /// Predicts the weight after the update of the current step.
 RoundedUpdates::Guess RoundedUpdates::guess_of(const ExactWeight& weight, const Tensor& gradient,
-                                               const LateStep& given, const AtHand& here) {
+                                               const LateStep& given, const LoadedWeight& here) {
   const std::span<const float> rates(&given.learning_rate, 1);
   std::vector<kernels::GradientInFlight> gradients;
   if (gradient)

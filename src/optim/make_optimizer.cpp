@@ -175,7 +175,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config,
   StateHome where(home);
   if (config.paged && device_budget && is_away) {
     where.copies.pages = std::make_shared<StatePages>(*device_budget / 100 * kPagesPercent);
-  } else if (copies == Copies::kBeside && is_away && stream.device().type == DeviceType::kCpu) {
+  } else if (copies == Copies::kInBackground && is_away &&
+             stream.device().type == DeviceType::kCpu) {
     where.copies.prefetcher = std::make_shared<Prefetcher>();
   }
   auto made = make_optimizer_of(optimizer_kinds(), config, parameters, stream, where);

@@ -80,7 +80,7 @@ struct Moment {
   Tensor scales;  // of codes
   bool eight_bit = false;
 };
-/// Whether `role` is an f32 or bf16 moment with one element per element of the parameter.
+/// Returns whether `role` is an f32 or bf16 moment with one element per element of the parameter.
 inline bool is_moment(StateRole role) {
   return role == StateRole::kMomentum || role == StateRole::kSecondMoment;
 }

@@ -1,7 +1,7 @@
 #include "hybrid_trainer/optim/speculative_optimizer.h"
 
+#include "src/optim/delayed_updates.h"
 #include "src/optim/experiments/selective_updates.h"
-#include "src/optim/late_updates.h"
 
 namespace hybrid_trainer {
 

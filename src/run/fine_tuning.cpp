@@ -91,7 +91,7 @@ class Pretraining final : public LanguageTask {
 ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
                                   const std::optional<ModelFolder>& model) {
   const std::filesystem::path of_run = settings.run / "tokenizer";
-  if (goes_on(settings) && holds_tokenizer(of_run)) return of_run;
+  if (resumes(settings) && holds_tokenizer(of_run)) return of_run;
   if (model && settings.adapter) return tokenizer_beside(*settings.adapter, *model);
   if (model) return *model;
   throw UsageError(concat(settings.data.string(),
@@ -110,7 +110,7 @@ ExampleFiles files_of(const TrainingRunSettings& settings,
                      .context = settings.config.model.context,
                      .pairs = settings.config.prefers()};
   files.set_encoder(settings.config.model, {files.tokenizer});
-  if (!goes_on(settings)) return files;
+  if (!resumes(settings)) return files;
   const RunData before = data_of_run(RunPaths{settings.run.string()});
   files.now = before.now;
   if (files.validation.empty()) files.validation = before.validation;
@@ -161,52 +161,52 @@ class FineTuning final : public LanguageTask {
   }
   /// Loads the reference of objective dpo from the run's folder, or computes it with the initial
   /// weights.
-  void prepare_data(const Beginning& beginning) override {
-    if (beginning.config.objective != "dpo") return;
-    const std::string file = reference_file(beginning.run);
-    const ReferenceKey key = reference_key(data_, identity_of_start(beginning));
+  void prepare_data(const RunStart& start) override {
+    if (start.config.objective != "dpo") return;
+    const std::string file = reference_file(start.run);
+    const ReferenceKey key = reference_key(data_, identity_of_start(start));
     std::optional<PairReferences> known = read_reference(file, key);
-    if (!known && beginning.goes_on)
+    if (!known && start.resumes)
       throw DataError(concat(file,
                              ": is not there, or of other pairs; it holds what the model gave "
                              "for the pairs when the run began, and the run cannot go on "
                              "without it; bring it back, or begin another run"));
-    if (!known) known = computed_reference(beginning, file, key);
+    if (!known) known = computed_reference(start, file, key);
     const auto middle = known->begin() + std::ssize(data_.train);
     train_references_->assign(known->begin(), middle);
     validation_references_->assign(middle, known->end());
   }
   /// Identifies the initial weights and their precision; empty if the run resumes and its settings
   /// do not name them.
-  std::string identity_of_start(const Beginning& beginning) const {
+  std::string identity_of_start(const RunStart& start) const {
     if (!model_folder()) return "";
     return concat(hybrid_trainer::identity_of_start(*model_folder(), adapter_.value_or("")), " ",
-                  name_of(dtype_of_training(beginning)));
+                  name_of(dtype_of_training(start)));
   }
   /// Computes the answers before training, or reads them from the folder of a resumed run.
-  void answer_before(const Beginning& beginning) override {
-    const HybridTrainerConfig& config = beginning.config;
+  void answer_before(const RunStart& start) override {
+    const HybridTrainerConfig& config = start.config;
     prompts_ = hears()
                    ? clips_to_hear(config.observability.answers)
                    : held_out_prompts(data_.validation, *tokenizer_, config.observability.answers,
                                       config.data.sequence_length);
     if (prompts_.empty()) return;
-    if (beginning.goes_on) {
-      const std::vector<ComparedAnswer> known = read_answers(beginning.run.answers());
+    if (start.resumes) {
+      const std::vector<ComparedAnswer> known = read_answers(start.run.answers());
       for (std::size_t i = 0; i < std::min(known.size(), prompts_.size()); ++i) {
         const bool is_same = known[i].prompt == prompts_[i].text && known[i].before;
         before_.push_back(is_same ? known[i].before : std::nullopt);
       }
       return;
     }
-    if (!RunRanks(beginning.ranks).lead()) return;
-    beginning.tell(concat("writing the model's answers to ", prompts_.size(),
-                          " prompts, before it is trained"));
-    for (std::string& answer : answers_of(beginning.model, beginning.stream))
+    if (!RunRanks(start.ranks).lead()) return;
+    start.tell(concat("writing the model's answers to ", prompts_.size(),
+                      " prompts, before it is trained"));
+    for (std::string& answer : answers_of(start.model, start.stream))
       before_.emplace_back(std::move(answer));
-    write_answers(beginning.run.answers(), compared(before_, {}));
-    beginning.stream.synchronize();
-    beginning.stream.pool()->trim();
+    write_answers(start.run.answers(), compared(before_, {}));
+    start.stream.synchronize();
+    start.stream.pool()->trim();
   }
   /// Pairs the answers with their prompts. Either list may be shorter if the run does not know the
   /// rest.
@@ -276,33 +276,32 @@ class FineTuning final : public LanguageTask {
     return texts;
   }
   /// Returns the precision of training, or f32 if Warmup and Full differ. Evaluations use f32.
-  static DType dtype_of_training(const Beginning& beginning) {
-    const HybridTrainerConfig& config = beginning.config;
+  static DType dtype_of_training(const RunStart& start) {
+    const HybridTrainerConfig& config = start.config;
     const PhasePrecision precision(config.mixed_precision, config.model.width,
-                                   beginning.stream.device());
+                                   start.stream.device());
     const DType full = precision.of(Phase::kFull).dtype;
     return precision.of(Phase::kWarmup).dtype == full ? full : DType::kF32;
   }
-  PairReferences computed_reference(const Beginning& beginning, const std::string& file,
+  PairReferences computed_reference(const RunStart& start, const std::string& file,
                                     const ReferenceKey& key) const {
-    const RunRanks ranks(beginning.ranks);
+    const RunRanks ranks(start.ranks);
     const auto began = Clock::now();
-    beginning.tell(concat("reference: computing what the model gives for the answers of ",
-                          key.pairs, " pairs, before it is trained"));
+    start.tell(concat("reference: computing what the model gives for the answers of ", key.pairs,
+                      " pairs, before it is trained"));
     PairReferences all;
     for (const auto* rows : {&data_.train, &data_.validation}) {
-      const PackedRows packed(*rows, packing(beginning.config, {}));
-      const DType dtype = rows == &data_.train ? dtype_of_training(beginning) : DType::kF32;
-      const PairReferences some =
-          compute_reference(beginning.model, packed, beginning.config.data.batch_size, dtype, ranks,
-                            beginning.stream);
+      const PackedRows packed(*rows, packing(start.config, {}));
+      const DType dtype = rows == &data_.train ? dtype_of_training(start) : DType::kF32;
+      const PairReferences some = compute_reference(
+          start.model, packed, start.config.data.batch_size, dtype, ranks, start.stream);
       all.insert(all.end(), some.begin(), some.end());
     }
     if (ranks.lead()) write_reference(file, key, all);
-    beginning.stream.synchronize();
-    beginning.stream.pool()->trim();  // training uses other block sizes
-    beginning.tell(concat("reference: took ", units::duration(seconds_since(began)),
-                          ", kept in reference.bin; the model that it is of takes no memory now"));
+    start.stream.synchronize();
+    start.stream.pool()->trim();  // training uses other block sizes
+    start.tell(concat("reference: took ", units::duration(seconds_since(began)),
+                      ", kept in reference.bin; the model that it is of takes no memory now"));
     return all;
   }
   void check_data(const HybridTrainerConfig& config) const override {

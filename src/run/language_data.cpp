@@ -167,9 +167,9 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
 
 std::vector<std::string> told_of_cut_rows(
     std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
-    std::int64_t length, const std::string& way_out) {
+    std::int64_t length, const std::string& hint) {
   std::vector<std::string> told{
-      told_of_cut(rows, length, length < files.context ? way_out : kContextIsFull),
+      told_of_cut(rows, length, length < files.context ? hint : kContextIsFull),
       files.source ? told_of_cut_sources(rows, files.source->longest) : ""};
   std::erase(told, "");
   return told;

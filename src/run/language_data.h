@@ -101,10 +101,10 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& run,
 std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleFiles& files);
 
 /// Returns warnings about rows and sources that are truncated, if any. `length`: of a sequence;
-/// `way_out`: the setting that increases it, up to the model's context.
+/// `hint`: the setting that increases it, up to the model's context.
 std::vector<std::string> told_of_cut_rows(
     std::initializer_list<const std::vector<ExampleRow>*> rows, const ExampleFiles& files,
-    std::int64_t length, const std::string& way_out);
+    std::int64_t length, const std::string& hint);
 
 /// Returns how to pack rows into sequences. `source_length`: maximum length of sources.
 PackedRows::Settings packing_of(const DataConfig& config, const Tokenizer& tokenizer,

@@ -111,7 +111,7 @@ std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& 
 /// Resolves export.dtype=auto; a resumed run keeps its first choice.
 std::string dtype_of_export(const TrainingRunSettings& settings,
                             const std::optional<ModelFolder>& base) {
-  if (goes_on(settings)) return config_of_run(RunPaths{settings.run.string()}).exported.dtype;
+  if (resumes(settings)) return config_of_run(RunPaths{settings.run.string()}).exported.dtype;
   const bool is_short = base && dtype_of_hugging_face_weights(*base) == DType::kBF16;
   return is_short ? "bf16" : "fp32";
 }
@@ -200,7 +200,7 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   if (model_)
     config.model = with_training_of(
         read_hugging_face_model_config(*model_, 0, registry), config.model,
-        goes_on(settings_) ? keys_of_positions(config.model) : settings_.explicit_keys);
+        resumes(settings_) ? keys_of_positions(config.model) : settings_.explicit_keys);
   if (config.exported.dtype == "auto") config.exported.dtype = dtype_of_export(settings_, model_);
   const std::int64_t known = vocabulary_size().value_or(0);
   const std::int64_t wanted = known + (config.masks() ? 1 : 0);
@@ -236,11 +236,11 @@ std::unique_ptr<LossModel> LanguageTask::make_model(const HybridTrainerConfig& c
   return make_run_model(config, base_, places, *settings_.registry);
 }
 
-void LanguageTask::prepare(const Beginning& beginning) {
+void LanguageTask::prepare(const RunStart& start) {
   if (settings_.adapter)
-    read_adapter_weights(*settings_.adapter, as_language_model(beginning.model), beginning.stream);
-  prepare_data(beginning);
-  answer_before(beginning);
+    read_adapter_weights(*settings_.adapter, as_language_model(start.model), start.stream);
+  prepare_data(start);
+  answer_before(start);
 }
 
 /// Writes a Hugging Face folder, or only the adapters in PEFT's format.

@@ -31,7 +31,7 @@ class LanguageTask : public Task {
                    bool resumes) const final;
   std::vector<NamedText> settings(const HybridTrainerConfig& config, LossModel& model) const final;
   std::vector<std::string> notes(bool begins) const final;
-  void prepare(const Beginning& beginning) final;
+  void prepare(const RunStart& start) final;
   std::string sample(LossModel& model, const Stream& stream) const final;
   const ModelRegistry* simulated_by() const final { return settings_.registry; }
 
@@ -55,9 +55,9 @@ class LanguageTask : public Task {
   virtual std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const = 0;
   virtual std::vector<std::string> notes_of_data() const { return {}; }
   /// Computes what batches need from the base model, while the adapters have no effect yet.
-  virtual void prepare_data(const Beginning& /*beginning*/) {}
+  virtual void prepare_data(const RunStart& /*start*/) {}
   /// Stores the model's answers before training.
-  virtual void answer_before(const Beginning& /*beginning*/) {}
+  virtual void answer_before(const RunStart& /*start*/) {}
   RunData run_data(const RunPaths& run, bool resumes) const;
 
   TrainingRunSettings settings_;

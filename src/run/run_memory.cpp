@@ -28,8 +28,8 @@ struct Excess {
   MemoryNeed need;
   std::size_t share = 0;  // memory of the machine available to each of its ranks
   int ranks = 1;
-  const char* how = "";      // " with predictions"
-  std::string way_out = "";  // suggestion
+  const char* how = "";   // " with predictions"
+  std::string hint = "";  // suggestion
 };
 
 [[noreturn]] void throw_exceeds_machine(const Excess& excess) {
@@ -41,7 +41,7 @@ struct Excess {
   throw OutOfMemory(
       concat("memory: ", several ? "each rank" : "the run", excess.how, " takes ",
              units::bytes(wanted), also, "; available are ", units::bytes(excess.share),
-             several ? " for each" : "", "\ntry ", excess.way_out,
+             several ? " for each" : "", "\ntry ", excess.hint,
              "; `hybrid plan` says what fits\na run with both memory.device_budget and ",
              "memory.host_budget is not compared with this machine"),
       wanted, excess.share);

@@ -220,11 +220,11 @@ std::ostream& RunRanks::console(std::ostream& console, const RunPaths& own) {
   return log_;
 }
 
-StepWish RunRanks::agree(StepWish here) {
+StepVote RunRanks::agree(StepVote here) {
   if (hosts_.empty()) hosts_ = gather(host_name());
   const StepWord mine{here.stops ? 1.0 : 0.0, here.saves ? 1.0 : 0.0, computed_};
   const std::vector<StepWord> words = words_of<StepWord>(gather(bytes_of(mine)));
-  StepWish common{.saves = words.front().saves > 0};
+  StepVote common{.saves = words.front().saves > 0};
   std::vector<double> computed;
   for (const StepWord& word : words) {
     common.stops |= word.stops > 0;

@@ -16,7 +16,7 @@
 namespace hybrid_trainer {
 
 /// Requests of a rank between two steps.
-struct StepWish {
+struct StepVote {
   bool stops = false, saves = false;
 };
 
@@ -54,7 +54,7 @@ class RunRanks {
   void end_step(const HybridTrainerConfig& config, StepRecord& record);
   /// Returns whether any rank wants to stop and whether rank 0 wants to save. Also exchanges the
   /// compute times of the last step. Collective.
-  StepWish agree(StepWish here);
+  StepVote agree(StepVote here);
   /// Returns the value of rank 0. Collective.
   bool on_first(bool here) const { return of_first(here ? 1 : 0) == 1; }
   /// Returns the value of rank 0. Collective.

@@ -17,7 +17,7 @@ namespace hybrid_trainer {
 
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& names,
-                                        const RunSurroundings& run) {
+                                        const RunContext& run) {
   if (names.empty()) return {};
   const bool is_cpu = run.device.type == DeviceType::kCpu;
   const std::map<std::string, std::string> known{{"ranks", std::to_string(run.ranks)},
@@ -43,13 +43,13 @@ std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
   return told;
 }
 
-bool goes_on(const TrainingRunSettings& settings) {
+bool resumes(const TrainingRunSettings& settings) {
   return settings.resume && RunPaths{settings.run.string()}.hold_a_run();
 }
 
 TrainingRunSettings with_base(TrainingRunSettings settings) {
   const RunPaths paths{settings.run.string()};
-  if (!goes_on(settings)) return settings;
+  if (!resumes(settings)) return settings;
   if (has_checkpoint(paths)) {
     if (!settings.config.freezes()) settings.init_from.reset();
     settings.adapter.reset();  // the checkpoint has its values
@@ -67,7 +67,7 @@ ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& co
            .shuffle = config.data.shuffle,
            .seed = static_cast<std::uint64_t>(config.training.seed),
            .stretches = Stretches(config).batches(),
-           .rows_go_on = config.data.carry_state}};
+           .rows_continue = config.data.carry_state}};
 }
 
 std::optional<ModelFolder> opened_model(const TrainingRunSettings& settings,
@@ -92,7 +92,7 @@ HybridTrainerConfig resolved_config(const TrainingRunSettings& settings, Task& t
                               ", want 1 to ", usable_threads(), ", the threads of this process")});
   const RankCount ranks{settings.ranks == nullptr ? 1 : settings.ranks->size(),
                         settings.local_ranks};
-  const RunSurroundings run{find_device(config.device, settings.local_rank), ranks.all};
+  const RunContext run{find_device(config.device, settings.local_rank), ranks.all};
   for (std::string& text : inert_settings(config, settings.explicit_keys, run))
     told.push_back("warning: " + std::move(text));
   if (config.phases.max_predict_steps > 0 && config.phases.warmup_steps >= config.training.steps) {

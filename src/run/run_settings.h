@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 
 /// Properties of a run, in addition to the configuration, that decide whether a key has an effect.
-struct RunSurroundings {
+struct RunContext {
   Device device;
   int ranks = 1;
 };
@@ -22,10 +22,10 @@ struct RunSurroundings {
 /// Ignores keys of list elements.
 std::vector<std::string> inert_settings(const HybridTrainerConfig& config,
                                         const std::vector<std::string>& names,
-                                        const RunSurroundings& run);
+                                        const RunContext& run);
 
 /// Returns whether the settings resume an existing run.
-bool goes_on(const TrainingRunSettings& settings);
+bool resumes(const TrainingRunSettings& settings);
 
 /// Completes the settings of a resumed run, whose weights come from its checkpoint or, without one,
 /// from its initial folders. Returns the settings of a new run unchanged.

@@ -164,11 +164,11 @@ StepRecord TrainingLoop::step() {
     run_.ranks.begin_step();
     StepRecord record = run_.trainer.step(batch);
     run_.ranks.end_step(run_.config, record);
-    if (run_.trainer.progress().must_go_back || !evaluates_after(record.step, undecided_before))
+    if (run_.trainer.progress().rollback_pending || !evaluates_after(record.step, undecided_before))
       return record;
     if (run_.trainer.progress().judge.is_on())
       run_.trainer.settle();  // judges the weights that a checkpoint would save
-    if (!run_.trainer.progress().must_go_back) evaluate(record);
+    if (!run_.trainer.progress().rollback_pending) evaluate(record);
     return record;
   } catch (const DivergedStep& error) {
     run_.records.write_failed(error.record);
@@ -211,8 +211,8 @@ void TrainingLoop::settle() {
 }
 
 /// Votes with the pending gradients of other ranks if there are some, so that no rank waits.
-StepWish TrainingLoop::agree() {
-  const StepWish here{run_.interruption.requested(), schedule_.is_due_by_time()};
+StepVote TrainingLoop::agree() {
+  const StepVote here{run_.interruption.requested(), schedule_.is_due_by_time()};
   if (const auto late = run_.trainer.vote_to_stop(here.stops)) return {.stops = *late};
   return run_.ranks.agree(here);
 }
@@ -255,7 +255,7 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
   recorded_ = Clock::now();
   if (saves_first) run_.saving.save(run_.trainer, run_.records, CheckpointUse::kResumeAndRollBack);
   while (run_.trainer.steps_done() < steps && !run_.trainer.progress().judge.is_out_of_patience()) {
-    const StepWish wish = agree();
+    const StepVote wish = agree();
     if (wish.stops) break;
     StepRecord record = step();
     record.initial_validation_loss = std::exchange(initial_validation_loss_, std::nullopt);
@@ -263,8 +263,8 @@ RunEnd TrainingLoop::step_to_end(bool saves_first) {
     const bool by_steps =
         schedule_.is_due_by_steps(record.step, run_.trainer.progress().last_return_point());
     const bool is_due = by_steps || wish.saves;
-    if (is_due && !run_.trainer.progress().must_go_back) settle();
-    if (run_.trainer.progress().must_go_back) {
+    if (is_due && !run_.trainer.progress().rollback_pending) settle();
+    if (run_.trainer.progress().rollback_pending) {
       go_back(record);
       continue;
     }

@@ -92,7 +92,7 @@ class TrainingLoop {
   bool judge(const StepRecord& record);
   Batch next_batch();
   StepRecord step();
-  StepWish agree();
+  StepVote agree();
   void settle();
   void go_back(const StepRecord& failed);
   void compare_weights();

@@ -292,9 +292,9 @@ void TrainingRun::export_model() const {
 }
 
 void TrainingRun::take_device_memory() {
-  const bool goes_on = resumes_ && has_checkpoint(run_);
-  if (!goes_on && ranks_.lead()) std::filesystem::remove_all(run_.algorithms());
-  prepare_device(stream_, {.folder = run_.algorithms(), .resumes = goes_on});
+  const bool resumes = resumes_ && has_checkpoint(run_);
+  if (!resumes && ranks_.lead()) std::filesystem::remove_all(run_.algorithms());
+  prepare_device(stream_, {.folder = run_.algorithms(), .resumes = resumes});
   const std::string warning = margin_warning(config_.device_budget(), stream_.device());
   if (!warning.empty()) planned_.push_back(warning);
   if (const ModelRegistry* const families = task_->simulated_by())
@@ -312,7 +312,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   task_->prepare({.config = config_,
                   .model = model,
                   .run = run_,
-                  .goes_on = resumes_ && has_checkpoint(run_),
+                  .resumes = resumes_ && has_checkpoint(run_),
                   .stream = stream_,
                   .ranks = ranks_.communicator(),
                   .tell = [&](const std::string& text) {

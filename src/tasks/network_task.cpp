@@ -115,7 +115,7 @@ void refuse_settings_of_language(const HybridTrainerConfig& config) {
 
 /// Returns the validation path; a resumed run keeps its own.
 std::filesystem::path validation_of(const TrainingRunSettings& settings) {
-  if (!settings.validation.empty() || !goes_on(settings)) return settings.validation;
+  if (!settings.validation.empty() || !resumes(settings)) return settings.validation;
   return data_of_run(RunPaths{settings.run.string()}).validation;
 }
 
@@ -306,12 +306,12 @@ std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,
 std::shared_ptr<const NetworkData> network_data(const TrainingRunSettings& settings,
                                                 const NetworkDataKinds& kinds) {
   const std::filesystem::path model =
-      goes_on(settings) ? settings.run : settings.init_from.value_or(std::filesystem::path());
+      resumes(settings) ? settings.run : settings.init_from.value_or(std::filesystem::path());
   return opened_data({.config = settings.config,
                       .data = settings.data,
                       .validation = validation_of(settings),
                       .model = model,
-                      .is_trained = goes_on(settings)},
+                      .is_trained = resumes(settings)},
                      kinds);
 }
 

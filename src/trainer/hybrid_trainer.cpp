@@ -151,7 +151,8 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome,
   record.effective_batch = batch.size();
   record.micro_batches = trainable_.micro_batches().of(batch);
   record.device_memory = trainable_.stream().pool()->use();
-  if (const auto border = trainable_.take_border()) record.border_peak_bytes = border->peak_total;
+  if (const auto border = trainable_.take_phase_entry_use())
+    record.border_peak_bytes = border->peak_total;
   record.host_memory = host_pool_->use();
   const ExpertWatch::Total total = total_over_ranks(outcome.phase);
   record.experts = experts_.read(trainable_.model(), trainable_.stream(), total);
@@ -308,7 +309,7 @@ void HybridTrainer::with_average(const std::function<void()>& read_out) {
 void HybridTrainer::settle() {
   PhaseOutcome outcome;
   machine_.drain(outcome);
-  progress_.must_go_back |= outcome.recovery == Recovery::kRollBack;
+  progress_.rollback_pending |= outcome.recovery == Recovery::kRollBack;
   if (!outcome.event.empty()) messages_->warn(outcome.event);
 }
 
@@ -326,12 +327,12 @@ bool HybridTrainer::resume(const std::string& folder) { return checkpoints_->res
 
 void HybridTrainer::roll_back(const std::string& folder, const StepRecord& failed) {
   checkpoints_->roll_back(folder, failed);
-  progress_.must_go_back = false;
+  progress_.rollback_pending = false;
   went_back_ = true;
 }
 
 StepRecord HybridTrainer::record_of(const PhaseOutcome& outcome, const Batch& batch) {
-  progress_.must_go_back = outcome.recovery == Recovery::kRollBack;
+  progress_.rollback_pending = outcome.recovery == Recovery::kRollBack;
   StepRecord record = recorder_->record(steps_done() + 1, outcome, batch);
   if (std::exchange(went_back_, false))
     record.recovery = std::max(record.recovery, Recovery::kRollBack);

@@ -66,7 +66,7 @@ std::unique_ptr<Optimizer> make_step_optimizer(const HybridTrainerConfig& config
   if (own != nullptr) return own;
   return make_optimizer(
       config.optimizer, parameters, stream, home, config.device_budget(),
-      config.optimizer_state_home() == "file" ? Copies::kBeside : Copies::kInStream);
+      config.optimizer_state_home() == "file" ? Copies::kInBackground : Copies::kInStream);
 }
 
 }  // namespace
@@ -145,7 +145,7 @@ void ModelTrainable::go_to_step() {
   rates_.set_steps_done(steps);
   optimizer_->set_orthogonalization_period(stretches_.at(steps).orthogonalization_period.value_or(
       config_.optimizer.orthogonalization_period));
-  optimizer_->see_progress(rates_.progress());
+  optimizer_->set_progress(rates_.progress());
   if (chosen_ && wanted_precision() != *chosen_) compute(true);
 }
 

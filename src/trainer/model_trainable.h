@@ -24,7 +24,7 @@ class PredictOffload {
   /// All must outlive this object. `tell` gets a message if something stays on the device.
   PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& places, ModelTrainable& model,
                  Tell tell);
-  /// Whether Predict moves masters and directions to the host.
+  /// Returns whether Predict moves masters and directions to the host.
   bool empties_device() const { return empties_device_; }
 
   /// Offloads the optimizer state as Predict begins. State that was already rounded and then
@@ -44,10 +44,10 @@ class PredictOffload {
   void begin_return(Phase phase);
   /// Waits until the state is on the device. Blocks.
   void wait_until_restored();
-  /// Whether the state is lost (drop_and_reinitialize) and its counters restart.
+  /// Returns whether the state is lost (drop_and_reinitialize) and its counters restart.
   bool is_dropped() const {
     return strategy_->restored() == Restored::kZeros &&
-           strategy_->whereabouts() != Whereabouts::kResident;
+           strategy_->location() != Location::kResident;
   }
   const OffloadUse& use() const { return strategy_->use(); }
 
@@ -64,7 +64,7 @@ class PredictOffload {
   const Tell tell_;
   std::unique_ptr<OffloadStrategy> strategy_;  // of the optimizer state
   const bool empties_device_;
-  Whereabouts before_save_ = Whereabouts::kResident;
+  Location before_save_ = Location::kResident;
   bool is_rounded_ = false;  // the state, by this Predict's offload
 };
 
@@ -225,7 +225,7 @@ class ModelTrainable final : public Trainable, public Engine {
 
   /// Returns the device use up to the end of a phase transition since the last call, if any; the
   /// pool's peaks restart after it. Call it once per step.
-  std::optional<MemoryUse> take_border() { return std::exchange(border_, {}); }
+  std::optional<MemoryUse> take_phase_entry_use() { return std::exchange(border_, {}); }
 
   /// Saves views of weights, optimizer state and snapshot, if any. Restores offloaded state first;
   /// release_after_save offloads it again. Throws Diverged if a step ended with only some weights

@@ -48,7 +48,7 @@ PredictOffload::PredictOffload(const HybridTrainerConfig& config, MemoryPlaces& 
                       config.predict_aware_memory.offload_strategy != "none") {}
 
 void PredictOffload::move_state_out() {
-  if (strategy_->whereabouts() != Whereabouts::kResident || is_rounded_) return;
+  if (strategy_->location() != Location::kResident || is_rounded_) return;
   std::vector<OffloadSlot> slots;
   model_.optimizer().visit_state([&](const StateLabel& label, Tensor& tensor) {
     slots.push_back({label.name, &tensor, rounding_of(label.role)});
@@ -88,21 +88,21 @@ void PredictOffload::begin_return(Phase phase) {
 }
 
 void PredictOffload::wait_until_restored() {
-  if (strategy_->whereabouts() == Whereabouts::kResident) return;
+  if (strategy_->location() == Location::kResident) return;
   strategy_->wait_until_restored();
   if (strategy_->restored() == Restored::kZeros) model_.optimizer().set_steps_taken(0);
 }
 
 void PredictOffload::prepare_save(State& state, Phase phase) {
-  before_save_ = strategy_->whereabouts();
+  before_save_ = strategy_->location();
   if (strategy_->restored() != Restored::kZeros || phase != Phase::kPredict) wait_until_restored();
   if (strategy_->restored() != Restored::kRounded) return;
-  is_rounded_ = is_rounded_ || before_save_ != Whereabouts::kResident;
+  is_rounded_ = is_rounded_ || before_save_ != Location::kResident;
   state.integers[kRoundedState] = is_rounded_ ? 1 : 0;
 }
 
 void PredictOffload::release_after_save() {
-  if (before_save_ != Whereabouts::kAway && before_save_ != Whereabouts::kLeaving) return;
+  if (before_save_ != Location::kAway && before_save_ != Location::kLeaving) return;
   move_state_out();
   model_.stream().pool()->trim();
 }

@@ -17,7 +17,7 @@ WantedLibrary fake() {
   return {.title = "Fake",
           .files = {"libht_fake.so.13", "libht_fake.so.12"},
           .folders = {"/nowhere", HT_FAKE_FOLDER},
-          .way_out = "build the tests"};
+          .hint = "build the tests"};
 }
 
 std::string problem_of(const std::function<void()>& run) {
@@ -39,7 +39,7 @@ TEST(SharedLibrary, OpensTheFirstFileThatAFolderHas) {
 
 TEST(SharedLibrary, OpensByTheLoadersSearchAndTellsWhere) {
   const SharedLibrary library = SharedLibrary::look_for(
-      {.title = "mathematics", .files = {"libm.so.6"}, .folders = {}, .way_out = ""});
+      {.title = "mathematics", .files = {"libm.so.6"}, .folders = {}, .hint = ""});
   ASSERT_TRUE(library.opened());
   EXPECT_TRUE(library.path().ends_with("/libm.so.6")) << library.path();
   EXPECT_EQ(library.function<double(double)>("floor")(1.5), 1.0);
@@ -60,7 +60,7 @@ TEST(SharedLibrary, TellsInOneLineWhereItLookedAndTheWayOut) {
   const WantedLibrary none{.title = "None",
                            .files = {"libht_none.so.2", "libht_none.so.1"},
                            .folders = {"/nowhere", folder},
-                           .way_out = "install it"};
+                           .hint = "install it"};
   const SharedLibrary library = SharedLibrary::look_for(none);
   EXPECT_FALSE(library.opened());
   EXPECT_EQ(library.find<int()>("any"), nullptr);

@@ -157,18 +157,18 @@ TEST_F(DatasetTest, OrderedBatchesEndWithTheRest) {
 /// 11 examples make 3 for each of 3 rows.
 TEST_F(DatasetTest, RowsGoOnThroughTheirParts) {
   const DatasetPart part(twelve_, 1, 11);
-  const ShuffledBatches source(part, {.batch_size = 3, .rows_go_on = true});
+  const ShuffledBatches source(part, {.batch_size = 3, .rows_continue = true});
   const Batch memory = source.empty_batch(stream_);
   const std::vector<Values> wanted{{1, 4, 7}, {2, 5, 8}, {3, 6, 9}};
   for (std::int64_t i = 0; i < 7; ++i) {
     const Batch batch = source.read(i, memory);
     EXPECT_EQ(values(batch), wanted[static_cast<std::size_t>(i % 3)]) << i;
-    EXPECT_EQ(batch.goes_on(), i % 3 != 0) << i;
+    EXPECT_EQ(batch.continues(), i % 3 != 0) << i;
   }
-  EXPECT_FALSE(ShuffledBatches(part, {.batch_size = 3}).read(1, memory).goes_on());
-  expect_words(
-      message_of<DataError>([&] { ShuffledBatches(part, {.batch_size = 12, .rows_go_on = true}); }),
-      {"11 sequences", "data.carry_state", "12 rows"});
+  EXPECT_FALSE(ShuffledBatches(part, {.batch_size = 3}).read(1, memory).continues());
+  expect_words(message_of<DataError>(
+                   [&] { ShuffledBatches(part, {.batch_size = 12, .rows_continue = true}); }),
+               {"11 sequences", "data.carry_state", "12 rows"});
 }
 
 const std::vector<BatchStretch> kStretches{{4, {8, 4}}, {2, {3, 8}}, {3, {1, 16}}};

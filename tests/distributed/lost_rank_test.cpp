@@ -11,7 +11,7 @@ using std::chrono::seconds;
 class LostRanks : public ::testing::Test {
  protected:
   LostRanks() : ranks_(3) {
-    for (WatchedRank& rank : ranks_) hear(rank, {5, 2, 2}, now_);
+    for (WatchedRank& rank : ranks_) record_progress(rank, {5, 2, 2}, now_);
   }
   std::optional<LostRank> found() const { return find_lost_rank(ranks_, limits_, now_); }
   void expect(int rank, const std::string& reason) const {
@@ -23,7 +23,7 @@ class LostRanks : public ::testing::Test {
   /// All ranks send a heartbeat with their progress.
   void beat(seconds later, const std::vector<RankProgress>& progress) {
     now_ += later;
-    for (std::size_t i = 0; i < ranks_.size(); ++i) hear(ranks_[i], progress[i], now_);
+    for (std::size_t i = 0; i < ranks_.size(); ++i) record_progress(ranks_[i], progress[i], now_);
   }
 
   LostRankLimits limits_;
@@ -46,7 +46,7 @@ TEST_F(LostRanks, AreThoseWhoseConnectionEnded) {
 
 TEST_F(LostRanks, AreThoseThatAreSilent) {
   now_ += seconds(11);
-  for (const std::size_t i : {0, 1}) hear(ranks_[i], {6, 2, 2}, now_);
+  for (const std::size_t i : {0, 1}) record_progress(ranks_[i], {6, 2, 2}, now_);
   expect(2, "no sign of life for 10 s");
 }
 

@@ -6,7 +6,7 @@ namespace hybrid_trainer::emulation {
 namespace {
 
 const WantedLibrary kFake{
-    .title = "NCCL", .files = {HT_FAKE_NCCL}, .folders = {}, .way_out = "build the tests"};
+    .title = "NCCL", .files = {HT_FAKE_NCCL}, .folders = {}, .hint = "build the tests"};
 
 FakeNccl& opened() {
   static const SharedLibrary library = SharedLibrary::open(kFake);

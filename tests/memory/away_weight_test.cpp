@@ -24,7 +24,7 @@ class AwayWeightTest : public ::testing::TestWithParam<Copies> {
                      std::make_shared<Prefetcher>(GetParam())};
 };
 INSTANTIATE_TEST_SUITE_P(All, AwayWeightTest,
-                         ::testing::Values(Copies::kBeside, Copies::kInStream));
+                         ::testing::Values(Copies::kInBackground, Copies::kInStream));
 
 TEST_P(AwayWeightTest, IsHeldOnTheDeviceAndGoesHomeWithWhatChanged) {
   {

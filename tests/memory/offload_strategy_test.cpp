@@ -69,14 +69,14 @@ TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
     EXPECT_EQ(content_.in_place(), !moves());
     EXPECT_TRUE(holds_its_share(bytes_before)) << state_bytes();
     EXPECT_EQ(device_.pool()->use().cached, 0u);
-    const Whereabouts out = moves() ? Whereabouts::kAway : Whereabouts::kResident;
-    EXPECT_EQ(strategy_->whereabouts(), out);
+    const Location out = moves() ? Location::kAway : Location::kResident;
+    EXPECT_EQ(strategy_->location(), out);
     strategy_->begin_return();
     strategy_->begin_return();
-    EXPECT_EQ(strategy_->whereabouts(),
-              moves() && GetParam().config.async_restore ? Whereabouts::kReturning : out);
+    EXPECT_EQ(strategy_->location(),
+              moves() && GetParam().config.async_restore ? Location::kReturning : out);
     strategy_->wait_until_restored();
-    EXPECT_EQ(strategy_->whereabouts(), Whereabouts::kResident);
+    EXPECT_EQ(strategy_->location(), Location::kResident);
     EXPECT_TRUE(is_restored());
     EXPECT_EQ(state_bytes(), bytes_before);
     EXPECT_EQ(host_.pool()->use().live_total + host_.pool()->use().cached, 0u);

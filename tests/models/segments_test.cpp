@@ -145,7 +145,7 @@ class Segments : public ::testing::TestWithParam<SegmentsCase> {
         return some;
       };
       Batch made = token_batch(of("tokens"), of("targets"));
-      made.set_goes_on(i > 0);
+      made.set_continues(i > 0);
       return made;
     };
     RowStates states;

@@ -21,7 +21,8 @@ TEST(StateTraffic, BesideTheUpdateGivesEachOptimizerTheBitsOfStateThatStays) {
     config.name = name;
     ParameterSet near(stream), far(stream);
     const auto stays = make_optimizer(config, near.pointers(), stream);
-    const auto moves = make_optimizer(config, far.pointers(), stream, home, {}, Copies::kBeside);
+    const auto moves =
+        make_optimizer(config, far.pointers(), stream, home, {}, Copies::kInBackground);
     writes = 0;
     for (std::uint64_t step = 1; step <= 5; ++step) {
       const std::size_t without = step == 3 ? 2 : 100;

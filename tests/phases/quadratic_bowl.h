@@ -90,7 +90,7 @@ class QuadraticBowl final : public Trainable,
   ArrivedUpdate wait_for_update(bool finite) override {
     require(phase_ == Phase::kPredict, "wait_for_update: in Predict");
     ArrivedUpdate arrived;
-    arrived.is_late = true;
+    arrived.is_delayed = true;
     if (!under_way_.empty()) {
       take_step(std::exchange(under_way_, {}));
       arrived = {prediction_error, "bowl", true, 1};
@@ -115,7 +115,7 @@ class QuadraticBowl final : public Trainable,
   ArrivedUpdate apply(bool finite) override {
     if (finite) take_step(gradients_);
     ArrivedUpdate arrived;
-    arrived.is_late = true;
+    arrived.is_delayed = true;
     arrived.prediction_error = prediction_error;
     return arrived;
   }

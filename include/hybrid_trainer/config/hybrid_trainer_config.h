@@ -35,13 +35,13 @@ struct PartConfig {
   std::optional<std::int64_t> state_bits{};
 
   static constexpr auto kName = &PartConfig::pattern;
-  /// Whether its weights get adapters.
+  /// Returns whether its weights get adapters.
   bool is_adapted() const { return lora.value_or(0) > 0; }
-  /// Whether its own weights are frozen.
+  /// Returns whether its own weights are frozen.
   bool freezes() const { return is_adapted() || base.has_value(); }
-  /// Whether it overrides the group `optimizer`.
+  /// Returns whether it overrides the group `optimizer`.
   bool has_optimizer() const { return optimizer || learning_rate || weight_decay || state_bits; }
-  /// Whether it changes the part's computation (see PartSettings).
+  /// Returns whether it changes the part's computation (see PartSettings).
   bool computes() const { return recompute || precision; }
 
   template <class Self, class Visitor>
@@ -186,16 +186,16 @@ struct HybridTrainerConfig {
   std::int64_t effective_batch() const {
     return data.batch_size * gradient_accumulation.micro_batches;
   }
-  /// Whether adapters are trained, in the whole model or in parts.
+  /// Returns whether adapters are trained, in the whole model or in parts.
   bool has_adapters() const;
-  /// Whether any weight is frozen.
+  /// Returns whether any weight is frozen.
   bool freezes() const;
   /// Returns the config with the placements and optimizer settings of `parts` merged into
   /// memory.device_map and optimizer.groups. Idempotent.
   HybridTrainerConfig with_parts() const;
-  /// Whether the loss covers masked tokens instead of next tokens.
+  /// Returns whether the loss covers masked tokens instead of next tokens.
   bool masks() const { return objective == "masked"; }
-  /// Whether the loss compares pairs of answers.
+  /// Returns whether the loss compares pairs of answers.
   bool prefers() const { return objective == "dpo" || objective == "orpo"; }
   /// Number of tokens for data: in a masked model, the last one is the mask.
   std::int64_t data_vocabulary() const { return model.vocabulary - (masks() ? 1 : 0); }
@@ -211,12 +211,12 @@ struct HybridTrainerConfig {
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
   /// Returns the placement of the optimizer state between updates, paged or not.
   std::string optimizer_state_home() const;
-  /// Whether a phase of the run, or a stretch, uses this precision.
+  /// Returns whether a phase of the run, or a stretch, uses this precision.
   bool computes_in(const std::string& precision) const;
-  /// Whether backward updates each weight as soon as its gradient is complete. Requires consumed
+  /// Returns whether backward updates each weight as soon as its gradient is complete. Requires consumed
   /// gradients, and no clipping, skipped updates (as in fp16) or predictions.
   bool updates_at_once() const;
-  /// Whether checkpoint.every_minutes applies: results do not depend on which steps are saved.
+  /// Returns whether checkpoint.every_minutes applies: results do not depend on which steps are saved.
   bool saves_by_time() const;
 
   /// Returns every problem of every field as "path: got X, want Y"; empty if the config is valid.

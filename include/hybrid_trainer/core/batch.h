@@ -33,9 +33,9 @@ class Batch {
   /// batch's count, so that the mean over equal micro-batches is the mean over the batch.
   double targets() const { return targets_; }
   void set_targets(double count) { targets_ = count; }
-  /// Whether each sequence continues the same row's sequence of the previous batch.
-  bool goes_on() const { return goes_on_; }
-  void set_goes_on(bool goes_on) { goes_on_ = goes_on; }
+  /// Returns whether each sequence continues the same row's sequence of the previous batch.
+  bool continues() const { return continues_; }
+  void set_continues(bool continues) { continues_ = continues; }
   /// Divisor of the summed loss.
   double loss_divisor() const {
     return targets_ > 0 ? targets_ : static_cast<double>(size() * tokens_per_example_);
@@ -50,19 +50,19 @@ class Batch {
       made.tensors_.push_back({part.name, make(part.tensor)});
     made.tokens_per_example_ = tokens_per_example_;
     made.targets_ = targets_;
-    made.goes_on_ = goes_on_;
+    made.continues_ = continues_;
     return made;
   }
   /// Returns a view of the examples [begin, end).
   Batch examples(std::int64_t begin, std::int64_t end) const;
-  /// Whether both batches agree in names, shapes and dtypes of tensors and in the number of targets.
+  /// Returns whether both batches agree in names, shapes and dtypes of tensors and in the number of targets.
   bool is_like(const Batch& other) const;
 
  private:
   std::vector<NamedTensor> tensors_;
   std::int64_t tokens_per_example_ = 1;
   double targets_ = 0;
-  bool goes_on_ = false;
+  bool continues_ = false;
 };
 
 /// Target id that the loss ignores.

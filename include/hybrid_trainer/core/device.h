@@ -21,7 +21,7 @@ std::string name_of(Device device);  // "cpu", "cuda:0", "simulated cpu"
 /// Returns "cpu" or the product name of the CUDA device.
 std::string hardware_name_of(Device device);
 
-/// Whether `name` is "cpu", "cuda", "cuda:N" or "auto", regardless of the machine.
+/// Returns whether `name` is "cpu", "cuda", "cuda:N" or "auto", regardless of the machine.
 bool names_a_device(const std::string& name);
 
 /// Parses "cpu", "cuda", "cuda:N" or "auto" (CUDA if the build and the machine support it, else the

@@ -22,7 +22,7 @@ struct MemorySize {
 
   /// Returns nullopt for invalid text or more than 2^62 bytes.
   static std::optional<MemorySize> parse(std::string_view text);
-  /// Whether the text has a unit or is 0. A bare "16" more likely means GiB than bytes.
+  /// Returns whether the text has a unit or is 0. A bare "16" more likely means GiB than bytes.
   static bool has_unit(std::string_view text);
   /// Returns the bytes, or nullopt if unset.
   std::optional<std::size_t> limit() const {
@@ -33,7 +33,7 @@ struct MemorySize {
   friend bool operator==(const MemorySize&, const MemorySize&) = default;
 };
 
-/// Whether `name` matches `pattern`, in which * matches any characters.
+/// Returns whether `name` matches `pattern`, in which * matches any characters.
 bool matches_pattern(std::string_view name, std::string_view pattern);
 
 /// Interval of allowed values. `text()` returns "[0, 1)".

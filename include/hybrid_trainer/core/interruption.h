@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 /// Signals that ask a run to stop.
 inline constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
-/// Whether a launcher or the CPU time limit sends the signal repeatedly.
+/// Returns whether a launcher or the CPU time limit sends the signal repeatedly.
 inline bool is_sent_repeatedly(int stop_signal) {
   return stop_signal == SIGUSR1 || stop_signal == SIGUSR2 || stop_signal == SIGXCPU;
 }

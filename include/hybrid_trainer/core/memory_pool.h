@@ -70,15 +70,15 @@ class MemorySource {
   virtual void give(void* data, std::size_t bytes) noexcept = 0;
   /// Device of the memory.
   virtual Device device() const = 0;
-  /// Whether CUDA copies to and from the memory are asynchronous.
+  /// Returns whether CUDA copies to and from the memory are asynchronous.
   virtual bool pinned() const { return false; }
   /// Copies between this memory and other host memory, bypassing the page cache. Returns false without
   /// copying if a plain copy is as good. Thread-safe. Throws IoError.
   virtual bool copy_out(void*, const void* /*own*/, std::size_t) { return false; }
   virtual bool copy_in(void* /*own*/, const void*, std::size_t) { return false; }
-  /// Whether allocation is slow or blocks the device, so that pools should allocate large slabs.
+  /// Returns whether allocation is slow or blocks the device, so that pools should allocate large slabs.
   virtual bool prefers_slabs() const { return false; }
-  /// Whether each block must be allocated separately in its exact size and freed immediately, so that
+  /// Returns whether each block must be allocated separately in its exact size and freed immediately, so that
   /// a memory checker finds out-of-bounds accesses and uses after free.
   virtual bool keeps_blocks_apart() const { return false; }
 };

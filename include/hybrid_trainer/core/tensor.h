@@ -44,7 +44,7 @@ class Tensor {
   std::shared_ptr<MemoryPool> pool() const { return buffer_ ? buffer_->pool() : nullptr; }
   /// The device of the elements; the CPU for an undefined tensor.
   Device device() const { return buffer_ ? buffer_->device() : Device{}; }
-  /// Whether CUDA copies to and from the tensor are asynchronous.
+  /// Returns whether CUDA copies to and from the tensor are asynchronous.
   bool pinned() const { return buffer_ && buffer_->pinned(); }
 
   /// Returns a view with another shape. Throws ShapeMismatch if the number of elements differs.

@@ -108,9 +108,9 @@ class ShuffledBatches {
     std::vector<BatchStretch> stretches{};
     /// Replaces shuffling: each row of a batch goes in order through a separate part of the
     /// dataset. Remaining examples are unused.
-    bool rows_go_on = false;
+    bool rows_continue = false;
   };
-  /// Throws DataError if rows_go_on is set and the part has fewer examples than a batch has rows.
+  /// Throws DataError if rows_continue is set and the part has fewer examples than a batch has rows.
   ShuffledBatches(DatasetPart part, const Settings& settings);
   /// Allocates memory for any of the batches from the stream's pool. Throws OutOfMemory.
   Batch empty_batch(const Stream& stream) const {
@@ -125,7 +125,7 @@ class ShuffledBatches {
   Batch read(std::int64_t index, const Batch& memory) const;
 
  private:
-  struct Beginning {
+  struct Position {
     BatchShape shape;        // of a batch
     std::int64_t taken = 0;  // examples used by earlier batches, over all epochs
     std::int64_t piece = 0;
@@ -134,7 +134,7 @@ class ShuffledBatches {
     std::int64_t number;
     std::uint64_t epoch;
   };
-  Beginning beginning_of(std::int64_t index, const BatchShape& whole) const;
+  Position position_of(std::int64_t index, const BatchShape& whole) const;
   Place place_of(std::int64_t taken) const;
   DatasetPart part_;
   Settings settings_;

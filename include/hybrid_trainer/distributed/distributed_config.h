@@ -24,7 +24,7 @@ struct DistributedConfig {
     constexpr std::int64_t kLeast = 1 << 20, kMost = 4 << 20;
     return bucket_bytes > 0 ? bucket_bytes : std::clamp(weight_bytes / 32, kLeast, kMost);
   }
-  /// Whether ranks compare their weights after this step. With zero 3, no weight is on two ranks.
+  /// Returns whether ranks compare their weights after this step. With zero 3, no weight is on two ranks.
   bool compares_weights(std::int64_t step, bool saves) const {
     return zero < 3 && (saves || (check_weights_every > 0 && step % check_weights_every == 0));
   }

@@ -51,7 +51,7 @@ class RunDirectory {
   RunDirectory(RunDirectory&&) noexcept = default;
   ~RunDirectory();
   const RunPaths& paths() const { return paths_; }
-  /// Whether the folder already contained a run.
+  /// Returns whether the folder already contained a run.
   bool resumes() const { return resumes_; }
 
  private:

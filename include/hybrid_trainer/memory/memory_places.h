@@ -23,7 +23,7 @@ class DeviceMap {
   const std::string& place_of(const std::string& name) const;
   /// Returns the patterns of memory.device_map that match none of `names`.
   std::vector<std::string> unmatched(const std::vector<std::string>& names) const;
-  /// Whether any weight may be at `place`.
+  /// Returns whether any weight may be at `place`.
   bool uses(const std::string& place) const;
   /// Returns the place for offloaded data as large as the weights: host memory, or the file if any
   /// weight is in one, because the host may not have room for all of them.

@@ -29,7 +29,7 @@ struct MoveOutResult {
 };
 
 /// Location of the slots' contents, in the order of one offload and restore.
-enum class Whereabouts {
+enum class Location {
   kResident,   // in the slots
   kLeaving,    // being copied out: the slots are undefined, their memory is not free yet
   kAway,       // offloaded, device memory is free
@@ -56,7 +56,7 @@ class OffloadStrategy {
  public:
   virtual ~OffloadStrategy() = default;
   /// Always kResident if the strategy moves nothing.
-  virtual Whereabouts whereabouts() const { return Whereabouts::kResident; }
+  virtual Location location() const { return Location::kResident; }
   /// Offloads the contents of all slots, or of none, and frees their memory. The slots must be
   /// resident. Blocks if the CPU does the copying.
   virtual MoveOutResult move_out(std::vector<OffloadSlot> /*slots*/, const Stream& /*stream*/) {

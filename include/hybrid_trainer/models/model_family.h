@@ -91,7 +91,7 @@ struct ModelFamily {
   std::vector<ModelPreset> presets;
   HuggingFaceLayout hugging_face{};
   GgufLayout gguf{};
-  /// Whether `make` makes LanguageModels; other networks need no model.vocabulary.
+  /// True if `make` makes LanguageModels; other networks need no model.vocabulary.
   bool is_of_language = true;
   /// Task of the models: the Hub's pipeline_tag, a display title, and PEFT's task_type, which is
   /// empty for models with inputs other than tokens, since PEFT would pass them input_ids.

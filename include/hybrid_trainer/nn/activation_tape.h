@@ -38,11 +38,11 @@ struct Pass {
   /// Label smoothing ε of cross entropies (see kernels::SmoothedTargets). Ignored by preference
   /// losses and by networks that set their own ε.
   float label_smoothing = 0;
-  /// Whether the loss is not read between forward and backward.
+  /// True if the loss is not read between forward and backward.
   bool loss_may_wait = false;
   /// Scale of the loss's gradient, which auxiliary losses of layers, such as a router's, apply too.
   float gradient_scale = 1;
-  /// Whether routers collect statistics (RoutingCount).
+  /// True if routers collect statistics (RoutingCount).
   bool counts = false;
   /// If not null, sequences start from these states and store theirs for the next batch.
   RowStates* states = nullptr;

@@ -127,7 +127,7 @@ class SegmentedPass {
   static bool is_again(std::int64_t index, std::int64_t count, const Pass& pass) {
     return index + pass.kept_segments < count;
   }
-  bool begins_with_state(std::int64_t index) const { return index > 0 || goes_on_; }
+  bool begins_with_state(std::int64_t index) const { return index > 0 || continues_; }
   void begin(const Batch& batch, const Pass& pass, const Stream& stream);
   /// Makes segment `index` the current one on the tape.
   Batch enter(const Batch& batch, std::int64_t index, ActivationTape& tape, const Stream& stream);
@@ -136,7 +136,7 @@ class SegmentedPass {
   Tensor of_rows_{}, loss_{};  // from forward to backward, if the loss waits
   float gradient_scale_ = 1;   // of the last forward pass
   std::int64_t first_token_ = 0;
-  bool goes_on_ = false;  // the first segment starts from the previous batch's states
+  bool continues_ = false;  // the first segment starts from the previous batch's states
 };
 
 }  // namespace hybrid_trainer

@@ -129,7 +129,7 @@ struct StepRecord {
   /// Validation loss of the mean of the weights, if one is kept.
   std::optional<double> average_validation_loss;
 
-  /// Whether `tokens` counts examples, one each: models that do not read text.
+  /// Returns whether `tokens` counts examples, one each: models that do not read text.
   bool counts_examples() const { return effective_batch > 0 && tokens == effective_batch; }
   const char* unit() const { return counts_examples() ? "examples" : "tokens"; }
 

@@ -75,7 +75,7 @@ class Optimizer {
   virtual void visit_numbers(const NumberVisitor&) {}
   /// Updates settings that depend on the progress. Call it before each step and each
   /// write_momentum_directions.
-  virtual void see_progress(const RunProgress&) {}
+  virtual void set_progress(const RunProgress&) {}
   /// Sets the period from the next step on; see OptimizerConfig. No effect on other optimizers.
   virtual void set_orthogonalization_period(std::int64_t) {}
   /// Writes device copies of offloaded state back and frees them until the next update. Returns

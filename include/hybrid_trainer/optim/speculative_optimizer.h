@@ -35,7 +35,7 @@ struct ArrivedUpdate {
   /// arrived. Absent for a skipped update and for the first L.
   std::optional<double> prediction_error;
   std::string worst_weight;  // weight with the largest error
-  bool is_late = false;      // false: out of memory, so the update was synchronous
+  bool is_delayed = false;   // false: out of memory, so the update was synchronous
   std::int64_t lag = 0;      // updates pending while the step was computed
   double waited_seconds = 0;
 };
@@ -60,7 +60,7 @@ class SpeculativeOptimizer : public Optimizer {
   /// Sets the lag to L from the next step on. `rates`: learning rates of the next L updates. No
   /// effect if the lag is already L.
   virtual void begin_lag(const std::vector<float>& rates, const Stream& stream) = 0;
-  virtual bool is_late() const = 0;
+  virtual bool is_delayed() const = 0;
   /// Sends the current gradients as a pending update and composes live weights for the next step.
   /// Blocks only if the update L steps earlier has not arrived. Rethrows the worker's errors.
   virtual ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream) = 0;

@@ -30,7 +30,7 @@ struct DivergenceConfig {
   double threshold_raise = 0.5;      // share of the way to 1 for each raise_threshold
   double roll_back_rate = 0.5;       // factor of the learning rate for each roll_back
 
-  /// Whether any action is roll_back.
+  /// Returns whether any action is roll_back.
   bool rolls_back() const {
     return on_caution == Recovery::kRollBack || on_warning == Recovery::kRollBack ||
            on_critical == Recovery::kRollBack;

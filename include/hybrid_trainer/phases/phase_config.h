@@ -123,7 +123,7 @@ struct AsynchronousOptimizerConfig {
   /// Muon's exact weights and AdamW's forecasts.
   std::int64_t worker_threads = 1;
 
-  /// Whether a large prediction error indicates a problem.
+  /// Returns whether a large prediction error indicates a problem.
   bool forecasts_updates() const { return device_side == "anticipated" || device_side == "sketch"; }
 
   template <class Self, class Visitor>
@@ -161,7 +161,7 @@ struct AsynchronousGradientsConfig {
   std::string device_side = "anticipated";
   double prediction_error_limit = 1.0;
 
-  /// Whether a large prediction error indicates a problem.
+  /// Returns whether a large prediction error indicates a problem.
   bool forecasts_updates() const { return device_side == "anticipated"; }
 
   template <class Self, class Visitor>

@@ -108,7 +108,7 @@ class PhaseMachine {
   /// model's snapshot holds the previous weights.
   std::int64_t undecided_steps() const;
   const PhaseStatistics& statistics() const;
-  /// Whether the last update, if any, had no warning.
+  /// Returns whether the last update, if any, had no warning.
   bool is_healthy() const;
   /// Prevents further predictions; one in progress is still decided. This state is saved.
   void give_up_predicting();

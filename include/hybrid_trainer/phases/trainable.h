@@ -98,7 +98,7 @@ class Trainable {
   virtual void scale_learning_rate(double factor) = 0;
   /// Returns the floating-point operations of forward and backward, as counted by the model.
   virtual double step_flops(const Batch& batch) const = 0;
-  /// Whether several ranks train together. Then local events, such as full memory on one rank, must
+  /// Returns whether several ranks train together. Then local events, such as full memory on one rank, must
   /// not change what the rank does.
   virtual bool is_one_of_several() const = 0;
   virtual const Stream& stream() const = 0;

@@ -53,18 +53,18 @@ class Task {
   /// Returns notes to show before the first step. `begins`: the weights are make_model's.
   virtual std::vector<std::string> notes(bool /*begins*/) const { return {}; }
   /// Arguments of `prepare`.
-  struct Beginning {
+  struct RunStart {
     const HybridTrainerConfig& config;
     LossModel& model;      // with make_model's weights, before any training
     const RunPaths& run;   // shared by all ranks
-    bool goes_on = false;  // a checkpoint will replace the weights
+    bool resumes = false;  // a checkpoint will replace the weights
     const Stream& stream;
     Communicator* ranks = nullptr;
     std::function<void(const std::string&)> tell;
   };
   /// Computes what the batches need from the initial model, before any batch is read and before the
   /// trainer allocates memory. All ranks call it.
-  virtual void prepare(const Beginning& /*beginning*/) {}
+  virtual void prepare(const RunStart& /*start*/) {}
   /// Returns a sample of the trained model's output for the report, or "" if it writes no text.
   virtual std::string sample(LossModel& /*model*/, const Stream& /*stream*/) const { return ""; }
   /// Returns the trained model's answers to prompts of its validation data, each with the answer

@@ -43,7 +43,7 @@ class LossJudge {
  public:
   explicit LossJudge(const HybridTrainerConfig& config);
   bool is_on() const { return keep_ > 0 || patience_ > 0; }
-  /// Whether to evaluate after a step. An evaluation that is `due` while weights are predicted is
+  /// Returns whether to evaluate after a step. An evaluation that is `due` while weights are predicted is
   /// postponed to the first step with exact weights.
   bool evaluates(bool due, bool are_predicted);
   /// Records the loss after `step`. Returns true if its checkpoint must be saved and kept.
@@ -92,9 +92,9 @@ struct TrainerProgress {
   std::int64_t last_return_point() const {
     return return_points.empty() ? 0 : return_points.back();
   }
-  /// Whether the last step requires HybridTrainer::roll_back. Not saved.
-  bool must_go_back = false;
-  /// Whether updates are pending, so that weights are predicted.
+  /// True if the last step requires HybridTrainer::roll_back. Not saved.
+  bool rollback_pending = false;
+  /// Returns whether updates are pending, so that weights are predicted.
   bool has_delayed_updates(const PhaseConfig& phases) const {
     return phases.traits().delays_updates && last_phase == Phase::kPredict;
   }
@@ -135,7 +135,7 @@ class HybridTrainer {
   HybridTrainer(HybridTrainer&&) = delete;
 
   /// Runs one step of the current phase on one batch, which may be in host memory. If
-  /// progress().must_go_back is set afterwards, no update was made and the caller must call
+  /// progress().rollback_pending is set afterwards, no update was made and the caller must call
   /// roll_back. Throws DivergedStep if loss or gradients remain non-finite, or if the config ends
   /// the run. Blocks.
   StepRecord step(const Batch& batch);
@@ -191,7 +191,7 @@ class HybridTrainer {
   /// listener. Throws ConfigError if a setting that the saved state depends on differs, DataError
   /// if all checkpoints are damaged.
   bool resume(const std::string& folder);
-  /// Handles progress().must_go_back after the step `failed`: returns to the newest intact
+  /// Handles progress().rollback_pending after the step `failed`: returns to the newest intact
   /// checkpoint below `folder` that was saved for it, or to the one before if the run got no
   /// further than the last time. The learning rate is halved from there, the next record reports
   /// all of this, and the batches after that step are due again. Later checkpoints include the rate

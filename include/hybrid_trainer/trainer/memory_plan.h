@@ -57,7 +57,7 @@ std::size_t missing_bytes(const MemoryNeed& need, const MemoryBudgets& budgets);
 /// Returns the free space of memory.folder; none if the config names no folder.
 std::optional<std::size_t> free_disk_space(const HybridTrainerConfig& config);
 
-/// Whether any part sets its share of recomputed activations.
+/// Returns whether any part sets its share of recomputed activations.
 bool recomputes_parts(const HybridTrainerConfig& config);
 
 /// Returns the cheapest settings of the `memory` group and of micro-batches that fit the budgets,
@@ -68,7 +68,7 @@ MemoryPlan plan_memory(const HybridTrainerConfig& config, Device device,
                        const MemoryBudgets& budgets, const StepRates& rates,
                        const ModelRegistry& registry = model_families());
 
-/// Whether the model supports segments but memory.segment_length, which plans never set, is unset.
+/// Returns whether the model supports segments but memory.segment_length, which plans never set, is unset.
 bool could_go_in_segments(const HybridTrainerConfig& config,
                           const ModelRegistry& registry = model_families());
 

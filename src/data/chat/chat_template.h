@@ -43,9 +43,9 @@ class ChatTemplate {
   /// …" if the template raises an exception, or Python would refuse an operation.
   RenderedChat render(const boost::json::object& variables, std::time_t now) const;
 
-  /// Whether it has a `generation` block.
+  /// Returns whether it has a `generation` block.
   bool marks_generation() const;
-  /// Whether it uses the date.
+  /// Returns whether it uses the date.
   bool reads_date() const;
   /// Returns whether the word occurs in it, as a name, an attribute, a key or in a text.
   bool mentions(std::string_view word) const;

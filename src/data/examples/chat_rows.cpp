@@ -421,11 +421,11 @@ std::optional<std::string> GenerationPrompts::behind(const json::array& messages
   try {
     const RenderedChat with = rendered(format_, row_.variables, messages, true);
     const std::string without = rendered(format_, row_.variables, messages, false).text;
-    const bool goes_on = with.text.starts_with(without);
+    const bool continues = with.text.starts_with(without);
     std::size_t end = 0;  // end of the output of the loop over messages
     for (const auto& part : with.parts) end = std::max(end, part.span.end);
-    if (goes_on && (end == 0 || without.size() < end)) end = without.size();
-    if (goes_on || end > 0) return with.text.substr(end);
+    if (continues && (end == 0 || without.size() < end)) end = without.size();
+    if (continues || end > 0) return with.text.substr(end);
   } catch (const DataError&) {  // the template refuses such a chat
   }
   return {};

@@ -275,7 +275,7 @@ ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFo
 }
 
 std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                        std::int64_t length, const std::string& way_out) {
+                        std::int64_t length, const std::string& hint) {
   std::int64_t all = 0, cut = 0, left_out = 0;
   for (const auto* some : rows) {
     all += std::ssize(*some);
@@ -286,7 +286,7 @@ std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> ro
   }
   if (cut == 0) return "";
   return concat(cut, " of ", all, " rows are longer than ", length, " tokens and lose ", left_out,
-                " tokens at their end; ", way_out);
+                " tokens at their end; ", hint);
 }
 
 std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleRow>*> rows,

@@ -141,10 +141,10 @@ std::string told_of_cut_sources(std::initializer_list<const std::vector<ExampleR
 ExampleRows read_example_rows(const std::filesystem::path& path, const ExampleFormat& format);
 
 /// Returns "3 rows are longer than 64 tokens, …" with the number of truncated rows and lost tokens;
-/// empty if none is truncated. `length`: of a sequence; `way_out`: the setting that increases it,
+/// empty if none is truncated. `length`: of a sequence; `hint`: the setting that increases it,
 /// or kContextIsFull.
 std::string told_of_cut(std::initializer_list<const std::vector<ExampleRow>*> rows,
-                        std::int64_t length, const std::string& way_out);
+                        std::int64_t length, const std::string& hint);
 
 /// Returns whether text that spells the token is only the token if special tokens are enabled.
 bool is_special_token(const Tokenizer& tokenizer, std::int32_t id);

@@ -73,7 +73,7 @@ struct NormalRow {
   /// Number of messages of the prompt in a chat of two lists; all messages after them are targets.
   std::size_t prompt_messages = 0;
   boost::json::object variables;  // tools, documents and other template variables of the row
-  std::set<std::string> used;     // members of kBeside that the chat uses
+  std::set<std::string> used;     // members of kContextKeys that the chat uses
   bool has_calls() const;         // tool calls
 };
 

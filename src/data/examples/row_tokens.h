@@ -130,7 +130,7 @@ class RowMaker {
 
  private:
   using Names = std::set<std::string>;
-  /// Adds the members of kBeside that it uses to `used`.
+  /// Adds the members of kContextKeys that it uses to `used`.
   ExampleRow make_row(const boost::json::object& example, const WideIntegers& wide, Names& used);
   ExampleRow make_source_row(const NormalRow& row) const;
   bool is_named_in_template(const NormalRow& row, const std::string& key);

@@ -90,7 +90,7 @@ class ShapeReader {
   ShapeReader(json::object example, const RowReading& reading, const WideIntegers& wide)
       : row_(std::move(example)), reading_(reading), wide_(wide) {
     read_lists(row_);
-    for (const char* key : kBeside)
+    for (const char* key : kContextKeys)
       if (const json::value* value = row_.if_contains(key)) made_[key] = *value;
   }
 
@@ -343,7 +343,7 @@ const char* name_of(RowShape shape) {
 const std::vector<std::string>& keys_of_examples() {
   static const std::vector<std::string> keys = [] {
     std::vector<std::string> all(kShapeKeys.begin(), kShapeKeys.end());
-    all.insert(all.end(), kBeside.begin(), kBeside.end());
+    all.insert(all.end(), kContextKeys.begin(), kContextKeys.end());
     return all;
   }();
   return keys;

@@ -10,7 +10,7 @@
 namespace hybrid_trainer {
 
 /// An example in one of the forms that normal_row reads: "text", "prompt" with "completion", or
-/// "messages"; with members of kBeside.
+/// "messages"; with members of kContextKeys.
 struct ShapedRow {
   RowShape shape = RowShape::kText;
   boost::json::object example;
@@ -23,8 +23,8 @@ struct ShapedRow {
 };
 
 /// Members that a chat of any shape may have; NormalRow lists the used ones.
-inline constexpr std::array kBeside{"system", "tools", "functions", "documents",
-                                    "chat_template_kwargs"};
+inline constexpr std::array kContextKeys{"system", "tools", "functions", "documents",
+                                         "chat_template_kwargs"};
 
 /// Returns whether the tokens of `text` begin with the tokens of `start`.
 using BeginsTokens = std::function<bool(const std::string& start, const std::string& text)>;

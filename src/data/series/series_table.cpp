@@ -347,10 +347,10 @@ class SeriesReader {
   void use_time() {
     read_dates(times_);
     const bool is_asked = !columns_.time.empty();
-    const auto leave = [&](const std::string& problem, const std::string& way_out) {
-      if (is_asked) throw DataError(problem + "; " + way_out);
+    const auto leave = [&](const std::string& problem, const std::string& hint) {
+      if (is_asked) throw DataError(problem + "; " + hint);
       table_.notes.push_back(
-          concat("column ", time_, " is not used as the time: ", problem, "; ", way_out));
+          concat("column ", time_, " is not used as the time: ", problem, "; ", hint));
     };
     TimeSteps steps(times_, order_, table_);
     if (steps.empty()) return;

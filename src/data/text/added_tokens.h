@@ -47,7 +47,7 @@ class AddedTokens {
   /// and no token can end there, since text after a token is not a continuation.
   bool may_cut(char32_t before, char32_t after) const;
   /// Returns whether a token has this character, except as its first.
-  bool goes_on_with(char32_t character) const { return later_.contains(character); }
+  bool continues_with(char32_t character) const { return later_.contains(character); }
 
  private:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};

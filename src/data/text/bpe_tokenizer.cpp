@@ -415,8 +415,8 @@ bool BpeTokenizer::may_cut(std::string_view before, std::string_view after) cons
       !normalized.may_cut(new_left, new_right))
     return false;
   // The text before may have been composed, and then be part of a token.
-  const bool goes_on = normalized.goes_on_with(right) || normalized.goes_on_with(new_right);
-  if (pipeline_.text.composes() && goes_on) return false;
+  const bool continues = normalized.continues_with(right) || normalized.continues_with(new_right);
+  if (pipeline_.text.composes() && continues) return false;
   const TextPipeline::Cut cut = pipeline_.text.may_cut(left, right);
   if (cut != TextPipeline::Cut::kWhereTheModelDivides) return cut == TextPipeline::Cut::kYes;
   return !model_.ignores_merges() && model_.may_divide(before, after);

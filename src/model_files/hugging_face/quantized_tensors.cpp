@@ -333,12 +333,12 @@ QuantizedRows reordered(const QuantizedRows& from, std::int64_t columns, const R
     return {from.rows, BlockTensors{move(blocks->bytes), blocks->format}};
   const auto& four = std::get<FourBitTensors>(from.tensors);
   if (columns % kFourBitRowBlock != 0) {
-    const char* const way_out = side == RowsTo::kHere
-                                    ? "give the folder that it was quantized from"
-                                    : "quantize to int8, in which each row is by itself";
+    const char* const hint = side == RowsTo::kHere
+                                 ? "give the folder that it was quantized from"
+                                 : "quantize to int8, in which each row is by itself";
     throw DataError(concat(name, ": its 4-bit codes have blocks of ", kFourBitRowBlock,
                            " numbers, which its rows of ", columns,
-                           " cut, and the rows have another order in the files; ", way_out));
+                           " cut, and the rows have another order in the files; ", hint));
   }
   return {from.rows, FourBitTensors{.codes = move(four.codes),
                                     .levels = {},

@@ -25,7 +25,7 @@ struct HybridDecoder {
   bool attention_bias = false, mlp_bias = false;  // whether the family has these keys
   bool scales = false;                            // Granite's four factors
   bool rotates_all_or_none = false;               // rotates all channels of a head or none
-  /// Whether layers may have a mixture, with the feed-forward branch as its shared expert.
+  /// True if layers may have a mixture, with the feed-forward branch as its shared expert.
   bool has_experts = false;
   std::int64_t chosen_experts = 2;  // default
   /// Names of modules in a Hugging Face folder.

@@ -160,14 +160,14 @@ class HttpServer::Engine {
     ++connections_;
     try {
       beast::flat_buffer buffer;
-      bool goes_on = true;
-      while (goes_on) {
+      bool continues = true;
+      while (continues) {
         http::request_parser<http::string_body> parser;
         parser.header_limit(kMostHeader);
         parser.body_limit(kMostHeader);
         stream.expires_after(kPatience);
         co_await http::async_read(stream, buffer, parser, use_awaitable);
-        goes_on = co_await reply(stream, parser.get());
+        continues = co_await reply(stream, parser.get());
       }
     } catch (const std::exception&) {  // the client disconnected, was too slow, or does not speak
                                        // HTTP

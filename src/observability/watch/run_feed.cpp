@@ -298,14 +298,14 @@ std::string RunFeed::reset_event() const {
 std::string RunFeed::news(FeedPlace& place) const {
   std::string text;
   const std::uint64_t end = first_message_ + messages_.size();
-  const bool goes_on = place.generation == generations_ && place.message >= first_message_;
-  if (goes_on) {
+  const bool continues = place.generation == generations_ && place.message >= first_message_;
+  if (continues) {
     for (; place.message < end; ++place.message)
       text += messages_[place.message - first_message_].text;
   }
-  if (!goes_on || place.curves != curves_version_) {
+  if (!continues || place.curves != curves_version_) {
     text += reset_event();
-    place = {generations_, curves_version_, end, goes_on ? place.parts : 0};
+    place = {generations_, curves_version_, end, continues ? place.parts : 0};
   }
   json::object changed;
   for (const auto& [name, part] : parts_)

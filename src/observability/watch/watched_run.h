@@ -77,7 +77,7 @@ class WatchedFolder {
  public:
   /// Throws MissingInput if the path contains no run.
   explicit WatchedFolder(const std::filesystem::path& path);
-  /// Whether the path itself is a run.
+  /// Returns whether the path itself is a run.
   bool is_run() const { return is_run_; }
   const std::string& name() const { return name_; }
   /// Occasionally searches for new runs. The caller refreshes the runs.

@@ -140,7 +140,7 @@ void SelectedColumns::write_to(std::size_t index, const Tensor& weight,
 }
 
 void SelectiveUpdates::allocate(const Stream& stream) {
-  LateUpdates::allocate(stream);
+  DelayedUpdates::allocate(stream);
   if (on_device_) return;
   if (!on_host_) on_host_.emplace(config_, exact_.all(), exact_.host());
   on_device_.emplace(config_, exact_.all(), stream);
@@ -153,7 +153,7 @@ void SelectiveUpdates::allocate(const Stream& stream) {
 }
 
 void SelectiveUpdates::free_buffers() {
-  LateUpdates::free_buffers();
+  DelayedUpdates::free_buffers();
   on_host_.reset();
   on_device_.reset();
   bases_.clear();
@@ -172,14 +172,14 @@ void SelectiveUpdates::submit_last_forecast(const std::vector<float>&) {
 /// Until the first window has ended, the momentum replaces its mean gradient.
 void SelectiveUpdates::submit_gathering(bool selects) {
   worker_.submit([this, selects] {
-    exact_.for_each_at_hand([&](ExactWeight& weight, const AtHand& here) {
+    exact_.for_each_at_hand([&](ExactWeight& weight, const LoadedWeight& here) {
       if (selects) on_host_->select(exact_.index_of(weight), *weight.m, exact_.host());
       write_base(exact_.index_of(weight), here);
     });
   });
 }
 
-void SelectiveUpdates::write_base(std::size_t index, const AtHand& here) {
+void SelectiveUpdates::write_base(std::size_t index, const LoadedWeight& here) {
   on_host_->gather(index, here.master(), exact_.all()[index].state, exact_.host());
   if (!exact_.are_on_host()) kernels::cast(bases_[index], here.master(), exact_.host());
 }
@@ -189,9 +189,10 @@ double SelectiveUpdates::wait_for_forecast() {
 }
 
 void SelectiveUpdates::compose(const Stream& stream) {
-  if (flying_.back().finite) ++updates_;
+  if (pending_.back().finite) ++updates_;
   const bool takes = takes_columns();
-  const std::deque<Flying> window = takes ? flying_ : std::deque<Flying>{flying_.back()};
+  const std::deque<PendingUpdate> window =
+      takes ? pending_ : std::deque<PendingUpdate>{pending_.back()};
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     ExactWeight& weight = exact_.all()[i];
     const MemoryLabel label(weight.parameter->name());
@@ -199,10 +200,12 @@ void SelectiveUpdates::compose(const Stream& stream) {
       kernels::cast(weight.live->live(), StagedTensor(bases_[i], Use::kRead, stream), stream);
       on_device_->copy_from(*on_host_, i, stream);
     }
-    for_updates(window, step_, updates_, [&](std::int64_t step, const Flying& one, auto update) {
-      const Tensor gradient = gradient_here(weight, step, one);
-      if (gradient) on_device_->update(i, gradient, update, one.learning_rate, one.scale, stream);
-    });
+    for_updates(window, step_, updates_,
+                [&](std::int64_t step, const PendingUpdate& one, auto update) {
+                  const Tensor gradient = gradient_here(weight, step, one);
+                  if (gradient)
+                    on_device_->update(i, gradient, update, one.learning_rate, one.scale, stream);
+                });
     on_device_->write_to(i, weight.live->live(), stream);
     weight.live->set_exact(false);
   }
@@ -214,28 +217,29 @@ void SelectiveUpdates::submit_update(const LateStep&) {
 
 void SelectiveUpdates::submit_window(std::int64_t last, std::int64_t steps) {
   worker_.submit([this, last, updates = updates_,
-                  window = std::deque<Flying>(flying_.end() - steps, flying_.end())] {
+                  window = std::deque<PendingUpdate>(pending_.end() - steps, pending_.end())] {
     update_window(last, window, updates);
   });
 }
 
-void SelectiveUpdates::update_window(std::int64_t last, const std::deque<Flying>& window,
+void SelectiveUpdates::update_window(std::int64_t last, const std::deque<PendingUpdate>& window,
                                      std::int64_t updates) {
   sent_.synchronize();  // also waits for readers of the columns that are reselected
-  if (std::ranges::none_of(window, &Flying::finite)) return;
+  if (std::ranges::none_of(window, &PendingUpdate::finite)) return;
   exact_.optimizer().set_steps_taken(updates - 1);
-  exact_.update_each([&](ExactWeight& weight, const AtHand& here) {
+  exact_.update_each([&](ExactWeight& weight, const LoadedWeight& here) {
     update_weight(weight, here, last, window, updates);
   });
 }
 
-void SelectiveUpdates::update_weight(ExactWeight& weight, const AtHand& here, std::int64_t last,
-                                     const std::deque<Flying>& window, std::int64_t updates) {
+void SelectiveUpdates::update_weight(ExactWeight& weight, const LoadedWeight& here,
+                                     std::int64_t last, const std::deque<PendingUpdate>& window,
+                                     std::int64_t updates) {
   const std::size_t index = exact_.index_of(weight);
   const Tensor mean =
       Tensor::empty(weight.parameter->shape(), DType::kF32, MemoryKind::kWorkspace, exact_.host());
   int count = 0;
-  for_updates(window, last, updates, [&](std::int64_t step, const Flying& one, auto update) {
+  for_updates(window, last, updates, [&](std::int64_t step, const PendingUpdate& one, auto update) {
     const Tensor gradient = weight.gradients.on_host(step);
     if (!gradient) return;
     on_host_->update(index, gradient, update, one.learning_rate, one.scale, exact_.host());
@@ -256,12 +260,12 @@ void SelectiveUpdates::update_weight(ExactWeight& weight, const AtHand& here, st
 void SelectiveUpdates::wait_for_exact_weights(const Stream& stream) {
   const bool was_late = is_late_;
   if (was_late && step_ % lag_ != 0) submit_window(step_ - 1, step_ % lag_);
-  LateUpdates::wait_for_exact_weights(stream);
+  DelayedUpdates::wait_for_exact_weights(stream);
   if (was_late) on_device_.reset();
 }
 
 void SelectiveUpdates::save_late(State& state) const {
-  LateUpdates::save_late(state);
+  DelayedUpdates::save_late(state);
   if (!is_saved(state)) return;
   for (std::size_t i = 0; i < exact_.all().size(); ++i) {
     on_host_->visit_tensors(i, [&](const std::string& part, const Tensor& tensor) {
@@ -289,7 +293,7 @@ void SelectiveUpdates::load_late(const State& state, const std::vector<float>& r
   };
   take(*on_host_, "next", exact_.host());
   take(*on_device_, "live", stream);
-  LateUpdates::load_late(state, rates, stream);
+  DelayedUpdates::load_late(state, rates, stream);
 }
 
 }  // namespace hybrid_trainer

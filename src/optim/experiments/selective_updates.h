@@ -2,8 +2,8 @@
 
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/optim/optimizer_config.h"
+#include "src/optim/delayed_updates.h"
 #include "src/optim/exact_weights.h"
-#include "src/optim/late_updates.h"
 
 namespace hybrid_trainer {
 
@@ -66,12 +66,12 @@ class SelectedColumns {
 /// compositions add their own step's update. So a newly selected column loses no gradient, and a
 /// deselected one becomes delayed again. Both sides count the steps of the selected columns' state
 /// by gradients.
-class SelectiveUpdates final : public LateUpdates {
+class SelectiveUpdates final : public DelayedUpdates {
  public:
   SelectiveUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                    const SpeculationSettings& settings, const Stream& device,
                    const std::shared_ptr<MemoryPool>& host, const Stream& home)
-      : LateUpdates(config, parameters, settings, device, host, home), config_(config) {}
+      : DelayedUpdates(config, parameters, settings, device, host, home), config_(config) {}
   ~SelectiveUpdates() override { worker_.stop(); }
 
   /// Ends the current window first.
@@ -94,10 +94,11 @@ class SelectiveUpdates final : public LateUpdates {
   void submit_gathering(bool selects);
   void submit_window(std::int64_t last, std::int64_t steps);
   /// `window`: steps up to and including `last`; `updates`: number of updates up to `last`.
-  void update_window(std::int64_t last, const std::deque<Flying>& window, std::int64_t updates);
-  void update_weight(ExactWeight& weight, const AtHand& here, std::int64_t last,
-                     const std::deque<Flying>& window, std::int64_t updates);
-  void write_base(std::size_t index, const AtHand& here);
+  void update_window(std::int64_t last, const std::deque<PendingUpdate>& window,
+                     std::int64_t updates);
+  void update_weight(ExactWeight& weight, const LoadedWeight& here, std::int64_t last,
+                     const std::deque<PendingUpdate>& window, std::int64_t updates);
+  void write_base(std::size_t index, const LoadedWeight& here);
 
   OptimizerConfig config_;
   std::optional<SelectedColumns> on_host_, on_device_;

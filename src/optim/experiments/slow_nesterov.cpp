@@ -15,7 +15,7 @@ SlowNesterov::SlowNesterov(std::unique_ptr<Optimizer> other, std::vector<Paramet
   for (const Parameter* parameter : parameters_) slow_.push_back(make_state(*parameter, home));
 }
 
-void SlowNesterov::see_progress(const RunProgress& progress) {
+void SlowNesterov::set_progress(const RunProgress& progress) {
   const bool extrapolates = 3 * progress.update < 2 * progress.updates && peak_rate_ > 0;
   set_next_share(extrapolates ? share_at_peak_ * progress.scheduled_rate / peak_rate_ : 0);
 }

@@ -22,7 +22,7 @@ class SlowNesterov final : public Optimizer {
 
   /// Sets b' to slow_momentum at the highest learning rate, less as it falls, and 0 in the last
   /// third of the run: extrapolation only adds noise while the rate falls.
-  void see_progress(const RunProgress& progress) override;
+  void set_progress(const RunProgress& progress) override;
   /// Sets b' of the next updates.
   void set_next_share(double share) { next_share_ = static_cast<float>(share); }
   /// Returns b of the current weights.

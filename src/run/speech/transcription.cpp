@@ -49,7 +49,7 @@ class WindowWriter {
             settings.dtype, stream) {}
 
   /// Encodes `features` (1, frames, bands) from the host.
-  void hear(const Tensor& features) {
+  void add_window(const Tensor& features) {
     model_.encode(Batch({{"features", wait_for_device(features, stream_)}}), pass_, stream_);
   }
   /// Returns the code of the likeliest language.
@@ -227,7 +227,7 @@ Transcript transcribe(LanguageModel& model, const Tokenizer& tokenizer, const Sp
   Transcript transcript;
   for (std::int64_t begin = 0; begin < all;) {
     const std::int64_t here = std::min(frames, all - begin);
-    writer.hear(window_of(clip.features, begin, frames));
+    writer.add_window(window_of(clip.features, begin, frames));
     if (tokens.is_multilingual() && prompt.language.empty()) prompt.language = writer.language();
     const auto written = writer.write(tokens.prompt(prompt), prompt.timestamps);
     const WindowSegments segments(written, tokens, here, prompt.timestamps);

@@ -69,7 +69,7 @@ int compare_command(const std::vector<std::string>& arguments) {
   if (!operands) return 0;
 
   if (json && markdown) throw UsageError("compare: --json and --markdown are both given; give one");
-  resume = goes_on(resume);
+  resume = resumes(resume);
   const std::string typed = as_typed("compare", arguments);
   const ComparisonEnd end = run_comparison({.spec = operands->front(),
                                             .output = output,

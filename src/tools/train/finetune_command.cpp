@@ -65,7 +65,7 @@ std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int r
                 sequences == 1 ? " sequence" : " sequences", " that the rows fill, not ", before);
 }
 
-bool goes_on_with_a_run(const FineTuning& asked) {
+bool resumes_a_run(const FineTuning& asked) {
   return asked.resume && RunPaths{asked.run}.hold_a_run();
 }
 
@@ -182,7 +182,7 @@ void refuse_run(const std::string& model) {
 
 /// Returns the configuration without the number of steps. Opens `model` for a new run.
 HybridTrainerConfig config_of(FineTuning& asked, ModelFolder& model) {
-  if (goes_on_with_a_run(asked)) return config_of_resumed(asked, RunPaths{asked.run});
+  if (resumes_a_run(asked)) return config_of_resumed(asked, RunPaths{asked.run});
   if (asked.resume && asked.model.empty() && asked.data.empty()) existing_run(asked.run);
   if (asked.model.empty() || asked.data.empty())
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
@@ -267,7 +267,7 @@ EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings
   ExampleFiles& files = examples->files;
   const std::int64_t longest = config.data.sequence_length,
                      longest_source = files.source ? files.source->longest : 0;
-  if (!goes_on_with_a_run(asked)) {
+  if (!resumes_a_run(asked)) {
     if (files.heard_seconds > 0 || files.source)
       fit_to_sources(asked, data, files, config);
     else
@@ -282,9 +282,9 @@ EpochLength rows_of_epoch(const FineTuning& asked, TrainingRunSettings& settings
 /// Chooses lengths, batch and steps from the examples, unless set. `read` receives them.
 void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadInputs& read) {
   HybridTrainerConfig& config = settings.config;
-  const bool goes_on = goes_on_with_a_run(asked),
+  const bool resumes = resumes_a_run(asked),
              reads_rows = !find_family(config.model.family).fine_tuning.layout.empty();
-  if (goes_on && !asked.epochs) return;
+  if (resumes && !asked.epochs) return;
   EpochLength length;
   if (reads_rows) {
     length = rows_of_epoch(asked, settings, read);
@@ -297,7 +297,7 @@ void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadIn
                             config.model.family,
                             " draws its own without end; give --set training.steps=N"));
   if (length.rows == 0) return;
-  if (goes_on) {
+  if (resumes) {
     length.batch = config.effective_batch();
     config.training.steps = length.steps(*asked.epochs);
     return;
@@ -370,7 +370,7 @@ CommandSyntax finetune_syntax(FineTuning& asked) {
 static int fine_tune(const std::vector<std::string>& arguments) {
   FineTuning asked{{.command = "finetune", .model_option = "--model"}};
   if (!parse_command_line(finetune_syntax(asked), arguments)) return 0;
-  asked.resume = goes_on(asked.resume);
+  asked.resume = resumes(asked.resume);
   check(asked);
   if (!asked.columns.empty()) asked.source.settings.push_back("data.columns=" + asked.columns);
   KeptExamples examples(asked.run, asked.data, asked.resume);
@@ -391,7 +391,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
     settings.notes.emplace_back(
         "data.validation_fraction holds back no rows, since --validation has others");
   const auto divide = [&](int ranks, HybridTrainerConfig& config) {
-    if (!goes_on_with_a_run(asked)) divide_batch(asked.source, ranks, config);
+    if (!resumes_a_run(asked)) divide_batch(asked.source, ranks, config);
   };
   divide(asked.ranks.value_or(1), settings.config);
   const TrainingRanks ranks("finetune", examples.in_place_of_input(arguments), asked.ranks,
@@ -409,7 +409,7 @@ static int fine_tune(const std::vector<std::string>& arguments) {
 }
 
 int finetune_command(const std::vector<std::string>& arguments) {
-  return told_once([&] { return fine_tune(arguments); });
+  return report_errors_once([&] { return fine_tune(arguments); });
 }
 
 }  // namespace hybrid_trainer

@@ -57,7 +57,7 @@ static int train(const std::vector<std::string>& arguments) {
       "--set parts).");
   add_training_options(syntax.options, asked);
   if (!parse_command_line(syntax, arguments)) return 0;
-  asked.resume = goes_on(asked.resume);
+  asked.resume = resumes(asked.resume);
   if (!asked.columns.empty()) asked.source.settings.push_back("data.columns=" + asked.columns);
   const std::vector<std::string> set_keys = explicit_keys(asked.source);
   const bool sets_base = asked.source.sets("lora.base");
@@ -86,7 +86,7 @@ static int train(const std::vector<std::string>& arguments) {
 }
 
 int train_command(const std::vector<std::string>& arguments) {
-  return told_once([&] { return train(arguments); });
+  return report_errors_once([&] { return train(arguments); });
 }
 
 }  // namespace hybrid_trainer

@@ -63,7 +63,7 @@ void tell_of_loss(const TrainingRunSettings& settings, const std::string& line, 
 }
 
 /// Records why this rank gave up, before it ends the others; nothing if it was not in the run.
-void leave_word_in_run(const TrainingRunSettings& settings, const std::string& reason) {
+void record_failure(const TrainingRunSettings& settings, const std::string& reason) {
   const RunPaths run{settings.run.string()};
   const int rank = settings.ranks->rank();
   const std::string own = concat(run.root, "/ranks/", rank);
@@ -131,7 +131,7 @@ std::optional<std::string> later_rank() {
 
 }  // namespace
 
-int told_once(const std::function<int()>& command) {
+int report_errors_once(const std::function<int()>& command) {
   if (later_rank()) send_warnings_to(nullptr);
   try {
     return command();
@@ -143,7 +143,7 @@ int told_once(const std::function<int()>& command) {
   }
 }
 
-bool goes_on(bool asked) {
+bool resumes(bool asked) {
   if (asked) return true;
   const auto restart = restart_of_job();
   if (restart && !later_rank())
@@ -197,7 +197,7 @@ int TrainingRanks::run_as_rank(TrainingRunSettings& settings, const Interruption
     if (ranks.rank() == 0) throw;
     leave_it_to_rank_0(interruption);
     watch.reset();
-    if (begins) leave_word_in_run(settings, error.what());
+    if (begins) record_failure(settings, error.what());
     ranks.abort(error.what());
     throw;
   }

@@ -43,10 +43,10 @@ class TrainingRanks {
 /// Runs a command that trains over ranks, so that an error before they connect, which usually stops
 /// all of them, is reported once: by rank 0, and by another rank, with its number, only if it is
 /// still running some seconds later.
-int told_once(const std::function<int()>& command);
+int report_errors_once(const std::function<int()>& command);
 
 /// Returns whether to resume a run: if `asked`, or if the launcher has restarted the job, which
 /// rank 0 reports on standard error.
-bool goes_on(bool asked);
+bool resumes(bool asked);
 
 }  // namespace hybrid_trainer

@@ -37,7 +37,7 @@ void prepare_device(const Stream& stream, const kernels::ProductRun& run) {
 }
 
 void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stream,
-                           const std::string& way_out, const ModelRegistry& registry,
+                           const std::string& hint, const ModelRegistry& registry,
                            SimulatedRank rank) {
   const Device device = stream.device();
   if (!is_cuda(device)) return;
@@ -47,7 +47,7 @@ void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stre
   if (!config.device_budget() && need + kDeviceMargin / 2 > free) {
     throw OutOfMemory(concat("device memory: the run takes ", units::bytes(need), " beside up to ",
                              units::bytes(kDeviceMargin), " for CUDA's libraries, and ",
-                             name_of(device), " has ", units::bytes(free), " free; try ", way_out),
+                             name_of(device), " has ", units::bytes(free), " free; try ", hint),
                       need, free);
   }
   stream.pool()->reserve(need, "the parts of one step");

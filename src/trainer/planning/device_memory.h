@@ -32,9 +32,9 @@ void prepare_device(const Stream& stream, const kernels::ProductRun& run = {});
 /// Reserves the simulated memory need of the config's run as one slab of the stream's pool on CUDA,
 /// so that the first step cannot fail for a foreseeable reason. Does nothing on the CPU. Throws
 /// OutOfMemory if there is not enough, or if a run without a budget would leave less than half the
-/// margin; `way_out` is the advice in its message.
+/// margin; `hint` is the advice in its message.
 void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stream,
-                           const std::string& way_out,
+                           const std::string& hint,
                            const ModelRegistry& registry = model_families(),
                            SimulatedRank rank = {});
 

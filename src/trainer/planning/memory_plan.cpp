@@ -133,15 +133,15 @@ Dimension valid(Dimension dimension, const HybridTrainerConfig& given,
 std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool with_files) {
   const MemoryConfig& given = config.memory;
   std::vector<Dimension> dimensions{micro_batches(config), recomputed_share(given)};
-  const bool is_late = config.phases.traits().delays_updates;
+  const bool is_delayed = config.phases.traits().delays_updates;
   if (given.allow_lossy) {
     dimensions.push_back(
-        is_late ? fewer_bits(
-                      config.memory.gradient_bits, {16},
-                      [](auto& changed) -> auto& { return changed.memory.gradient_bits; })
-                : fewer_bits(
-                      config.optimizer.state_bits, {16, 8},
-                      [](auto& changed) -> auto& { return changed.optimizer.state_bits; }));
+        is_delayed ? fewer_bits(
+                         config.memory.gradient_bits, {16},
+                         [](auto& changed) -> auto& { return changed.memory.gradient_bits; })
+                   : fewer_bits(
+                         config.optimizer.state_bits, {16, 8},
+                         [](auto& changed) -> auto& { return changed.optimizer.state_bits; }));
     dimensions.push_back(fewer_bits(
         given.activation_bits, {8},
         [](auto& changed) -> auto& { return changed.memory.activation_bits; }));
@@ -151,14 +151,14 @@ std::vector<Dimension> all_dimensions(const HybridTrainerConfig& config, bool wi
     if (!with_files && given.*key != "file") names.pop_back();
     dimensions.push_back(of_names(key, names, given));
   };
-  if (is_late) {
+  if (is_delayed) {
     if (with_files) dimensions.push_back(exact_state(config));
   } else if (config.predict_aware_memory.offload_strategy != "drop_and_reinitialize") {
     add(&MemoryConfig::optimizer_state);
   }
   if (config.training.cuda_graphs) return dimensions;  // cannot record the following options
   add(&MemoryConfig::activations);
-  if (is_late) return dimensions;
+  if (is_delayed) return dimensions;
   add(&MemoryConfig::weights);
   dimensions.push_back(of_names(&MemoryConfig::gradients, {"keep", "consume"}, given));
   return dimensions;

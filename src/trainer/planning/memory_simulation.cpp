@@ -179,7 +179,7 @@ class SimulatedRun {
       windows_ = add(config_.data.batch_size, stream_);
     }
     whole_ = batch;
-    whole_.set_goes_on(config_.data.carry_state);
+    whole_.set_continues(config_.data.carry_state);
     scripted_.compute_with(config_.gradient_accumulation.micro_batches, config_.data.batch_size);
   }
 
@@ -205,7 +205,7 @@ class SimulatedRun {
 
   /// Ends a step: counts its memory for its phase, and a phase transition for the phase before.
   void account(Phase phase) {
-    if (const auto border = trainable_.take_border()) add(*border, last_phase_);
+    if (const auto border = trainable_.take_phase_entry_use()) add(*border, last_phase_);
     add(stream_.pool()->use(), phase);
     const StepTransfer now{others_.use().bytes_sent, others_.link_bytes()};
     if (phase == Phase::kFull) {

@@ -44,23 +44,23 @@ void LeafGradients::check_all_got_one(const std::vector<Parameter*>& parameters)
   }
 }
 
-LoneGradients::LoneGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
-                             GradientSink& total, const Stream& home, const Stream& stream)
+LocalGradients::LocalGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
+                               GradientSink& total, const Stream& home, const Stream& stream)
     : LeafGradients(alone), parameters_(parameters), total_(total), home_(home), stream_(stream) {}
 
-std::vector<std::int64_t> LoneGradients::leaves_of_rank(std::int64_t leaves, int) const {
+std::vector<std::int64_t> LocalGradients::leaves_of_rank(std::int64_t leaves, int) const {
   std::vector<std::int64_t> all;
   for (std::int64_t leaf = 0; leaf < leaves; ++leaf) all.push_back(leaf);
   return all;
 }
 
-void LoneGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) {
+void LocalGradients::begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) {
   leaf_ = leaf.value();
   leaves_ = leaves;
 }
 
-Tensor LoneGradients::memory_for(const Parameter& parameter, bool adds, DType writes,
-                                 const Stream& stream) {
+Tensor LocalGradients::memory_for(const Parameter& parameter, bool adds, DType writes,
+                                  const Stream& stream) {
   add_complete_ones();
   if (is_last()) return total_.memory_for(parameter, adds, writes, stream);
   Tensor& gradient = held_[&parameter];
@@ -70,22 +70,22 @@ Tensor LoneGradients::memory_for(const Parameter& parameter, bool adds, DType wr
 }
 
 /// Adds the newest partial sum to `to` and removes it.
-void LoneGradients::add_partial(const Tensor& to, std::vector<Tensor>& partials) const {
+void LocalGradients::add_partial(const Tensor& to, std::vector<Tensor>& partials) const {
   const bool elsewhere = partials.back().pool() != stream_.pool();
   const StagedTensor lower(partials.back(), Use::kRead, stream_, elsewhere);
   kernels::add(to, lower, to, stream_);
   partials.pop_back();
 }
 
-void LoneGradients::ready(const Parameter& parameter, const Stream&) {
+void LocalGradients::ready(const Parameter& parameter, const Stream&) {
   complete_.push_back(&parameter);
 }
 
-void LoneGradients::add_complete_ones() {
+void LocalGradients::add_complete_ones() {
   for (const Parameter* parameter : std::exchange(complete_, {})) add(*parameter);
 }
 
-void LoneGradients::add(const Parameter& parameter) {
+void LocalGradients::add(const Parameter& parameter) {
   written_.insert(&parameter);
   std::vector<Tensor>& partials = partials_[&parameter];
   if (is_last()) {
@@ -108,7 +108,7 @@ void LoneGradients::add(const Parameter& parameter) {
 }
 
 /// Missing gradients of a micro-batch count as 0, unless no micro-batch has one.
-void LoneGradients::end_leaf() {
+void LocalGradients::end_leaf() {
   add_complete_ones();
   for (const Parameter* parameter : parameters_) {
     if (parameter->has_gradient() || (is_last() && !written_.contains(parameter))) continue;
@@ -119,14 +119,14 @@ void LoneGradients::end_leaf() {
   }
 }
 
-void LoneGradients::free() {
+void LocalGradients::free() {
   held_.clear();
   complete_.clear();
   partials_.clear();
   written_.clear();
 }
 
-Tensor LoneGradients::gradient(const Parameter& parameter) const {
+Tensor LocalGradients::gradient(const Parameter& parameter) const {
   if (is_last()) return total_.gradient(parameter);
   const auto held = held_.find(&parameter);
   return held == held_.end() ? Tensor{} : held->second;

@@ -26,7 +26,7 @@ class LeafGradients : public GradientSink {
  public:
   explicit LeafGradients(Communicator& ranks) : ranks_(ranks) {}
   Communicator& ranks() const { return ranks_; }
-  /// Whether other ranks wait for this one during a step.
+  /// Returns whether other ranks wait for this one during a step.
   virtual bool concern_others() const { return ranks_.size() > 1; }
   /// Returns a rank's micro-batches of a step, in order.
   virtual std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const = 0;
@@ -66,11 +66,11 @@ class LeafGradients : public GradientSink {
 /// A single rank that passes each complete gradient to another sink immediately. Micro-batches are
 /// summed per weight, in the tree's order. Partial sums are stored in `home`, and the gradient of
 /// one micro-batch on the device.
-class LoneGradients final : public LeafGradients {
+class LocalGradients final : public LeafGradients {
  public:
   /// All must outlive this object. `total` gets each weight's gradient as of one micro-batch.
-  LoneGradients(const std::vector<Parameter*>& parameters, Communicator& alone, GradientSink& total,
-                const Stream& home, const Stream& stream);
+  LocalGradients(const std::vector<Parameter*>& parameters, Communicator& alone,
+                 GradientSink& total, const Stream& home, const Stream& stream);
   std::vector<std::int64_t> leaves_of_rank(std::int64_t leaves, int rank) const override;
   std::int64_t rounds(std::int64_t leaves) const override { return leaves; }
   void begin_leaf(std::optional<std::int64_t> leaf, std::int64_t leaves) override;

@@ -84,7 +84,7 @@ class AccumulatedGradients : public GradientPath {
 
   /// Destination of gradients.
   virtual GradientSink& sink() = 0;
-  /// Whether a complete gradient leaves the device before the next one is complete.
+  /// Returns whether a complete gradient leaves the device before the next one is complete.
   virtual bool is_consumed() const { return false; }
   /// Called if another path computes the attempt and writes only its sum to sink().
   virtual void begin_elsewhere() = 0;

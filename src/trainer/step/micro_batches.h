@@ -38,7 +38,7 @@ class MicroBatches {
   /// Throws ShapeMismatch if the batch cannot be divided.
   void require_whole(const Batch& batch) const;
 
-  /// Whether the batch's micro-batches can be halved.
+  /// Returns whether the batch's micro-batches can be halved.
   bool can_halve(const Batch& batch) const { return halved(batch).has_value(); }
   /// Halves the batch's micro-batches from now on, on all ranks or only on this one (`alone`).
   void halve(const Batch& batch, bool alone);
@@ -72,7 +72,7 @@ class MemoryRetry {
   MemoryRetry(const HybridTrainerConfig& config, MicroBatches& micro_batches, Communicator* ranks,
               WeightParts* parts, const Stream& stream);
   bool is_one_of_several() const { return ranks_ != nullptr && ranks_->size() > 1; }
-  /// Whether this rank may repeat a step by itself.
+  /// Returns whether this rank may repeat a step by itself.
   bool may_begin_again(bool concerns_others) const {
     return !is_one_of_several() || (!concerns_others && shares_stay_where_halved_);
   }
@@ -101,7 +101,7 @@ class MemoryRetry {
   WeightParts* parts_;
   const Stream& stream_;
   const bool has_activations_elsewhere_;
-  /// Whether halving on one rank leaves each rank's examples unchanged.
+  /// True if halving on one rank leaves each rank's examples unchanged.
   const bool shares_stay_where_halved_;
 };
 
@@ -123,7 +123,7 @@ class ImmediateUpdates final : public GradientSink {
   /// computes it on one device. Throws Diverged if the norm or a loss is not finite and some
   /// weights are already updated.
   double end();
-  /// Whether some weights have this step's update and others do not.
+  /// Returns whether some weights have this step's update and others do not.
   bool is_between() const { return is_between_; }
   /// Throws Diverged if is_between().
   void require_whole() const;
@@ -152,7 +152,7 @@ class MicroBatchPass {
   /// Sets the dtype of activations, products and the weight copies they read. `may_record`: passes
   /// may be recorded and replayed (training.cuda_graphs).
   void compute_in(DType dtype, bool may_record);
-  /// Whether passes are recorded; false while a profile times each kernel.
+  /// Returns whether passes are recorded; false while a profile times each kernel.
   bool records() const;
   /// Copies the step number to the memory that recorded passes read. Each step blocks, so the copy
   /// is done before the next one.

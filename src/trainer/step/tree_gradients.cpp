@@ -159,8 +159,8 @@ std::unique_ptr<GradientPath> make_tree_gradients(const GradientParts& parts,
   GradientSink* const total = is_consumed ? &single->sink() : nullptr;
   auto path = std::make_unique<TreeGradients>(parts, std::move(single));
   if (is_consumed) {
-    path->use(std::make_unique<LoneGradients>(parts.weights, path->ranks(), *total,
-                                              parts.places.overflow(), parts.stream));
+    path->use(std::make_unique<LocalGradients>(parts.weights, path->ranks(), *total,
+                                               parts.places.overflow(), parts.stream));
   } else {
     path->use(std::make_unique<OrderedGradients>(parts.weights, path->ranks(), nullptr,
                                                  bucket_bytes, parts.stream));

@@ -83,7 +83,7 @@ TEST_F(SlowNesterovTest, RunsAheadWithTheLearningRateAndNotInTheLastThird) {
   ParameterSet parameters(stream_);
   SlowNesterov optimizer = slow(parameters);
   const auto share_at = [&](std::int64_t update, double rate) {
-    optimizer.see_progress({update, 9, rate});
+    optimizer.set_progress({update, 9, rate});
     parameters.set_gradients(++seed_);
     optimizer.step(kPathRate, 1, stream_);
     return static_cast<float>(optimizer.share());

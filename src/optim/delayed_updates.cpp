@@ -1,4 +1,4 @@
-#include "src/optim/late_updates.h"
+#include "src/optim/delayed_updates.h"
 
 #include <cmath>
 #include <limits>
@@ -7,48 +7,49 @@
 
 namespace hybrid_trainer {
 
-LateUpdates::LateUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-                         const SpeculationSettings& settings, const Stream& device,
-                         const std::shared_ptr<MemoryPool>& host, const Stream& home)
+DelayedUpdates::DelayedUpdates(const OptimizerConfig& config,
+                               const std::vector<Parameter*>& parameters,
+                               const SpeculationSettings& settings, const Stream& device,
+                               const std::shared_ptr<MemoryPool>& host, const Stream& home)
     : lag_(settings.lag),
       weights_(parameters.size()),
       exact_(config, parameters, settings, device, host, home),
       arrived_(static_cast<std::size_t>(settings.lag)),
       worker_(settings.worker_threads, !device.device().simulated) {}
 
-void LateUpdates::begin_step(const Stream&) {
+void DelayedUpdates::begin_step(const Stream&) {
   require(!is_late_, "updates are pending; wait_for_exact_weights first");
   exact_.begin_step();
   ++steps_;
 }
 
-void LateUpdates::write_momentum_directions(const std::vector<Tensor>&, float, const Stream&) {
+void DelayedUpdates::write_momentum_directions(const std::vector<Tensor>&, float, const Stream&) {
   require(false, "an optimizer whose state is elsewhere gives no momentum directions");
 }
 
-void LateUpdates::visit_state(const StateVisitor& visit) {
+void DelayedUpdates::visit_state(const StateVisitor& visit) {
   worker_.wait_until_idle();
   exact_.visit_state(visit);
 }
 
-void LateUpdates::set_steps_taken(std::int64_t steps) {
+void DelayedUpdates::set_steps_taken(std::int64_t steps) {
   steps_ = steps;
   exact_.optimizer().set_steps_taken(steps);
 }
 
-void LateUpdates::update_weight(std::size_t index, float learning_rate, float gradient_scale,
-                                const Stream& stream) {
+void DelayedUpdates::update_weight(std::size_t index, float learning_rate, float gradient_scale,
+                                   const Stream& stream) {
   for (ExactWeight& weight : exact_.of_parameter(index)) {
     if (!weight.parameter->gradient()) return;
     const Tensor gradient = gradient_now(weight, stream);
-    const AtHand here = exact_.at_hand(weight);
+    const LoadedWeight here = exact_.load(weight);
     exact_.update(weight, gradient, learning_rate, gradient_scale);
     weight.live->refresh_from(here.master(), stream, weight.first_row);
     if (!exact_.are_on_host()) stream.synchronize();  // before the loaded weight is released
   }
 }
 
-Tensor LateUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
+Tensor DelayedUpdates::gradient_now(const ExactWeight& weight, const Stream& stream) {
   const Tensor gradient = weight.parameter->gradient();
   if (gradient.device().type == exact_.host().device().type) return gradient;
   const Tensor here = Tensor::empty_like(gradient, MemoryKind::kGradients, exact_.host());
@@ -56,18 +57,18 @@ Tensor LateUpdates::gradient_now(const ExactWeight& weight, const Stream& stream
   return here;
 }
 
-void LateUpdates::allocate(const Stream& stream) {
+void DelayedUpdates::allocate(const Stream& stream) {
   for (ExactWeight& weight : exact_.all()) {
     const MemoryLabel label(weight.parameter->name());
     weight.gradients.allocate(weight.parameter->shape(), lag_, exact_.host(), stream);
   }
 }
 
-void LateUpdates::free_buffers() {
+void DelayedUpdates::free_buffers() {
   for (ExactWeight& weight : exact_.all()) weight.gradients.free();
 }
 
-void LateUpdates::begin_lag(const std::vector<float>& rates, const Stream& stream) {
+void DelayedUpdates::begin_lag(const std::vector<float>& rates, const Stream& stream) {
   if (is_late_) return;
   try {
     allocate(stream);
@@ -80,20 +81,20 @@ void LateUpdates::begin_lag(const std::vector<float>& rates, const Stream& strea
 }
 
 /// Requires exact live weights.
-void LateUpdates::start(const std::vector<float>& rates) {
+void DelayedUpdates::start(const std::vector<float>& rates) {
   step_ = 0;
-  flying_.clear();
+  pending_.clear();
   arrived_.assign(arrived_.size(), {});
   submit_first_forecasts(rates);
 }
 
-Tensor LateUpdates::gradient_here(const ExactWeight& weight, std::int64_t step,
-                                  const Flying& one) const {
+Tensor DelayedUpdates::gradient_here(const ExactWeight& weight, std::int64_t step,
+                                     const PendingUpdate& one) const {
   if (step == step_) return one.finite ? weight.parameter->gradient() : Tensor{};
   return weight.gradients.on_device(step);
 }
 
-void LateUpdates::send(const LateStep& step, const Stream& stream) {
+void DelayedUpdates::send(const LateStep& step, const Stream& stream) {
   for (ExactWeight& weight : exact_.all()) {
     const Tensor gradient = step.finite ? weight.parameter->gradient() : Tensor{};
     weight.gradients.send(gradient, step_, stream);
@@ -101,12 +102,12 @@ void LateUpdates::send(const LateStep& step, const Stream& stream) {
   sent_.record(stream);
 }
 
-ArrivedUpdate LateUpdates::wait_for_late_step(const LateStep& step, const Stream& stream) {
+ArrivedUpdate DelayedUpdates::wait_for_late_step(const LateStep& step, const Stream& stream) {
   if (step.finite) ++steps_;
   ArrivedUpdate result;
-  result.is_late = true;
+  result.is_delayed = true;
   result.waited_seconds = wait_for_forecast();
-  result.lag = static_cast<std::int64_t>(flying_.size());
+  result.lag = static_cast<std::int64_t>(pending_.size());
   if (result.waited_seconds > 0) ++use_.waits;
   use_.wait_seconds += result.waited_seconds;
   Arrived& arrived = arrived_[place(step_)];
@@ -117,8 +118,8 @@ ArrivedUpdate LateUpdates::wait_for_late_step(const LateStep& step, const Stream
     start(step.rates_to_come);
     return result;
   }
-  flying_.push_back({step.finite, step.learning_rate, step.gradient_scale});
-  if (flying_.size() > static_cast<std::size_t>(lag_)) flying_.pop_front();
+  pending_.push_back({step.finite, step.learning_rate, step.gradient_scale});
+  if (pending_.size() > static_cast<std::size_t>(lag_)) pending_.pop_front();
   compose(stream);
   send(step, stream);
   submit_update(step);
@@ -126,7 +127,7 @@ ArrivedUpdate LateUpdates::wait_for_late_step(const LateStep& step, const Stream
   return result;
 }
 
-void LateUpdates::bring_exact_weights(const Stream& stream) {
+void DelayedUpdates::bring_exact_weights(const Stream& stream) {
   worker_.wait_until_idle();
   for (ExactWeight& weight : exact_.all()) {
     const Tensor master = weight.storage->home_master();
@@ -136,35 +137,35 @@ void LateUpdates::bring_exact_weights(const Stream& stream) {
   }
 }
 
-void LateUpdates::wait_for_exact_weights(const Stream& stream) {
+void DelayedUpdates::wait_for_exact_weights(const Stream& stream) {
   if (!is_late_) return;
   bring_exact_weights(stream);
   for (ExactWeight& weight : exact_.all()) weight.gradients.free_on_device();
   is_late_ = false;
 }
 
-SpeculationUse LateUpdates::use() const {
+SpeculationUse DelayedUpdates::use() const {
   SpeculationUse use = use_;
   use.worker_seconds = worker_.seconds();
   return use;
 }
 
 /// The newest forecast is not saved: it follows from the exact state.
-void LateUpdates::save_late(State& state) const {
+void DelayedUpdates::save_late(State& state) const {
   const bool is_under_way = is_late_ && step_ > 0;  // otherwise begin_lag() rebuilds the same state
   state.integers["speculation.late"] = is_under_way ? 1 : 0;
   if (!is_under_way) return;
   state.integers["speculation.step"] = step_;
-  std::vector<double> flying, errors;
-  for (const Flying& one : flying_) {
-    flying.insert(flying.end(), {one.finite ? 1.0 : 0.0, static_cast<double>(one.learning_rate),
-                                 static_cast<double>(one.scale)});
+  std::vector<double> pending, errors;
+  for (const PendingUpdate& one : pending_) {
+    pending.insert(pending.end(), {one.finite ? 1.0 : 0.0, static_cast<double>(one.learning_rate),
+                                   static_cast<double>(one.scale)});
   }
   for (std::size_t i = 0; i < arrived_.size(); ++i) {
     errors.push_back(arrived_[i].error.value_or(std::numeric_limits<double>::quiet_NaN()));
     state.texts[concat("speculation.worst.", i)] = arrived_[i].worst_weight;
   }
-  state.series["speculation.flying"] = flying;
+  state.series["speculation.flying"] = pending;
   state.series["speculation.errors"] = errors;
   for (const ExactWeight& weight : exact_.all()) {
     state.tensors["speculation.live." + weight.exact->name()] = weight.of(weight.live->live());
@@ -172,21 +173,21 @@ void LateUpdates::save_late(State& state) const {
   }
 }
 
-bool LateUpdates::is_saved(const State& state) {
+bool DelayedUpdates::is_saved(const State& state) {
   return state.integers.contains("speculation.late") && state.integer("speculation.late") != 0;
 }
 
-void LateUpdates::load_late(const State& state, const std::vector<float>& rates,
-                            const Stream& stream) {
+void DelayedUpdates::load_late(const State& state, const std::vector<float>& rates,
+                               const Stream& stream) {
   if (!is_saved(state)) return;
   allocate(stream);
   is_late_ = true;
   step_ = state.integer("speculation.step");
-  flying_.clear();
-  const std::vector<double>& flying = state.reals_of("speculation.flying");
-  for (std::size_t i = 0; i + 2 < flying.size(); i += 3)
-    flying_.push_back(
-        {flying[i] != 0, static_cast<float>(flying[i + 1]), static_cast<float>(flying[i + 2])});
+  pending_.clear();
+  const std::vector<double>& pending = state.reals_of("speculation.flying");
+  for (std::size_t i = 0; i + 2 < pending.size(); i += 3)
+    pending_.push_back(
+        {pending[i] != 0, static_cast<float>(pending[i + 1]), static_cast<float>(pending[i + 2])});
   const std::vector<double>& errors = state.reals_of("speculation.errors");
   for (std::size_t i = 0; i < arrived_.size() && i < errors.size(); ++i) {
     arrived_[i] = {{}, state.text(concat("speculation.worst.", i))};

@@ -9,11 +9,11 @@ namespace hybrid_trainer {
 
 /// Base of asynchronous optimizers: exact weights and state owned by the worker, and the data in
 /// flight. Steps count from 0 when the lag begins; gradient k and composition k end step k.
-class LateUpdates : public SpeculativeOptimizer {
+class DelayedUpdates : public SpeculativeOptimizer {
  public:
-  LateUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
-              const SpeculationSettings& settings, const Stream& device,
-              const std::shared_ptr<MemoryPool>& host, const Stream& home);
+  DelayedUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
+                 const SpeculationSettings& settings, const Stream& device,
+                 const std::shared_ptr<MemoryPool>& host, const Stream& home);
 
   void begin_step(const Stream& stream) override;
   std::size_t weights() const override { return weights_; }
@@ -29,7 +29,7 @@ class LateUpdates : public SpeculativeOptimizer {
   void set_steps_taken(std::int64_t steps) override;
 
   void begin_lag(const std::vector<float>& rates, const Stream& stream) override;
-  bool is_late() const override { return is_late_; }
+  bool is_delayed() const override { return is_late_; }
   ArrivedUpdate wait_for_late_step(const LateStep& step, const Stream& stream) override;
   void wait_for_exact_weights(const Stream& stream) override;
   SpeculationUse use() const override;
@@ -39,7 +39,7 @@ class LateUpdates : public SpeculativeOptimizer {
 
  protected:
   /// Parameters of the update by a gradient in flight.
-  struct Flying {
+  struct PendingUpdate {
     bool finite;
     float learning_rate, scale;
   };
@@ -54,7 +54,7 @@ class LateUpdates : public SpeculativeOptimizer {
   virtual void allocate(const Stream& stream);
   virtual void free_buffers();
   virtual void send(const LateStep& step, const Stream& stream);
-  /// Whether a step without an update waits for all pending updates and restarts the lag on exact
+  /// Returns whether a step without an update waits for all pending updates and restarts the lag on exact
   /// weights. Forecasts assume that every step has an update.
   virtual bool starts_anew_without_an_update() const { return true; }
   /// Returns the gradient for a synchronous update, f32 in host memory.
@@ -67,15 +67,16 @@ class LateUpdates : public SpeculativeOptimizer {
 
   std::size_t place(std::int64_t step) const { return static_cast<std::size_t>(step % lag_); }
   /// Returns a step's gradient on the device, also the current one's; undefined if there is none.
-  Tensor gradient_here(const ExactWeight& weight, std::int64_t step, const Flying& one) const;
+  Tensor gradient_here(const ExactWeight& weight, std::int64_t step,
+                       const PendingUpdate& one) const;
 
   const std::int64_t lag_;
   const std::size_t weights_;
   ExactWeights exact_;
   bool is_late_ = false;
-  std::int64_t step_ = 0;         // next composition
-  std::deque<Flying> flying_;     // the last L, oldest first
-  std::vector<Arrived> arrived_;  // by step
+  std::int64_t step_ = 0;              // next composition
+  std::deque<PendingUpdate> pending_;  // the last L, oldest first
+  std::vector<Arrived> arrived_;       // by step
   Event sent_;
 
  private:
@@ -101,7 +102,7 @@ struct PredictionMiss {
 
 /// Delayed updates with prediction. Composition k uses the forecast made after the update by
 /// gradient k − L, or from the start of the lag. There are L forecasts; k's is at k mod L.
-class ForecastUpdates : public LateUpdates {
+class ForecastUpdates : public DelayedUpdates {
  public:
   ForecastUpdates(const OptimizerConfig& config, const std::vector<Parameter*>& parameters,
                   const SpeculationSettings& settings, const Stream& device,
@@ -117,15 +118,15 @@ class ForecastUpdates : public LateUpdates {
   void allocate(const Stream& stream) override;
   void free_buffers() override;
   virtual void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
-                              const AtHand& here);
+                              const LoadedWeight& here);
   /// Makes the exact update by the gradient of `step`, measures the error of its prediction, and
   /// writes the forecast for step + L.
-  virtual void update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
-                                  const LateStep& given, const std::deque<Flying>& flying,
+  virtual void update_weight_late(ExactWeight& weight, const LoadedWeight& here, std::int64_t step,
+                                  const LateStep& given, const std::deque<PendingUpdate>& pending,
                                   PredictionMiss& miss);
   std::vector<float> rates_of(const ExactWeight& weight, std::span<const float> rates) const;
   /// Returns the inputs of a forecast for a loaded weight after `steps` updates.
-  static ExactWeightState state_of(const ExactWeight& weight, const AtHand& here,
+  static ExactWeightState state_of(const ExactWeight& weight, const LoadedWeight& here,
                                    std::int64_t steps);
   UpdatePredictor& on_host(const ExactWeight& weight) { return *groups_[weight.group].on_host; }
   UpdatePredictor& on_device(const ExactWeight& weight) { return *groups_[weight.group].on_device; }
@@ -140,10 +141,11 @@ class ForecastUpdates : public LateUpdates {
   void submit_first_forecasts(const std::vector<float>& rates) override;
   void submit_last_forecast(const std::vector<float>& rates) override;
   void submit_forecast(std::size_t at, std::vector<float> rates);
-  void update_late(std::int64_t step, const LateStep& given, const std::deque<Flying>& flying);
+  void update_late(std::int64_t step, const LateStep& given,
+                   const std::deque<PendingUpdate>& pending);
   /// Returns the gradients of step `last` and earlier that its forecast does not include.
   std::vector<kernels::GradientInFlight> in_flight(const ExactWeight& weight, std::int64_t last,
-                                                   const std::deque<Flying>& flying,
+                                                   const std::deque<PendingUpdate>& pending,
                                                    bool on_device) const;
 
   std::vector<Group> groups_;
@@ -179,18 +181,19 @@ class RoundedUpdates final : public ForecastUpdates {
   void free_buffers() override;
   Tensor gradient_now(const ExactWeight& weight, const Stream& stream) override;
   void write_forecast(ExactWeight& weight, std::size_t at, std::span<const float> rates,
-                      const AtHand& here) override;
-  void update_weight_late(ExactWeight& weight, const AtHand& here, std::int64_t step,
-                          const LateStep& given, const std::deque<Flying>& flying,
+                      const LoadedWeight& here) override;
+  void update_weight_late(ExactWeight& weight, const LoadedWeight& here, std::int64_t step,
+                          const LateStep& given, const std::deque<PendingUpdate>& pending,
                           PredictionMiss& miss) override;
   /// Returns the f32 forecast from the loaded weight after `steps` updates.
   UpdateForecast forecast_of(const ExactWeight& weight, std::int64_t steps,
-                             std::span<const float> rates, const AtHand& here, bool keeps_exact);
+                             std::span<const float> rates, const LoadedWeight& here,
+                             bool keeps_exact);
   struct Guess {
     Tensor predicted, before;
   };
   Guess guess_of(const ExactWeight& weight, const Tensor& gradient, const LateStep& given,
-                 const AtHand& here);
+                 const LoadedWeight& here);
 
   bool measures(std::size_t index, std::int64_t step) const;
 
