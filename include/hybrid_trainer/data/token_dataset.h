@@ -47,8 +47,7 @@ class TokenShard {
   const std::filesystem::path& path() const { return file_.path(); }
   /// Copies the tokens [start, start + out.size()). Throws IoError, also if the file was truncated.
   void read(std::int64_t start, std::span<std::int32_t> out) const;
-  /// Reads the file. Throws DataError with position and value of the first token >=
-  /// vocabulary_size.
+  /// Reads all. Throws DataError with file, position and value of the first token out of range.
   void check_tokens(std::int64_t vocabulary_size) const;
 
  private:
