@@ -176,7 +176,7 @@ std::string RecoveryAction::text() const {
     case Recovery::kRaiseThreshold:
       return concat("the confidence threshold goes ", amount, " of the way to 1 for ", steps,
                     " steps");
-    case Recovery::kResetPredictor: return "the predictor begins anew";
+    case Recovery::kResetPredictor: return "the predictor begins again";
     case Recovery::kForceFull: return concat("no prediction for ", steps, " steps");
     case Recovery::kSkipBatch: return "the batch is left out";
     case Recovery::kRollBack:

@@ -72,7 +72,7 @@ std::vector<Refusal> refusals_ahead_of_ranks() {
       {{"optimizer.name", "optimizer.groups[].name"},
        Kind::kIsOneOf,
        {"adamw", "muon"},
-       "no other optimizer is known to bear it"},
+       "no other optimizer supports it"},
       {{"optimizer.state_bits", "optimizer.groups[].state_bits"},
        Kind::kIsOneOf,
        {"32"},

@@ -159,7 +159,7 @@ StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner
   }
   return {{},
           concat(path_of(folder, owner).native(),
-                 " is damaged or of another device or version; algorithms are timed anew")};
+                 " is damaged or of another device or version; algorithms are timed again")};
 }
 
 std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,

@@ -412,7 +412,7 @@ const std::vector<Refusal>& LocalSgdMethod::refusals() {
         {{"phases.local_sgd.fragments"},
          Kind::kIsAtMost,
          {steps},
-         "each fragment has a step of its own to begin at"},
+         "each fragment begins at its own step"},
         {.keys = {"model.experts.bias_rate"},
          .values = {"0"},
          .why = "biases are no weights, and ranks do not exchange them",

@@ -242,7 +242,8 @@ void SpecReading::read_preset(const std::string& name) {
 void SpecReading::read_model(const Object& root) {
   spec_.model = problems_.text(root, "model", "");
   if (spec_.model.empty()) return;
-  if (root.contains("preset")) problems_.note("preset", "is given beside \"model\"; give one");
+  if (root.contains("preset"))
+    problems_.note("preset", "is given together with \"model\"; give one");
   spec_.model = (spec_.folder / spec_.model).lexically_normal();
   base_ = fine_tuning_config(spec_.model, "full");
 }
@@ -316,10 +317,9 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
     if (problems_.all().size() >= kMostProblems) return;
     const std::string key(name);
     if (is_of_a_run(key) || key == spec_.sweep_key) {
-      problems_.note(
-          path,
-          concat(key, is_of_a_run(key) ? " is set by the comparison: give budgets and seeds"
-                                       : " is swept: give the arm a \"sweep\" of its own instead"));
+      problems_.note(path, concat(key, is_of_a_run(key)
+                                           ? " is set by the comparison: give budgets and seeds"
+                                           : " is swept: give the arm its own \"sweep\" instead"));
       continue;
     }
     if (is_of_model(key)) problems_.note(path, concat(key, " ", kOfTheFolder));

@@ -84,7 +84,7 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
       refuse(part,
              ".lora: got 0, but lora.rank is 0, so the part has no adapters anyway; leave it out");
     if (part.place && part.pattern.find_first_of("=,") != std::string::npos)
-      refuse(part, ".place: want a pattern without = and , beside it");
+      refuse(part, ".place: want a pattern without = and ,");
     if (part.place && config.memory.device_map == "auto")
       refuse(part, concat(".place: got ", *part.place,
                           ", but memory.device_map is auto, which chooses the places; want one of "

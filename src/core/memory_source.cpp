@@ -336,7 +336,8 @@ void throw_out_of_device_memory(const std::string& what, int device) {
   const std::size_t free = cuda_runtime().properties(device).free_bytes;
   throw OutOfMemory(
       concat(what, ": ", name_of(Device{DeviceType::kCuda, device}), " has ", units::bytes(free),
-             " free beside what this program holds, where CUDA and its libraries put their kernels",
+             " free in addition to the memory of this program, where CUDA and its libraries put "
+             "their kernels",
              "; leave them about 1 GiB: lower memory.device_budget or data.batch_size, set ",
              "memory.plan=auto, or end other programs on the device (`nvidia-smi` lists them)"),
       0, free);

@@ -208,7 +208,7 @@ void MpiThread::wait_until_done() {
     std::erase_if(requests_, is_done);
     abort_if_asked();
     if (requests_.empty()) return;
-    if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends by an error of its own"));
+    if (is_interrupted_) throw RankLost(concat("rank ", rank_, " ends with its own error"));
     std::this_thread::sleep_for(kSleep);
   }
 }

@@ -92,7 +92,7 @@ class ThreadMeeting {
     const auto interrupted = [&] { return interrupted_[static_cast<std::size_t>(rank)]; };
     std::condition_variable& changed = changed_[static_cast<std::size_t>(rank)];
     changed.wait(lock, [&] { return holds() || ended() || interrupted() || !aborted_.empty(); });
-    if (interrupted()) throw RankLost(concat("rank ", rank, " ends by an error of its own"));
+    if (interrupted()) throw RankLost(concat("rank ", rank, " ends with its own error"));
     if (holds()) return;
     if (!aborted_.empty()) throw RankLost(aborted_);
     throw RankLost(concat("rank ", peer, " has ended, and rank ", rank, " needs it"));

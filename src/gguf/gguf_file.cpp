@@ -51,7 +51,7 @@ const TypeRow& row_of(GgufType type) { return *find_type(narrow<std::uint32_t>(t
 
 [[noreturn]] void refuse_kind(const GgufFile& file, const std::string& key, const char* wanted) {
   throw DataError(concat(file.path().string(), ": the value ", key, " is no ", wanted,
-                         "; convert the model anew"));
+                         "; convert the model again"));
 }
 
 template <class T>
@@ -103,7 +103,7 @@ class GgufHeaderReader {
 
 void GgufHeaderReader::read(void* to, std::size_t bytes, const char* what) {
   if (bytes > left())
-    fail("ends within ", what, ", at byte ", at_, " of ", file_.bytes(), "; copy the file anew");
+    fail("ends within ", what, ", at byte ", at_, " of ", file_.bytes(), "; copy the file again");
   if (at_ < begin_ || at_ + bytes > begin_ + buffer_.size()) fill(bytes);
   std::memcpy(to, buffer_.data() + (at_ - begin_), bytes);
   at_ += bytes;
@@ -112,11 +112,11 @@ void GgufHeaderReader::read(void* to, std::size_t bytes, const char* what) {
 std::string GgufHeaderReader::text(std::size_t most, const char* what) {
   const auto bytes = number<std::uint64_t>(what);
   if (bytes > most || bytes > left())
-    fail("has ", what, " of ", bytes, " bytes, and ", left(), " bytes are left; copy it anew");
+    fail("has ", what, " of ", bytes, " bytes, and ", left(), " bytes are left; copy it again");
   std::string value(bytes, '\0');
   read(value.data(), bytes, what);
   if (valid_utf8_bytes(value, 0) != value.size())
-    fail("has ", what, " before byte ", at_, " that is not UTF-8; convert the model anew");
+    fail("has ", what, " before byte ", at_, " that is not UTF-8; convert the model again");
   return value;
 }
 
@@ -124,7 +124,7 @@ std::uint64_t GgufHeaderReader::count(std::size_t least, const char* what) {
   const auto value = number<std::uint64_t>(what);
   if (value > left() / least)
     fail("tells of ", value, " ", what, ", more than its ", file_.bytes(),
-         " bytes can hold; copy the file anew");
+         " bytes can hold; copy the file again");
   return value;
 }
 
@@ -194,7 +194,7 @@ GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
   });
   if (!is_known)
     reader.fail("the value ", key, " is of kind ", narrow<std::uint32_t>(value.kind),
-                ", which no version of GGUF has; copy the file anew");
+                ", which no version of GGUF has; copy the file again");
   return value;
 }
 
@@ -216,7 +216,7 @@ GgufTensor read_tensor(GgufHeaderReader& reader) {
     constexpr std::int64_t kMost = std::int64_t{1} << 48;
     if (value == 0 || value > static_cast<std::uint64_t>(kMost / elements))
       reader.fail("the tensor ", tensor.name, " has a dimension of ", value,
-                  "; copy the file anew");
+                  "; copy the file again");
     size = static_cast<std::int64_t>(value);
     elements *= size;
   }
@@ -350,7 +350,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
         "is of version ",
         version > 0xffff ? concat(version, ", so of a machine with the other byte order")
                          : concat(version),
-        "; only version 3 is read: convert the model anew with a llama.cpp of 2024 or later");
+        "; only version 3 is read: convert the model again with a llama.cpp of 2024 or later");
   const auto tensors = reader.count(24, "tensors"), pairs = reader.count(12, "values");
   for (std::uint64_t i = 0; i < pairs; ++i) {
     const std::string key = reader.text(kLongestName, "a key");
@@ -370,7 +370,7 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
     if (!is_aligned || tensor.offset > room || tensor.bytes() > room - tensor.offset)
       reader.fail("the tensor ", tensor.name, " lies at byte ", tensor.offset, " of the data with ",
                   tensor.bytes(), " bytes, and the file has ", room,
-                  " bytes of data; copy the file anew");
+                  " bytes of data; copy the file again");
     tensor.offset += begin;
   }
 }

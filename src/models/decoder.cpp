@@ -46,7 +46,7 @@ void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::
   const std::string local = "model.attention_pattern.local_blocks: got ";
   if (!pattern.is_on() && (pattern.global_blocks > 0 || pattern.random_blocks > 0)) {
     problems.push_back(concat(local, pattern.local_blocks,
-                              " beside global_blocks or random_blocks; want at least 1, a query's "
+                              " with global_blocks or random_blocks; want at least 1, a query's "
                               "own block"));
   }
   if (pattern.is_on() && config.window > 0) {

@@ -154,7 +154,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
   if (tokenizer->least_table() <= vocabulary) return tokenizer;
   throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
                          " tokens, want at most model.vocabulary, ", vocabulary,
-                         "; make the data anew with hybrid prepare"));
+                         "; make the data again with hybrid prepare"));
 }
 
 /// Returns whether the folder of --init-from has a readable tokenizer that differs from the data's.

@@ -49,7 +49,8 @@ LoraConfig exported_adapters(const TrainedRun& run) {
   });
   if (!is_held || ranks.size() != 1)
     throw ConfigError(
-        {"parts: the run trained weights as a whole beside its adapters, or adapters of several "
+        {"parts: the run trained weights as a whole in addition to its adapters, or adapters of "
+         "several "
          "ranks, which a folder of adapters "
          "does not hold; merge them: hybrid export RUN --merge --output MERGED"});
   config.rank = *ranks.begin();

@@ -80,7 +80,7 @@ TEST(PartConfig, IsRefusedWhereItMeansNothing) {
   EXPECT_EQ(only_problem(with({{.pattern = "h.*", .base = "file"}})).substr(0, 27),
             "parts.h.*.base: got \"file\";");
   EXPECT_EQ(only_problem(with({{.pattern = "a=b", .place = "host"}})),
-            "parts.a=b.place: want a pattern without = and , beside it");
+            "parts.a=b.place: want a pattern without = and ,");
   EXPECT_EQ(only_problem(with({{.pattern = "h.*", .lora = 2}, {.pattern = "h.*", .recompute = 1}})),
             "parts.h.*: the pattern stands there twice");
   HybridTrainerConfig twice = with({{.pattern = "h.*", .learning_rate = 0.5}});

@@ -101,7 +101,7 @@ TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
   other = text_;
   other[8] = '\x7f', other[14] = '\x7f';  // number of tensors
   EXPECT_TRUE(contains(refusal(other), "can hold"));
-  EXPECT_TRUE(contains(refusal(text_.substr(0, text_.size() - 33)), "copy the file anew"));
+  EXPECT_TRUE(contains(refusal(text_.substr(0, text_.size() - 33)), "copy the file again"));
   const std::size_t type = text_.find("table") + 5 + 4 + 16;
   other = text_;
   other[type] = 10;

@@ -90,7 +90,7 @@ TEST(BlockPatternConfig, IsRefusedInOneLineWhereItDoesNotFit) {
   };
   ModelConfig config{.family = "mistral", .layers = 2, .heads = 2, .width = 16};
   config.attention_pattern.global_blocks = 2;
-  EXPECT_EQ(of(config), Lines{"model.attention_pattern.local_blocks: got 0 beside global_blocks or "
+  EXPECT_EQ(of(config), Lines{"model.attention_pattern.local_blocks: got 0 with global_blocks or "
                               "random_blocks; want at least 1, a query's own block"});
   config.attention_pattern.local_blocks = 3;
   EXPECT_EQ(of(config), Lines{});

@@ -189,7 +189,7 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
   for (const auto& [letter, name] :
        std::map<std::string, std::string>{{"m", "m (Mamba-2)"},
                                           {"d", "d (Gated DeltaNet)"},
-                                          {"c", "c (attention behind a convolution)"}}) {
+                                          {"c", "c (attention after a convolution)"}}) {
     const Lines problems = of("t" + letter, true);
     ASSERT_EQ(problems.size(), 1u) << letter;
     EXPECT_TRUE(problems[0].starts_with(

@@ -119,7 +119,7 @@ TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
     SCOPED_TRACE(name);
     expect_kept({.width = kWidth}, {{.name = "mix", .norm = "ln_1", .make = make}}, stream_);
   };
-  expect("attention behind a convolution",
+  expect("attention after a convolution",
          branch_of<Attention>({.width = kWidth, .heads = {4, 2}, .head_size = 6, .taps = 3}));
   for (const std::int64_t positions : {0, 12}) {
     for (const bool two_way : {false, true})

@@ -280,10 +280,9 @@ TEST(LocalSteps, RefuseFormsThatThereAreNot) {
     return problems.empty() ? "" : problems.size() == 1 ? problems[0] : "several";
   };
   EXPECT_EQ(told(5, {5, 4}), "");
-  EXPECT_EQ(
-      told(5, {6, 32}),
-      "phases.local_sgd.fragments: got 6, but each fragment has a step of its own to begin at "
-      "(with phases.method local_sgd); want at most phases.local_sgd.steps 5");
+  EXPECT_EQ(told(5, {6, 32}),
+            "phases.local_sgd.fragments: got 6, but each fragment begins at its own step "
+            "(with phases.method local_sgd); want at most phases.local_sgd.steps 5");
   EXPECT_EQ(told(5, {1, 16}),
             "phases.local_sgd.exchange_bits: got 16, but an exchange has no other form (with "
             "phases.method local_sgd); want 32, 8 or 4");

@@ -143,7 +143,7 @@ std::string told_of_loose_ends(const std::map<std::string, std::int64_t>& loose_
       std::ranges::max_element(loose_ends, {}, [](const auto& entry) { return entry.second; });
   const bool is_blank = most->first.find_first_not_of(" \t\r\n") == std::string::npos;
   return concat(chats, chats == 1 ? " chat ends" : " chats end", " with ",
-                is_blank ? "the answer itself and no token behind it"
+                is_blank ? "the answer itself and no token after it"
                          : concat(json::serialize(json::value(most->first.substr(0, 60))),
                                   ", which is no special token of this tokenizer"),
                 ", so generation will not stop there; let the chat template write eos_token behind "

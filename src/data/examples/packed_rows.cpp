@@ -101,7 +101,7 @@ PackedRows::PackedRows(std::vector<ExampleRow> rows, const Settings& settings)
     : rows_(std::move(rows)), settings_(settings) {
   if (rows_.empty()) throw DataError("there are no rows of examples to train on");
   require(!has_sources() || (!settings.packs && settings.source_length > 0),
-          "rows with sources have sequences of their own, and their sources a length");
+          "rows with sources have separate sequences, and their sources a length");
   for (std::size_t i = 0; i < rows_.size() && !settings.packs; ++i) bins_.push_back({i});
   if (!settings.packs) return;
   std::vector<std::int64_t> lengths;

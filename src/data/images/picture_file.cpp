@@ -124,7 +124,7 @@ void refuse_other_file(const InputFile& file, const std::string& wanted) {
   const std::filesystem::path name = file.path().filename();
   if (start.starts_with("PK\x03\x04"))
     throw DataError(concat(path, "is a ZIP archive, as .npz is, not a ", wanted,
-                           "; write its arrays to files of their own: numpy.save('NAME.npy', "
+                           "; write its arrays to separate files: numpy.save('NAME.npy', "
                            "numpy.load(FILE)['NAME'])"));
   const std::string kind = kind_of(start);
   if (kind.empty())

@@ -255,7 +255,7 @@ std::string read_footer(const InputFile& file) {
   const std::string_view mark(tail + 4, 4);
   if (mark == kEncryptedMark) throw DataError("is an encrypted parquet file, which is not read");
   if (mark != kParquetMark)
-    throw DataError("is no parquet file, or is cut off: it does not end with PAR1; copy it anew");
+    throw DataError("is no parquet file, or is cut off: it does not end with PAR1; copy it again");
   std::uint32_t length = 0;
   std::memcpy(&length, tail, sizeof length);
   if (length > file.bytes() - kParquetMark.size() - kTail)

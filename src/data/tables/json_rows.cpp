@@ -106,13 +106,13 @@ std::vector<JsonRow> elements_of(std::string_view array, const std::string& path
   for (std::size_t begin = 1;;) {
     const std::size_t end = end_of_element(array, begin, ']');
     if (end == array.npos)
-      throw DataError(concat(path, ": is a JSON array that does not end; copy the file anew"));
+      throw DataError(concat(path, ": is a JSON array that does not end; copy the file again"));
     const std::string_view element = trimmed(array.substr(begin, end - begin));
     const bool is_last = array[end] == ']';
     if (element.empty() && !(is_last && rows.empty()))
       throw DataError(concat(path,
-                             ": is a JSON array with nothing between two commas, or behind the ",
-                             "last one, after element ", rows.size(), "; write it anew"));
+                             ": is a JSON array with nothing between two commas, or after the ",
+                             "last one, after element ", rows.size(), "; write it again"));
     if (!element.empty()) rows.push_back({std::ssize(rows) + 1, element});
     if (!is_last) {
       begin = end + 1;

@@ -71,7 +71,7 @@ const NamedWords& words_of(const GgufFile& file) {
       file.path().string(), ": its tokenizer cuts words in the way \"", name,
       "\" (tokenizer.ggml.pre), and only these are known here: ", join(names),
       name.empty() || name == "default"
-          ? "; the file was converted before llama.cpp told them apart, so convert the model anew"
+          ? "; the file was converted before llama.cpp told them apart, so convert the model again"
           : "; take the model's Hugging Face folder instead"));
 }
 
@@ -186,7 +186,7 @@ class GgufTokenizer {
     if (length != tokens_.size())
       throw DataError(concat(path(), ": ", kPrefix, what, " has ", length,
                              " elements, and there are ", tokens_.size(),
-                             " tokens; convert the model anew"));
+                             " tokens; convert the model again"));
   }
   bool is_there(std::size_t id) const {
     return uses_[id] != TokenType::kUnused || tokens_[id] != concat("[PAD", id, "]");
@@ -250,7 +250,7 @@ class GgufTokenizer {
     const NamedWords& words = words_of(file_);
     if (file_.find(concat(kPrefix, "merges")) == nullptr)
       throw DataError(concat(path(), ": ", kPrefix, "merges is missing, and its tokenizer is made ",
-                             "of them; convert the model anew"));
+                             "of them; convert the model again"));
     json::array merges;
     for (const std::string& merge : file_.texts(concat(kPrefix, "merges")))
       merges.emplace_back(merge);
@@ -291,7 +291,7 @@ class GgufTokenizer {
     try {
       return ScoredMerges(tokens_, uses_, scores).all();
     } catch (const DataError& error) {
-      throw DataError(concat(path(), ": ", error.what(), "; convert the model anew"));
+      throw DataError(concat(path(), ": ", error.what(), "; convert the model again"));
     }
   }
 

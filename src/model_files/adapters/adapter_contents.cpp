@@ -213,7 +213,7 @@ void AdapterContents::sort_tensor(const SafetensorsEntry& entry) {
     if (const std::int64_t wanted = config_.rank_of(of_a); rank != wanted)
       throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has rank ", rank,
                              ", want ", wanted, ", as ", kAdapterConfig,
-                             " says; copy both files anew"));
+                             " says; copy both files again"));
     if (is_head(of_a)) {
       add_beside(heads_, of_a, ".lora_A.weight", ".lora_B.weight");
     } else {
@@ -243,7 +243,7 @@ std::int64_t AdapterContents::rank_of_experts(const std::string& module,
   if (rows % rank == 0) return rank;
   throw DataError(concat(file_.path(), ": ", entry.name.substr(0, 200), " has ", rows,
                          " rows, want as many of rank ", rank, " for each expert, as ",
-                         kAdapterConfig, " says; copy both files anew"));
+                         kAdapterConfig, " says; copy both files again"));
 }
 
 double AdapterContents::scale_of_fused(const std::string& module) const {

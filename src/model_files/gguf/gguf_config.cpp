@@ -83,7 +83,7 @@ class ConfigOfFile {
   }
   [[noreturn]] void refuse_missing(const char* name) const {
     throw DataError(concat(file_.path().string(), ": ", key(name), " is missing; copy the file ",
-                           "anew, or convert the model again"));
+                           "again, or convert the model again"));
   }
   std::int64_t count(const char* name) const {
     const auto found = file_.count(key(name));

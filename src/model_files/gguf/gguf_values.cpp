@@ -339,7 +339,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& to
   if (bpe.composes)
     vocabulary.warnings.emplace_back(
         "llama.cpp does not compose characters (NFC) before it makes tokens: texts with letters "
-        "and accents apart get other tokens there");
+        "and separate accents get other tokens there");
   values = {gguf_text("tokenizer.ggml.model", is_whole ? "llama" : "gpt2"),
             gguf_text("tokenizer.ggml.pre", pre)};
   const std::vector<double> scores = is_whole ? scores_of(bpe) : std::vector<double>();

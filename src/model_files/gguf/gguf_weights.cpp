@@ -76,7 +76,7 @@ class WeightInGguf final : public FolderWeight {
     if (finite != values.elements())
       throw DataError(concat(file_.path().string(), ": of the ", values.elements(), " numbers of ",
                              tensor.name, " ", values.elements() - finite,
-                             " are NaN or infinite; copy the file anew"));
+                             " are NaN or infinite; copy the file again"));
   }
   void read_part(const Tensor& values, const GgufPart& part) const {
     const GgufTensor& tensor = tensor_of(part);

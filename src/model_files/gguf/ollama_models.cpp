@@ -61,7 +61,7 @@ std::vector<OllamaLayer> layers_of(const fs::path& manifest) {
   } catch (const std::exception&) {  // Boost.JSON: a missing key or a wrong type
     throw DataError(concat(manifest.string(),
                            ": is no manifest of Ollama: want \"layers\", each with \"mediaType\" "
-                           "and \"digest\"; pull the model anew"));
+                           "and \"digest\"; pull the model again"));
   }
   return layers;
 }
@@ -120,7 +120,7 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
   if (!is_digest)  // only files in `blobs` are allowed
     throw DataError(concat(manifest.string(), ": the digest of the weights is \"",
                            file.substr(0, 80), "\"; want sha256: and hexadecimal digits; pull the ",
-                           "model anew"));
+                           "model again"));
   for (const char separator : {'-', ':'}) {  // a colon before Ollama 0.1.30
     std::ranges::replace(file, separator == '-' ? ':' : '-', separator);
     const fs::path path = folder / "blobs" / file;

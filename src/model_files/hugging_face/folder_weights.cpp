@@ -66,7 +66,7 @@ void check_present(const fs::path& folder, const TensorsOfShards& shards) {
 void check_shard(const SafetensorsFile& shard, const std::set<std::string>& tensors) {
   const auto fail = [&](const char* what, const std::string& tensor, const char* but) {
     throw DataError(concat(shard.path(), what, tensor.substr(0, 200), but, kIndex,
-                           "; index and shards are of different models: copy all of them anew"));
+                           "; index and shards are of different models: copy all of them again"));
   };
   for (const std::string& tensor : tensors) {
     if (!shard.contains(tensor)) fail(": lacks the tensor ", tensor, " that is there by ");
@@ -146,7 +146,7 @@ void check_finite(const Tensor& values, const std::string& file, const std::stri
   if (bad == 0) return;
   throw DataError(concat(file, ": of the ", values.elements(), " numbers of ", name, " ", bad,
                          bad == 1 ? " is" : " are",
-                         " NaN or infinite; copy the folder anew, or train the model again from a "
+                         " NaN or infinite; copy the folder again, or train the model again from a "
                          "checkpoint before that"));
 }
 
@@ -160,7 +160,7 @@ HuggingFaceWeights::HuggingFaceWeights(const fs::path& folder) {
     throw MissingInput(concat(folder.string(), " holds neither ", kSingleFile, " nor ", kIndex,
                               other.empty() ? "; weights in another format"
                                             : ", but " + other + ", which is not read; its weights",
-                              " are written anew by transformers' save_pretrained"));
+                              " are written again by transformers' save_pretrained"));
   }
   if (fs::exists(folder / kSingleFile)) {
     path_ = (folder / kSingleFile).string();

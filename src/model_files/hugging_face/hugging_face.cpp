@@ -89,7 +89,7 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
     const std::string nearest = misspelt(name, left);
     throw DataError(concat(
         weights.path(), ": holds no tensor \"", name, "\", which config.json tells of; ",
-        nearest.empty() ? "copy the folder anew, or give the config.json that it was written with"
+        nearest.empty() ? "copy the folder again, or give the config.json that it was written with"
                         : "did you mean " + nearest + "?"));
   }
 }

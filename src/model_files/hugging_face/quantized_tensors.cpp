@@ -48,7 +48,7 @@ void check_exponents(const HuggingFaceWeights& weights, const std::string& name,
   throw DataError(concat(weights.file_of(name).path(), ": ", name, " has the exponent ",
                          int{largest}, ", which ",
                          largest == 255 ? "means NaN" : "makes numbers infinite", "; want at most ",
-                         int{kernels::kMostMicroScalingExponent}, "; copy the folder anew"));
+                         int{kernels::kMostMicroScalingExponent}, "; copy the folder again"));
 }
 
 using kernels::EightBitTensors, kernels::FourBitTensors, kernels::FourBitType,

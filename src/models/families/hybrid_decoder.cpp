@@ -199,7 +199,7 @@ DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
 
 std::string words_of(const std::string& letters) {
   static const std::map<char, std::string> words{{'a', "a (attention)"},
-                                                 {'c', "c (attention behind a convolution)"},
+                                                 {'c', "c (attention after a convolution)"},
                                                  {'m', "m (Mamba-2)"},
                                                  {'d', "d (Gated DeltaNet)"},
                                                  {'h', "h (Hydra)"},

@@ -160,7 +160,7 @@ ExampleRows read_clip_examples(const std::filesystem::path& path, const ExampleF
 ClipExamples::ClipExamples(std::vector<ExampleRow> rows, const PackedRows::Settings& layout,
                            const Settings& settings)
     : rows_(std::move(rows), layout), settings_(settings) {
-  require(!layout.packs, "clips: each has a sequence of its own");
+  require(!layout.packs, "clips: each has its own sequence");
 }
 
 Batch ClipExamples::empty_batch(std::int64_t examples, const Stream& stream) const {

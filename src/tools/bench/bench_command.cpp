@@ -194,7 +194,7 @@ void check_generation(const BenchOptions& options) {
   const BenchOptions plain;
   if (options.profile || options.steps != plain.steps || options.optimizer != plain.optimizer)
     throw UsageError(
-        "bench: --generate times no training steps; beside it want the model, --batch, --sequence, "
+        "bench: --generate times no training steps; with it want the model, --batch, --sequence, "
         "--precision, --device and --json alone");
   if (*options.tokens < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));

@@ -160,10 +160,10 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
 std::string method_of(const FineTuning& asked) {
   if (asked.adapter.empty()) return asked.method.empty() ? "full" : asked.method;
   if (asked.method == "full")
-    throw UsageError(concat("hybrid finetune: --method full and --adapter ", asked.adapter,
-                            ", which are trained apart; want --method lora or qlora, or merge the ",
-                            "adapter first: hybrid export ", shell_path(asked.adapter),
-                            " --merge --output MERGED"));
+    throw UsageError(concat(
+        "hybrid finetune: --method full and --adapter ", asked.adapter,
+        ", which are trained separately; want --method lora or qlora, or merge the ",
+        "adapter first: hybrid export ", shell_path(asked.adapter), " --merge --output MERGED"));
   return asked.method.empty() ? "lora" : asked.method;
 }
 

@@ -37,7 +37,7 @@ std::string way_on(const RunPaths& run) {
       return concat("the newest good checkpoint is ", found->path, ", from which --resume goes on");
   } catch (const Error&) {  // the folder cannot be listed
   }
-  return "there is no good checkpoint, and --resume begins anew";
+  return "there is no good checkpoint, and --resume begins again";
 }
 
 /// Writes summary.json for a run that can no longer write its own.
@@ -147,7 +147,7 @@ bool resumes(bool asked) {
   if (asked) return true;
   const auto restart = restart_of_job();
   if (restart && !later_rank())
-    std::cerr << *restart << ": the job was started anew, as if with --resume" << std::endl;
+    std::cerr << *restart << ": the job was started again, as if with --resume" << std::endl;
   return restart.has_value();
 }
 

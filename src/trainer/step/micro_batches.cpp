@@ -192,7 +192,7 @@ namespace {
 
 constexpr const char* kSeesAll =
     "the model has layers that do not hand on what they know of earlier tokens: attention without "
-    "a window or behind a convolution, angles that depend on the length, tables of positions, or "
+    "a window or after a convolution, angles that depend on the length, tables of positions, or "
     "T + U·Vᵀ; leave it out, give attention a window (model.window), or take a model of Mamba-2 "
     "or Gated DeltaNet";
 constexpr std::int64_t kLeastSegment = 64;

@@ -41,7 +41,7 @@ TEST_F(EndTokensTest, ChatsThatEndWithTextAreToldOfOnce) {
                {"2 chats end with \"\\n\\nUser:\"", "no special token", "eos_token", "--stop"});
   const auto ends_with_nothing = notes(loop + "\n{% endfor %}", chat_line_);
   ASSERT_EQ(ends_with_nothing.size(), 1u);
-  expect_words(ends_with_nothing[0], {"1 chat ends", "no token behind it", "eos_token"});
+  expect_words(ends_with_nothing[0], {"1 chat ends", "no token after it", "eos_token"});
   // The end-of-text token follows, or another reason makes the check impossible.
   EXPECT_TRUE(notes(loop + "<|endoftext|>\n{% endfor %}", chat_line_).empty());
   EXPECT_TRUE(notes(loop + "<|endoftext|> x{% endfor %}", chat_line_).empty());

@@ -136,7 +136,7 @@ TEST_F(HuggingFaceShards, IndexAndShardsMustSayTheSame) {
     map.erase(name);
     if (elsewhere) map[name] = holder == shard_name(2) ? shard_name(1) : shard_name(2);
     write_index(map);
-    expect_refused<DataError>({name, "model.safetensors.index.json", "copy all of them anew"});
+    expect_refused<DataError>({name, "model.safetensors.index.json", "copy all of them again"});
   }
 }
 
