@@ -205,7 +205,7 @@ class QueryTermsSpace {
   QueryTerms terms_;
 };
 
-/// One head's rows, `stride` elements apart.
+/// One head's rows at a stride of `stride` elements.
 template <class T>
 struct HeadRows {
   T* begin;

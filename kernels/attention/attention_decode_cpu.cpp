@@ -14,7 +14,7 @@ namespace hybrid_trainer::kernels::cpu {
 template <class T>
 struct DecodeHead {
   T* y;
-  const T* keys;  // row 0 of this head; rows are `stride` apart
+  const T* keys;  // row 0 of this head; rows have stride `stride`
   const T* values;
   const T* query;
   float* weights;      // one per position

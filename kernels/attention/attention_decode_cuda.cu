@@ -109,24 +109,24 @@ struct DecodeSums {
   float output[kElements] = {};
 };
 
-/// Reads kPacks packs, `apart` elements from one to the next; zeros beyond `end`.
+/// Reads kPacks packs, `stride` elements from one to the next; zeros beyond `end`.
 template <int kPack, int kPacks, class T>
-__device__ void load_packs(float (&to)[kPack * kPacks], const T* from, int apart, int end) {
+__device__ void load_packs(float (&to)[kPack * kPacks], const T* from, int stride, int end) {
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     float pack[kPack] = {};
-    if (i * apart < end) load_pack(pack, from + i * apart);
+    if (i * stride < end) load_pack(pack, from + i * stride);
     for (int j = 0; j < kPack; ++j) to[i * kPack + j] = pack[j];
   }
 }
 
 template <int kPack, int kPacks, class T>
-__device__ void store_packs(T* to, const float (&from)[kPack * kPacks], int apart, int end) {
+__device__ void store_packs(T* to, const float (&from)[kPack * kPacks], int stride, int end) {
 #pragma unroll
   for (int i = 0; i < kPacks; ++i) {
     float pack[kPack];
     for (int j = 0; j < kPack; ++j) pack[j] = from[i * kPack + j];
-    if (i * apart < end) store_pack(to + i * apart, pack);
+    if (i * stride < end) store_pack(to + i * stride, pack);
   }
 }
 
@@ -192,7 +192,7 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const std::int64_t query_channels = sizes.heads * sizes.head_size;
   const int thread = static_cast<int>(threadIdx.x);
   const int group = thread / sizes.lanes, groups = kThreads / sizes.lanes;
-  const int column = thread % sizes.lanes * kPack, apart = sizes.lanes * kPack;
+  const int column = thread % sizes.lanes * kPack, stride = sizes.lanes * kPack;
   const int end = sizes.head_size - column;
   const std::int64_t position = tensors.template position_of<kDecodes>(n, sizes);
   const std::int64_t part = blockIdx.y;
@@ -210,7 +210,7 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
   const std::int64_t cache_at = text * sizes.cache_rows * sizes.channels + key_at + column;
 
   float query[kElements];
-  load_packs<kPack, kPacks>(query, now + head_at, apart, end);
+  load_packs<kPack, kPacks>(query, now + head_at, stride, end);
   for (float& element : query) element *= sizes.scale * kLog2E;
   DecodeSums<kElements> sums;
   for (std::int64_t first = keys.first; first <= keys.last; first += groups) {
@@ -220,13 +220,13 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
     const bool is_new = kSelf && at == position;
     const std::int64_t row = cache_at + at * sizes.channels;
     float key[kElements], value[kElements];
-    load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, apart,
+    load_packs<kPack, kPacks>(key, is_new ? new_key : tensors.key_cache + row, stride,
                               visible ? end : 0);
     load_packs<kPack, kPacks>(value, is_new ? new_key + sizes.channels : tensors.value_cache + row,
-                              apart, visible ? end : 0);
+                              stride, visible ? end : 0);
     if (is_new && head % sizes.group == 0) {
-      store_packs<kPack, kPacks>(tensors.key_cache + row, key, apart, end);
-      store_packs<kPack, kPacks>(tensors.value_cache + row, value, apart, end);
+      store_packs<kPack, kPacks>(tensors.key_cache + row, key, stride, end);
+      store_packs<kPack, kPacks>(tensors.value_cache + row, value, stride, end);
     }
     const float bias = kSelf && visible ? tensors.bias_of(head, at - position, sizes) : 0.0f;
     add_key(sums, query, key, value, visible, sizes.lanes, sizes.cap, bias);
@@ -237,7 +237,7 @@ __global__ void decode_kernel(DecodeTensors<T> tensors, DecodeSizes sizes) {
     of_groups.highest[group] = sums.highest;
     of_groups.totals[group] = sums.total;
   }
-  store_packs<kPack, kPacks>(of_groups.output(group) + column, sums.output, apart, end);
+  store_packs<kPack, kPacks>(of_groups.output(group) + column, sums.output, stride, end);
   __syncthreads();
   combine_groups(tensors.y + n * query_channels + head_at, tensors.sums_of(blockIdx.x, sizes),
                  sizes.parts > 1 ? part : -1, of_groups, groups, tensors.sink_of(head));

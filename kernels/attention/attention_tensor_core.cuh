@@ -248,7 +248,7 @@ struct PassingTerms {
 };
 
 /// Location of a part of the product: the first passing row in its tile, key 0 of the part, and the
-/// position of query 0 minus that of key 0.
+/// position of query 0 minus position of key 0.
 struct Place {
   int passing, key, ahead;
 };

@@ -255,22 +255,22 @@ Product without_sums(const Product& product) {
   return plain;
 }
 
-AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& apart,
+AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& separate,
                                const std::function<void(const Product&, const Stream&)>& multiply) {
-  apart = false;
+  separate = false;
   if (product.epilogue != Epilogue::kRowSums) return offer;
   const auto candidates = [all = std::move(offer.candidates)] {
     std::vector<AlgorithmBits> found = all();
     if (!found.empty()) found.push_back(kApart);
     return found;
   };
-  const auto take = [&apart, inner = std::move(offer.take)](const AlgorithmBits& bits) {
-    apart = bits == kApart;
-    return apart || inner(bits);
+  const auto take = [&separate, inner = std::move(offer.take)](const AlgorithmBits& bits) {
+    separate = bits == kApart;
+    return separate || inner(bits);
   };
-  const auto run = [&apart, multiply, inner = std::move(offer.run)](const Product& trial,
-                                                                    const Stream& stream) {
-    if (!apart) return inner(trial, stream);
+  const auto run = [&separate, multiply, inner = std::move(offer.run)](const Product& trial,
+                                                                       const Stream& stream) {
+    if (!separate) return inner(trial, stream);
     multiply(without_sums(trial), stream);
     cuda::bias_backward(trial.bias, trial.a, GradientMode::kOverwrite, stream);
   };
@@ -281,13 +281,13 @@ void prepare_products(const ProductRun& run, const Stream& stream) {
   if (simulated(stream)) return;
   begin_products(run, stream.device().index);
   // Not from the stream's pool, whose first slab is allocated later.
-  const Stream apart(stream, MemoryPool::create("trial", {}, cuda_memory(stream.device())));
+  const Stream separate(stream, MemoryPool::create("trial", {}, cuda_memory(stream.device())));
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Tensor x = Tensor::zeros({64, 64}, dtype, MemoryKind::kWorkspace, apart);
-    const Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, apart);
-    cuda::matmul(y, x, Transpose::kNo, x, Transpose::kYes, GradientMode::kOverwrite, apart);
+    const Tensor x = Tensor::zeros({64, 64}, dtype, MemoryKind::kWorkspace, separate);
+    const Tensor y = Tensor::empty_like(x, MemoryKind::kWorkspace, separate);
+    cuda::matmul(y, x, Transpose::kNo, x, Transpose::kYes, GradientMode::kOverwrite, separate);
   }
-  apart.synchronize();
+  separate.synchronize();
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -103,9 +103,9 @@ class AlgorithmChooser {
 Product without_sums(const Product& product);
 
 /// Adds one candidate to the algorithms, if any, of a product with Epilogue::kRowSums: the product
-/// without sums, by `multiply`, followed by a separate kernel for the sums. `apart` is set to
+/// without sums, by `multiply`, followed by a separate kernel for the sums. `separate` is set to
 /// whether that candidate was taken last, and must outlive the offer. Other offers are unchanged.
-AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& apart,
+AlgorithmOffer with_sums_apart(const Product& product, AlgorithmOffer offer, bool& separate,
                                const std::function<void(const Product&, const Stream&)>& multiply);
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -31,7 +31,7 @@ float to_nearest(float value) {
 /// Returns the largest magnitude; NaN if a number is NaN or infinite.
 float largest_of(const float* x, std::int64_t count) {
   constexpr std::int32_t kInfinity = 0x7F800000;
-  std::int32_t largest = 0;  // its bits: a NaN's are above those of all numbers
+  std::int32_t largest = 0;  // its bits: a NaN's exceed every number's
 #pragma omp simd reduction(max : largest)
   for (std::int64_t i = 0; i < count; ++i)
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);

@@ -68,7 +68,7 @@ struct QuantizeFourBit {
   std::int64_t count;
   /// 0 if it is not a normal number, NaN if it is infinite or an element is NaN.
   __device__ float largest(std::int64_t first, std::int64_t last) const {
-    unsigned int largest = 0;  // its bits: a NaN's are above those of all numbers
+    unsigned int largest = 0;  // its bits: a NaN's exceed every number's
     for (std::int64_t i = first; i < last; ++i) {
       const unsigned int bits = std::bit_cast<unsigned int>(x[i]) & 0x7FFFFFFFu;
       largest = bits > largest ? bits : largest;

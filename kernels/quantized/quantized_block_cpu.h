@@ -147,7 +147,7 @@ void for_quantized_blocks(std::int64_t elements, const Body& body) {
 inline float scale_of(const float* x, int n) {
   constexpr float kLeast = std::numeric_limits<float>::min();
   constexpr auto kInfinity = std::bit_cast<std::int32_t>(std::numeric_limits<float>::infinity());
-  std::int32_t largest = 0;  // its bits: a NaN's are above those of all numbers
+  std::int32_t largest = 0;  // its bits: a NaN's exceed every number's
 #pragma omp simd reduction(max : largest)
   for (int i = 0; i < n; ++i) {
     largest = std::max(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);

@@ -290,7 +290,7 @@ class ChunkReader {
     return sequence * sizes.time + (sizes.spec.reversed ? sizes.time - 1 - t : t);
   }
 
-  /// Reads columns [first, first + count) of a chunk as f32 rows `stride` apart; zeros elsewhere.
+  /// Reads columns [first, first + count) of a chunk as f32 rows of stride `stride`; zeros elsewhere.
   void read(float* to, std::int64_t stride, const Tensor& rows, std::int64_t sequence,
             std::int64_t chunk, std::int64_t first, std::int64_t count) const {
     visit_real(rows.dtype(), [&](auto real) {

@@ -159,7 +159,7 @@ __device__ Affine<Real> after(const Affine<Real>& later, const Affine<Real>& ear
   return {later.factor * earlier.factor, later.factor * earlier.term + later.term};
 }
 
-/// Composes each thread's map with those of all threads before it.
+/// Composes each thread's map with the maps of all threads before it.
 template <class Map>
 __device__ Map scan_block(Map map, Map* shared) {
   const int thread = static_cast<int>(threadIdx.x);

@@ -234,7 +234,7 @@ struct Prediction {
   PredictGate::Grant grant() const;
   /// Returns the maximum cost of a probe beyond Full's steps, without slopes already measured.
   double price_of(const PredictGate::Grant& grant) const;
-  /// Returns the number of slopes that the confidence needs, at most those of one Full phase.
+  /// Returns the number of slopes that the confidence needs, at most the slopes of one Full phase.
   std::int64_t slopes_needed() const;
   /// Drops the direction and all measurements along it.
   void forget_direction();

@@ -238,7 +238,7 @@ void SpecReading::read_preset(const std::string& name) {
   }
 }
 
-/// Reads the initial model of each run. Its defaults are those of `hybrid finetune`.
+/// Reads the initial model of each run. Uses the defaults of `hybrid finetune`.
 void SpecReading::read_model(const Object& root) {
   spec_.model = problems_.text(root, "model", "");
   if (spec_.model.empty()) return;

@@ -32,7 +32,7 @@ struct Extent {
   }
 };
 
-/// Returns round tick values, 1, 2 or 5 times a power of ten apart.
+/// Returns tick values in steps of 1, 2 or 5 times a power of ten.
 std::vector<double> round_ticks(const Extent& extent) {
   const double wanted = (extent.high - extent.low) / kTicks;
   const double power = std::pow(10, std::floor(std::log10(wanted)));

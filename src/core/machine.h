@@ -80,7 +80,7 @@ std::string host_name();
 void set_threads(std::int64_t count, int processes = 1);
 /// Sets default_threads(), or fewer if OpenMP gives fewer.
 void set_default_threads();
-/// Returns the number of threads of the calling thread, by default that of set_default_threads().
+/// Returns the number of threads of the calling thread, by default the number of set_default_threads().
 int threads();
 /// Returns the threads per process if `processes` share the machine: the usable cores, at most the
 /// quota rounded up, divided by `processes`, and at most OMP_NUM_THREADS.

@@ -303,7 +303,7 @@ double begin_by_records(const fs::path& metrics) {
          1e-9 * static_cast<double>(found.st_mtim.tv_nsec) - seconds;
 }
 
-/// Returns a name after those of `others` in alphabetical order, in which TensorBoard reads.
+/// Returns a name that follows the names of `others` in alphabetical order, in which TensorBoard reads.
 std::string name_after(const std::vector<EventFile>& others) {
   auto seconds = static_cast<std::int64_t>(now());
   for (const EventFile& other : others) seconds = std::max(seconds, other.made_at + 1);

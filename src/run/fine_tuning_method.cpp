@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kLongestRow = 1024;
 
-/// Returns the quantized format for qlora: that of the weights if they are quantized already, else
+/// Returns the quantized format for qlora: the format of the weights if they are quantized already, else
 /// nf4.
 std::string quantized_base(const ModelFolder& folder) {
   if (folder.is_gguf() && is_mostly_blocks(folder.gguf())) return kFileBase;

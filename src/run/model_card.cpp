@@ -114,7 +114,7 @@ std::string hub_name_of(const fs::path& model) {
   return is_hub_name(name) && !fs::exists(name) ? name : "";
 }
 
-/// Returns the purpose of a run's family; without a run, that of a language model.
+/// Returns the purpose of a run's family; without a run, the purpose of a language model.
 ModelFamily::Purpose purpose_of(const RunPaths& run) {
   const json::object config = run.hold_a_run() ? object_in_file(run.config()) : json::object();
   const json::value* model = config.if_contains("model");

@@ -23,7 +23,7 @@ class NetworkData {
   virtual DatasetPart training(const HybridTrainerConfig& config) const = 0;
   /// Returns the validation examples, disjoint from `training`.
   virtual DatasetPart validation(const HybridTrainerConfig& config) const = 0;
-  /// Returns the lowest mean loss that any network can reach on examples like those of
+  /// Returns the lowest mean loss that any network can reach on examples like
   /// `validation`, if it can be computed.
   virtual std::optional<double> best_loss(const HybridTrainerConfig& /*config*/) const {
     return {};

@@ -41,7 +41,7 @@ void load_selection_biases(LossModel& model, const State& state, const Stream& s
 class ExpertWatch {
  public:
   using Tell = std::function<void(const std::string&)>;
-  /// Replaces sums of one rank by those of all ranks; empty for one rank.
+  /// Replaces sums of one rank by sums over all ranks; empty for one rank.
   using Total = std::function<void(std::vector<double>& sums)>;
   explicit ExpertWatch(Tell warn) : warn_(std::move(warn)) {}
   /// Reads and clears the routers' counts since the last call, if any. Collective if `total` is.

@@ -34,7 +34,7 @@ std::int64_t typical_width(LossModel& model) {
 
 WeightSharing sharing_of(const HybridTrainerConfig& config, std::int64_t bucket_bytes) {
   const DistributedConfig& given = config.distributed;
-  return {.apart = given.zero == 3,
+  return {.shards = given.zero == 3,
           .beside = given.overlap && DeviceMap(config.memory).farthest() == "device",
           .bucket_bytes = bucket_bytes,
           .bytes_ahead = static_cast<std::size_t>(given.overlap ? bucket_bytes : 0)};

@@ -167,7 +167,7 @@ class BatchLoader {
 
   /// Returns the next batch; its memory is valid until the next call of next().
   Batch next();
-  /// Sets the number of batches taken; the next batch is identical to that of an uninterrupted run.
+  /// Sets the number of batches taken; the next batch equals the one of an uninterrupted run.
   void seek(std::int64_t batch_index);
   const ShuffledBatches& source() const { return source_; }
 

@@ -168,7 +168,7 @@ ChatFiles read_chat_files(const GgufFile& file) {
   const bool is_ollamas = file.path().filename().string().starts_with("sha256");
   files.missing_template = concat(
       file.path().string(), " has no chat template",
-      is_ollamas ? ", and Ollama's own template, which it keeps apart, cannot be used" : "",
+      is_ollamas ? ", and Ollama's own template, which it stores separately, cannot be used" : "",
       "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
       "--output FOLDER) and put a chat_template.jinja into it");
   return files;

@@ -23,12 +23,12 @@ struct RenderedChat {
   };
   std::string text;
   std::vector<Span> generated;  // contents of `generation` blocks, in order
-  std::vector<Part> parts;      // none empty; an inner loop's precede those of the loop around it
+  std::vector<Part> parts;      // none empty; an inner loop's precede the outer loop's
 };
 
 /// A Hugging Face chat template: the subset of Jinja used by such templates, with the settings of
 /// transformers (trim_blocks, lstrip_blocks, loop controls, `generation`, its tojson). The output
-/// is byte for byte that of jinja2; docs/FINETUNING_DATA.md lists the subset.
+/// equals jinja2's byte for byte; docs/FINETUNING_DATA.md lists the subset.
 /// All const methods are thread-safe.
 class ChatTemplate {
  public:

@@ -106,7 +106,7 @@ struct Statement {
   Expression target{};  // a name, a tuple of names, or an attribute of a name
   Expressions items{};
   std::vector<std::string> keywords{};
-  std::vector<int> names{};  // of a macro: its number, then those of its parameters
+  std::vector<int> names{};  // of a macro: its number, then its parameters'
   std::vector<Statements> bodies{};
 };
 

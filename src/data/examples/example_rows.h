@@ -156,7 +156,7 @@ bool is_blank_token(const Tokenizer& tokenizer, std::int32_t id);
 std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
                                         const Tokenizer& tokenizer);
 
-/// Joins a pair of answers into one row: the tokens of the chosen text, then those of the rejected
+/// Joins a pair of answers into one row: the tokens of the chosen text, then of the rejected
 /// text. Throws DataError if both have the same tokens or do not fit format.longest together.
 ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const ExampleFormat& format);
 

@@ -62,7 +62,7 @@ class RowTokens {
     row_.end_token = end_token_in(prompt.size(), row_.tokens.size());
   }
 
-  /// Returns whether the tokens of a text begin with those of its prefix.
+  /// Returns whether the tokens of a text begin with its prefix's tokens.
   bool begins_document(const std::string& start, const std::string& text) const {
     return begins_with(encoded_document(text), encoded_document(start));
   }
@@ -153,7 +153,7 @@ class RowTokens {
     if (found == row_.learnt.end() && row_.answers_left_out > 0)
       throw DataError(
           "it has no target tokens: the chat template does not write its answers, or writes them "
-          "where they cannot be told apart");
+          "where they cannot be distinguished");
     if (found == row_.learnt.end()) throw DataError("it has no target tokens");
     const std::int64_t first = found - row_.learnt.begin();
     if (first >= format_.longest)

@@ -103,7 +103,7 @@ std::uint8_t rounded(int sum) {
   return narrow<std::uint8_t>(std::clamp(sum >> kFractionBits, 0, 255));
 }
 
-/// Computes one pixel: the weighted sum of pixels from `from` on, `step` bytes apart.
+/// Computes one pixel: the weighted sum of pixels from `from` on at a stride of `step` bytes.
 void mix(const std::uint8_t* from, std::int64_t step, const Share& share, std::uint8_t* to) {
   int sums[kColors] = {1 << (kFractionBits - 1), 1 << (kFractionBits - 1),
                        1 << (kFractionBits - 1)};

@@ -310,7 +310,7 @@ class SeriesReader {
     }
   }
 
-  /// Groups the rows of interleaved series, such as those of sensors.
+  /// Groups the rows of interleaved series, for example of several sensors.
   void group_series() {
     std::int64_t stretches = 0;
     for (std::size_t row = 0; row < rows_.size(); ++row)

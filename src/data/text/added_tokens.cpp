@@ -67,7 +67,7 @@ void AddedTokens::add_nodes(std::uint32_t token) {
   nodes_[node].longest = token;
 }
 
-/// Processes shorter nodes first, since their suffix links determine those of longer ones.
+/// Processes shorter nodes first, since the suffix links of longer ones depend on theirs.
 void AddedTokens::finish() {
   std::vector<std::uint32_t> depth(nodes_.size()), order(nodes_.size());
   for (std::uint32_t node = 1; node < nodes_.size(); ++node)

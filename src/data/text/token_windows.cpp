@@ -9,7 +9,7 @@ namespace hybrid_trainer {
 
 namespace {
 
-// Third words of the random keys, distinct from those of weights and dropout.
+// Third words of the random keys, distinct from the keys of weights and dropout.
 constexpr std::uint64_t kShiftKey = 0x646174610000u;  // "data"
 constexpr std::uint64_t kOrderKey = kShiftKey + 1;
 // High halves of the third words of the masks' keys.

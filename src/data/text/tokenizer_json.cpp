@@ -63,7 +63,7 @@ class PipelineReader {
     pipeline_.least_table = spelling().size();
   }
 
-  /// Adds the tokens of this file, then those of tokenizer_config.json, whose flags take
+  /// Adds the tokens of this file, then of tokenizer_config.json, whose flags take
   /// precedence, then new ones named by other files.
   void read_added_tokens() {
     if (const auto tokens = root_.find("added_tokens")) {
@@ -88,7 +88,7 @@ class PipelineReader {
                   renumbered_ == 1 ? "" : concat(", and ", renumbered_ - 1, " more")));
   }
 
-  /// Assigns a token the id that Hugging Face's tokenizers assigns: that of model.vocab, or else
+  /// Assigns a token the id that Hugging Face's tokenizers assigns: the id of model.vocab, or else
   /// the next one after the size of model.vocab and after all added tokens, regardless of the
   /// file's id.
   void add_listed(ListedToken listed) {

@@ -26,7 +26,7 @@ struct SpeechTokens {
   std::vector<std::int32_t> added_words{};          // ids from `end` on, ascending
   std::optional<std::int32_t> latest_first_time{};  // maximum first time, in steps of 20 ms
   GenerationKeys keys{};
-  /// Defaults of the folder. Those of forced_decoder_ids are replaced by any given language.
+  /// Defaults of the folder. A given language replaces the tokens of forced_decoder_ids.
   SpeechPrompt usual{};
   bool is_usual_forced = false;
 

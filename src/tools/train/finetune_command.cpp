@@ -33,7 +33,7 @@ struct FineTuning : TrainingOptions {
 // more if these make fewer than kLeastSteps.
 constexpr std::int64_t kEnoughSteps = 60, kLeastSteps = 30, kMostEpochs = 5;
 
-/// Learning rates for preference pairs; those of plain fine-tuning are too high.
+/// Learning rates for preference pairs; the rates of plain fine-tuning are too high.
 constexpr double kPreferenceRate = 1e-6, kPreferenceRateOfAdapters = 2e-5;
 
 /// Size of the examples: rows, packed into `sequences`, of which a step takes `batch`.

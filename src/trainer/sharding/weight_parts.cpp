@@ -221,7 +221,7 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
                          Communicator& ranks, const WeightSharing& sharing, const Stream& stream)
     : weights_(weights),
       ranks_(ranks),
-      apart_(sharing.apart),
+      shards_(sharing.shards),
       groups_(cut_groups(group_weights(weights, sharing.bucket_bytes), weights,
                          cut_units(optimizer, weights), ranks.size())),
       group_of_(weights.size()),
@@ -229,13 +229,13 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (std::size_t i = groups_[g].first; i < groups_[g].last; ++i) group_of_[i] = g;
   }
-  if (!apart_) arrivals_.emplace(*this, sharing.bucket_bytes, sharing.beside, stream);
+  if (!shards_) arrivals_.emplace(*this, sharing.bucket_bytes, sharing.beside, stream);
   for (std::size_t i = 0; i < weights_.size(); ++i) {
     Parameter& weight = *weights_[i];
     const Shard part = mine(i);
     const Shape shape = shape_of_part(weight, part);
     std::unique_ptr<WeightStorage> storage;
-    if (apart_) {
+    if (shards_) {
       storage = part_of_its_own(weight, part, shape, stream);
     } else {
       storage = std::make_unique<PartInPlace>(*arrivals_, i, part, shape);
@@ -247,7 +247,7 @@ WeightParts::WeightParts(const std::vector<Parameter*>& weights, const Optimizer
     if (part.elements() > 0 && part.elements() % block == 0)
       own_.back()->set_blocks(part.elements() / block);
     parameters_.push_back(own_.back().get());
-    if (!apart_) continue;
+    if (!shards_) continue;
     std::vector<Shard> parts;
     for (int rank = 0; rank < ranks_.size(); ++rank) parts.push_back(of(i, rank));
     weight.set_storage(
@@ -266,7 +266,7 @@ Shard WeightParts::of(std::size_t weight, int rank) const {
 }
 
 void WeightParts::masters_changed(const Stream& stream) {
-  if (!apart_) return arrivals_->masters_changed();
+  if (!shards_) return arrivals_->masters_changed();
   for (Parameter* weight : weights_) weight->refresh_compute_copy(stream);
 }
 

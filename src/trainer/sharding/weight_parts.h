@@ -161,20 +161,20 @@ class WeightArrivals {
 /// Sharing of weights between ranks.
 struct WeightSharing {
   /// True shards weights and gathers each one for every use. False replicates weights on all ranks.
-  bool apart = false;
+  bool shards = false;
   /// Overlaps transfers of changed, replicated weights with computation until a weight is used. The
   /// weights must stay on the device.
   bool beside = false;
   /// Minimum bytes of weights that are sent together.
   std::int64_t bucket_bytes = 0;
-  std::size_t bytes_ahead = 0;  // with `apart`: see WeightGathers
+  std::size_t bytes_ahead = 0;  // with `shards`: see WeightGathers
 };
 
 /// The trainable weights as shared by several ranks. Optimizer, predictions and snapshots of a rank
 /// work on its own shard of each weight.
 class WeightParts {
  public:
-  /// All must outlive it. If `apart`: collective, and frees other ranks' shards of the masters.
+  /// All must outlive it. If `shards`: collective, and frees other ranks' shards of the masters.
   WeightParts(const std::vector<Parameter*>& weights, const OptimizerConfig& optimizer,
               Communicator& ranks, const WeightSharing& sharing, const Stream& stream);
   /// Returns this rank's part of each weight, in order, with its name and role. Parts owned by
@@ -210,7 +210,7 @@ class WeightParts {
  private:
   const std::vector<Parameter*>& weights_;
   Communicator& ranks_;
-  bool apart_;
+  bool shards_;
   std::vector<WeightGroup> groups_;
   std::vector<std::size_t> group_of_;       // by weight
   WeightGathers gathers_;                   // used for sharded weights

@@ -31,7 +31,7 @@ class MicroBatches {
     own_factor_ = 1;
   }
   /// Returns the number for this batch. A smaller batch of a stretch has the fewest micro-batches
-  /// that are no larger than those of the largest batch.
+  /// that are no larger than in the largest batch.
   std::int64_t of(const Batch& batch) const { return of(batch, own_factor_ * count()); }
   /// Returns the micro-batch with this index.
   Batch part(const Batch& batch, std::int64_t index) const;

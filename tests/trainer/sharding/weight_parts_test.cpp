@@ -28,8 +28,8 @@ TEST_F(WeightPartsTest, MatricesOfMuonStayWhole) {
 TEST_F(WeightPartsTest, ThatLieApartAreGathered) {
   run_thread_ranks(3, [&](Communicator& ranks) {
     SomeWeights here;
-    const WeightSharing apart{.apart = true, .bucket_bytes = 1 << 16, .bytes_ahead = 1 << 20};
-    WeightParts parts(here.weights, optimizer_named("adamw"), ranks, apart, here.stream);
+    const WeightSharing sharded{.shards = true, .bucket_bytes = 1 << 16, .bytes_ahead = 1 << 20};
+    WeightParts parts(here.weights, optimizer_named("adamw"), ranks, sharded, here.stream);
     for (const Parameter* part : parts.parameters()) {
       const Tensor master = part->home_master();
       for (std::int64_t i = 0; i < master.elements(); ++i)
