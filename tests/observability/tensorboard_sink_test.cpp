@@ -162,7 +162,7 @@ TEST_F(TensorBoardSinkTest, KeepsAFileWithoutStepsForItsReadersAndThenRemovesIt)
 TEST_F(TensorBoardSinkTest, LeavesOtherFilesWhereTheyAre) {
   write_metrics(1, 2);
   fs::create_directories(folder());
-  std::ofstream(folder() / "events.out.tfevents.1.mine") << "an event file of another program";
+  std::ofstream(folder() / "events.out.tfevents.1.mine") << "of another program";
   std::ofstream(folder() / "notes.txt") << "mine";
   { TensorBoardSink first(folder(), metrics(), ""); }
   TensorBoardSink second(folder(), metrics(), "");

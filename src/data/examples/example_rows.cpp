@@ -204,7 +204,7 @@ std::vector<std::string> ExampleRows::notes() const {
   if (answers > 0)
     notes.push_back(concat(answers, " answers in ", of_rows, " rows are left out: the chat ",
                            "template does not write them, or writes them where they cannot be ",
-                           "told apart"));
+                           "distinguished"));
   for (const std::string& note :
        std::array{told_of_unused(findings), told_of_unwritten(findings.unwritten),
                   told_of_roles(findings.said_roles, "read as system, user, assistant or tool"),

@@ -90,7 +90,7 @@ TEST_F(ChatRowsTest, AnAnswerThatIsWrittenTwiceIsLeftOut) {
       "{% for m in messages %}{{ m.content }}{% endfor %}|{% for m in messages %}"
       "{{ m.content }}{% endfor %}");
   expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("b") + "]}"),
-               {"no target tokens", "template", "told apart"});
+               {"no target tokens", "template", "distinguished"});
 }
 
 TEST_F(ChatRowsTest, TurnsThatTheFileTakesOutAreNotLearnt) {
