@@ -64,7 +64,7 @@ inline void copy_places(To* to, const From* from, std::int64_t count, std::int64
     copy_place(to + i * wide, from + i * stride, channels, wide);
 }
 
-/// Weights in panels of outputs; those of a word are adjacent, in the runs' order of words.
+/// Weights in panels of outputs; the weights of a word are adjacent, in the runs' order of words.
 class PackedWeights {
  public:
   /// words: per place. depth: per window.

@@ -292,7 +292,7 @@ void Linear::backward_parameters(const Tensor& dy, ActivationTape& tape, const S
   const LinearGradients gradients(*this, dy.as_rows(), x.as_rows(), tape.pass(), stream);
 }
 
-/// Returns the gradient before the magnitudes; recomputes what they multiply for theirs.
+/// Returns the gradient before the magnitudes; recomputes their inputs for their own gradient.
 Tensor Linear::before_magnitudes(const Tensor& dy, const Tensor& x, const Pass& pass,
                                  const Stream& stream) {
   const LowRankAdapter::RowFactors rows = adapter_->row_factors(weight_, stream);

@@ -49,7 +49,7 @@ class FactorTruncation : public ::testing::Test {
   const Stream stream_ = test_stream();
 };
 
-/// Truncation error must equal that of the truncated SVD, the smallest possible for the rank.
+/// Truncation error must equal the error of the truncated SVD, the smallest possible for the rank.
 TEST_F(FactorTruncation, IsTheNearestMatrixOfEachRank) {
   for (std::int64_t rank = 1; rank <= kColumns; ++rank) {
     const auto model = drawn();

@@ -31,8 +31,7 @@ class Interruption {
   Interruption(const Interruption&) = delete;
   Interruption& operator=(const Interruption&) = delete;
   bool requested() const;
-  /// From now on the first signal requests a stop; the signal that ends the process writes
-  /// `last_words`.
+  /// Makes the first signal request a stop; the signal that ends the process writes `last_words`.
   void let_steps_finish(std::string last_words) const;
 
  private:

@@ -49,8 +49,9 @@ using TokenizerFiles = std::map<std::string, std::string>;  // contents by name
 ///               encode_special_tokens on. A run of bytes that are not UTF-8 is a separate word if
 ///               a pattern makes words. It is encoded as bytes, or as unknown if the tokenizer has
 ///               no tokens for bytes.
-/// For bytes, characters, and a bpe of all bytes without normalizer, decode(encode(x)) == x for
-/// every x that encode accepts, except for a prefix space. All const functions are thread-safe.
+/// Converts text to tokens and back. Tokenizers of bytes or characters, and BPE over all bytes without
+/// a normalizer, satisfy decode(encode(x)) == x for every x that encode accepts, except for a prefix
+/// space. All const functions are thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

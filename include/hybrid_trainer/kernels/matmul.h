@@ -7,7 +7,7 @@
 namespace hybrid_trainer::kernels {
 
 enum class Transpose { kNo, kYes };
-/// Whether a result overwrites the output or is added to it.
+/// Selects whether a result overwrites the output or is added to it.
 enum class GradientMode { kOverwrite, kAccumulate };
 
 /// C = op(A)·op(B), or C += op(A)·op(B).

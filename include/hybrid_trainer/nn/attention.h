@@ -139,8 +139,8 @@ class CarriedKeys {
 /// the rows of c_attn are all queries, all keys, all values. Optional steps, in this order: a
 /// causal convolution over all of them, "<name>.conv.weight" (rows of c_attn, taps); norms of each
 /// head's query and key with gains "<name>.q_norm.weight" and "<name>.k_norm.weight"; rotation.
-/// With gates, each number of the heads' output is multiplied by a sigmoid, whose rows of c_attn
-/// follow the queries. With sinks, "<name>.sinks" (heads), initially 0, each softmax may assign
+/// Gates multiply each number of the heads' output by a sigmoid, whose rows of c_attn follow the
+/// queries. With sinks, "<name>.sinks" (heads), initially 0, each softmax may assign
 /// part of its weight to no key.
 class Attention final : public TwoProductBranch, public Rebuilder {
  public:
