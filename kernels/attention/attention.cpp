@@ -52,7 +52,7 @@ std::int64_t head_size_of(const KernelCall& call, const Tensor& qkv, int rank,
 void check_pattern(const AttentionSpec& spec, std::int64_t length) {
   const BlockPattern& pattern = spec.pattern;
   if (!pattern.is_on()) return;
-  require(pattern.local >= 1 && pattern.global >= 0 && pattern.random >= 0 && !spec.two_way,
+  require(pattern.local >= 1 && pattern.global >= 0 && pattern.random >= 0 && !spec.bidirectional,
           "attention: a pattern wants 1 local block or more, 0 or more others, and one way");
   require((length / pattern.block + 1) * (pattern.random + 1) < BlockPattern::kNone,
           "attention: a pattern wants larger blocks or fewer random ones");
@@ -135,7 +135,7 @@ double keys_seen(const AttentionSpec& spec, std::int64_t time) {
   const double one_way =
       spec.window == 0 || spec.window >= time ? all / 2 : most - most * most / (2 * all);
   if (spec.pattern.is_on()) return std::min(one_way, pairs_seen(spec.pattern, time) / all);
-  return spec.two_way ? 2 * one_way : one_way;
+  return spec.bidirectional ? 2 * one_way : one_way;
 }
 
 void attention_forward(const Tensor& y, const Tensor& log_sum_exp, const Tensor& qkv,
@@ -224,7 +224,7 @@ void attention_decode(const Tensor& y, const Tensor& key_cache, const Tensor& va
                       const Tensor& qkv, const Tensor& texts, const Tensor& positions,
                       AttentionSpec spec, const Stream& stream) {
   const KernelCall call{"attention_decode", stream};
-  require(!spec.two_way, "attention: two ways, a new token changes what earlier ones see");
+  require(!spec.bidirectional, "attention: two ways, a new token changes what earlier ones see");
   const std::int64_t head_size = head_size_of(call, qkv, 2, spec);
   check_pattern(spec, key_cache.size(1));
   check_bias(call, spec, key_cache.size(1));

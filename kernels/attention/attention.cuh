@@ -37,7 +37,7 @@ struct AttentionSizes {
         sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
-        two_way(spec.two_way),
+        bidirectional(spec.bidirectional),
         pattern(spec.pattern) {}
   std::int64_t items;
   std::int64_t length;
@@ -52,12 +52,12 @@ struct AttentionSizes {
   const float* sinks;             // (H), or null
   float scale;
   float cap;
-  bool two_way;
+  bool bidirectional;
   BlockPattern pattern;
 
   /// Returns whether attention is causal over all earlier keys, with uncapped scores.
   bool plain() const {
-    return window == 0 && positions == nullptr && cap == 0 && !two_way && !pattern.is_on();
+    return window == 0 && positions == nullptr && cap == 0 && !bidirectional && !pattern.is_on();
   }
   /// Returns the first key that a query of an item attends to. Never decreases with the query.
   __device__ std::int64_t first_key(std::int64_t item, std::int64_t query) const {
@@ -74,7 +74,7 @@ struct AttentionSizes {
   __device__ bool sees(std::int64_t item, std::int64_t query, std::int64_t first,
                        std::int64_t key) const {
     if (key <= query) return key >= first;
-    return two_way && key < length && first_key(item, key) <= query;
+    return bidirectional && key < length && first_key(item, key) <= query;
   }
 
   __device__ int head_of(std::int64_t item) const {
@@ -149,7 +149,7 @@ struct OperandSizes : AttentionSizes {
     channels = stride;
     key_channels = spec.keys * head_size;
     scale = score_scale(spec, head_size);
-    two_way = false;
+    bidirectional = false;
   }
   std::int64_t key_length, key_stride;
   const std::int32_t* lengths = nullptr;  // (B), number of keys, or null

@@ -40,7 +40,7 @@ struct AttentionSizes {
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
         window(spec.window < length ? spec.window : 0),
-        two_way(spec.two_way),
+        bidirectional(spec.bidirectional),
         pattern(spec.pattern),
         sinks(spec.sinks ? spec.sinks.data<float>() : nullptr),
         bias(spec.bias ? spec.bias.data<float>() : nullptr),
@@ -61,7 +61,7 @@ struct AttentionSizes {
         key_channels(spec.keys * head_size),
         scale(score_scale(spec, head_size)),
         cap(spec.cap),
-        two_way(true),
+        bidirectional(true),
         across(true),
         lengths(counts ? counts.data<std::int32_t>() : nullptr) {}
   std::int64_t items() const { return batch * heads; }
@@ -108,7 +108,7 @@ struct AttentionSizes {
   /// Returns the end of the keys that a query attends to.
   std::int64_t end_key(std::int64_t item, std::int64_t query) const {
     if (across) return keys_of(item);
-    return two_way ? end_query(item, query) : query + 1;
+    return bidirectional ? end_query(item, query) : query + 1;
   }
   std::int32_t head_of(std::int64_t item) const { return static_cast<std::int32_t>(item % heads); }
   /// Returns the pattern's block of a query or key.
@@ -141,7 +141,7 @@ struct AttentionSizes {
   }
   /// Range of the queries that attend to a key of an item.
   std::int64_t first_query(std::int64_t item, std::int64_t key) const {
-    return two_way ? first_key(item, key) : key;
+    return bidirectional ? first_key(item, key) : key;
   }
   std::int64_t end_query(std::int64_t item, std::int64_t key) const {
     if (across) return key < keys_of(item) ? length : 0;
@@ -170,7 +170,7 @@ struct AttentionSizes {
   float scale;
   float cap;
   std::int64_t window = 0;  // 0: all
-  bool two_way;
+  bool bidirectional;
   bool across = false;  // cross-attention
   BlockPattern pattern{};
   const float* sinks = nullptr;  // (H), or null

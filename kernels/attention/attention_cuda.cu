@@ -107,7 +107,7 @@ bool fits_tensor_cores(const AttentionSizes& sizes, const Tensor& qkv, const Ten
   constexpr int kMostTile = 64;  // rows and columns that are skipped together
   const std::int64_t head = sizes.head_size;
   if (sizes.pattern.is_on() && sizes.pattern.block % kMostTile != 0) return false;
-  return !sizes.two_way && qkv.dtype() == DType::kBF16 &&
+  return !sizes.bidirectional && qkv.dtype() == DType::kBF16 &&
          (head == 64 || head == 128 || head == 256) &&
          packs_fit<BFloat16>(sizes.head_size, qkv.raw(), tensors.raw()...);
 }

@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kGeneralThreads, is_masked(kSight) ? 1 : 2)
     softmax.total[i] = 0;
   }
   const std::int64_t begin = kMasked ? sizes.first_key(item, first_query) / kRows * kRows : 0;
-  const std::int64_t last = kAcross || (kMasked && sizes.two_way) ? count - 1 : first_query;
+  const std::int64_t last = kAcross || (kMasked && sizes.bidirectional) ? count - 1 : first_query;
   for (std::int64_t first_key = begin; first_key <= last; first_key += kRows) {
     if (kMasked && first_key > first_query &&
         sizes.first_key(item, first_key) >= first_query + kRows)
@@ -360,7 +360,7 @@ __device__ bool sees(int query, int key, const QueryTerms& terms, const OperandS
   if (kSight == Sight::kPlain) return key <= query;
   if (kSight == Sight::kAcross) return true;
   if (key <= query) return key >= terms.first_keys[query];
-  return sizes.two_way && key < sizes.length && terms.first_keys[key] <= query;
+  return sizes.bidirectional && key < sizes.length && terms.first_keys[key] <= query;
 }
 
 /// Replaces scores by weights and dweights by dscores / scale; both 0 for masked keys. In
@@ -432,15 +432,17 @@ __global__ void __launch_bounds__(kGeneralThreads, kSight == Sight::kBiased ? 1 
                             sizes, units);
   }
   float sums[kR][kHead / kSide] = {}, dvalue[kR][kHead / kSide] = {};
-  const bool two_way = kMasked && sizes.two_way;  // makes both sides alike
+  const bool bidirectional = kMasked && sizes.bidirectional;  // makes both sides alike
   const int first_seen =
-      !kMasked || (kKeys && !two_way) ? 0 : all_terms.of(item).first_keys[first_own];
-  const int begin = kKeys && !two_way && !kAcross ? first_own : first_seen / kRows * kRows,
-            last = kAcross || kKeys || two_way ? static_cast<int>(passing_count) - 1 : first_own;
+      !kMasked || (kKeys && !bidirectional) ? 0 : all_terms.of(item).first_keys[first_own];
+  const int begin = kKeys && !bidirectional && !kAcross ? first_own : first_seen / kRows * kRows,
+            last =
+                kAcross || kKeys || bidirectional ? static_cast<int>(passing_count) - 1 : first_own;
   for (int member = 0; member < members; ++member) {
     const QueryTerms terms = all_terms.of(item + member);
     for (int first = begin; first <= last; first += kRows) {
-      if (kMasked && (kKeys || two_way) && terms.first_keys[first] >= first_own + kRows) break;
+      if (kMasked && (kKeys || bidirectional) && terms.first_keys[first] >= first_own + kRows)
+        break;
       if (kMasked && sizes.hides_tile<kRows>(item + member, kKeys ? first : first_own,
                                              kKeys ? first_own : first))
         continue;

@@ -266,7 +266,7 @@ void HeadBackward::backward_block(const Keys& keys, std::int64_t first_query) {
   const std::int64_t end = std::min(first_query + kBlockQueries, length_);
   for (std::int64_t key = keys.begin; key < keys.end; key += kPanel) {
     BFloat16* const dscores = scratch_.dscores + (key - keys.begin) * kBlockQueries;
-    const std::int64_t query = sizes_.two_way ? first_query : std::max(key, first_query);
+    const std::int64_t query = sizes_.bidirectional ? first_query : std::max(key, first_query);
     for_seeing_queries(item_, key, query, end, sizes_, [&](std::int64_t from, std::int64_t to) {
       differentiate_panel(key, dscores, from, to, first_query);
       add_key_gradients(key, keys, dscores, from, to, first_query);

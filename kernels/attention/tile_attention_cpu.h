@@ -113,7 +113,7 @@ inline std::int64_t padded_keys(const AttentionSizes& sizes) {
 /// Returns the end of the key panels of a query, which may be padded, and of those before it.
 inline std::int64_t panel_end(std::int64_t item, std::int64_t query, const AttentionSizes& sizes) {
   const std::int64_t end =
-      sizes.two_way ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
+      sizes.bidirectional ? sizes.end_key(item, std::min(query, sizes.length - 1)) : query + 1;
   return whole_panels(end);
 }
 

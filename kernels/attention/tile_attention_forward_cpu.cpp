@@ -131,7 +131,7 @@ void attend(const PanelRegisters& on, const TileForwardScratch& scratch, BFloat1
   for (std::int64_t row = 0; row < kPanel; ++row) {
     const std::int64_t query = std::min(first + row, sizes.length - 1);
     const KeyRange visible{sizes.masks() ? sizes.first_key(item, query) : begin,
-                           sizes.two_way ? sizes.end_key(item, query) : first + row + 1};
+                           sizes.bidirectional ? sizes.end_key(item, query) : first + row + 1};
     softmax[row] = weigh_row(scratch.weights + row * length, scratch.scores + row * length, begin,
                              seen, visible, sizes);
   }

@@ -138,7 +138,7 @@ const std::vector<Refusal>& AsynchronousOptimizerMethod::refusals() {
        Kind::kIsOneOf,
        {"off"},
        "there are no masters on the device to move"},
-      {.keys = {"stretches[].precision", "stretches[].orthogonalization_period"},
+      {.keys = {"stages[].precision", "stages[].orthogonalization_period"},
        .values = {},
        .why = "delayed updates keep one",
        .wanted = "none: leave it out"},

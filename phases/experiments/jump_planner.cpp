@@ -15,9 +15,9 @@ namespace {
 using Eigen::Index;
 using Eigen::MatrixXd;
 using Eigen::VectorXd;
-using Dreams = LatentDynamics;
 
-constexpr int kHidden = Dreams::kHidden, kCodes = Dreams::kCodes, kInput = kCodes + 1;
+constexpr int kHidden = LatentDynamics::kHidden, kCodes = LatentDynamics::kCodes,
+              kInput = kCodes + 1;
 constexpr double kUniform = 0.01;
 
 VectorXd sigmoid(const VectorXd& x) { return (1 + (-x.array()).exp()).inverse().matrix(); }
@@ -30,8 +30,8 @@ VectorXd stacked(const VectorXd& a, const VectorXd& b) {
 
 /// Returns the softmax within each group, without the uniform part.
 VectorXd softmax(VectorXd logits) {
-  for (int group = 0; group < Dreams::kGroups; ++group) {
-    auto part = logits.segment(group * Dreams::kCategories, Dreams::kCategories);
+  for (int group = 0; group < LatentDynamics::kGroups; ++group) {
+    auto part = logits.segment(group * LatentDynamics::kCategories, LatentDynamics::kCategories);
     part = (part.array() - part.maxCoeff()).exp().matrix().eval();
     part /= part.sum();
   }
@@ -39,16 +39,16 @@ VectorXd softmax(VectorXd logits) {
 }
 
 VectorXd mixed(const VectorXd& soft) {
-  return ((1 - kUniform) * soft.array() + kUniform / Dreams::kCategories).matrix();
+  return ((1 - kUniform) * soft.array() + kUniform / LatentDynamics::kCategories).matrix();
 }
 
 /// Converts a gradient with respect to mixed probabilities to one with respect to logits.
 VectorXd through_softmax(const VectorXd& soft, const VectorXd& gradient) {
   VectorXd result(kCodes);
-  for (int at = 0; at < kCodes; at += Dreams::kCategories) {
-    const auto p = soft.segment(at, Dreams::kCategories);
-    const VectorXd g = (1 - kUniform) * gradient.segment(at, Dreams::kCategories);
-    result.segment(at, Dreams::kCategories) = (p.array() * (g.array() - p.dot(g))).matrix();
+  for (int at = 0; at < kCodes; at += LatentDynamics::kCategories) {
+    const auto p = soft.segment(at, LatentDynamics::kCategories);
+    const VectorXd g = (1 - kUniform) * gradient.segment(at, LatentDynamics::kCategories);
+    result.segment(at, LatentDynamics::kCategories) = (p.array() * (g.array() - p.dot(g))).matrix();
   }
   return result;
 }
@@ -148,7 +148,7 @@ LatentDynamics::Latent LatentDynamics::observed(const Latent& before, const Seen
   return {h, mixed(softmax(Layout::apply(parameters_, layout.posterior, stacked(h, step.seen))))};
 }
 
-LatentDynamics::Latent LatentDynamics::dreamt(const Latent& before, double action) const {
+LatentDynamics::Latent LatentDynamics::predicted(const Latent& before, double action) const {
   const VectorXd h = recurrent(before, action, nullptr);
   return {h, mixed(softmax(Layout::apply(parameters_, Layout(features_).prior, h)))};
 }
@@ -303,8 +303,8 @@ double JumpPlanner::update_flops() const {
 
 double JumpPlanner::plan_flops(std::int64_t most_steps) const {
   const auto horizons = std::bit_width(static_cast<std::uint64_t>(most_steps));
-  const std::size_t dreams = 1 + std::size(kLengths) * static_cast<std::size_t>(horizons);
-  return static_cast<double>(kModels * (kWindow + dreams)) * models_.front().step_flops();
+  const std::size_t predictions = 1 + std::size(kLengths) * static_cast<std::size_t>(horizons);
+  return static_cast<double>(kModels * (kWindow + predictions)) * models_.front().step_flops();
 }
 
 /// Returns each model's state after the last updates, at most one training window.
@@ -324,7 +324,7 @@ std::vector<double> JumpPlanner::losses_after(double position,
                                               const std::vector<LatentDynamics::Latent>& latents) {
   std::vector<double> losses;
   for (std::size_t i = 0; i < models_.size(); ++i) {
-    const LatentDynamics::Latent next = models_[i].dreamt(latents[i], position / kActionScale);
+    const LatentDynamics::Latent next = models_[i].predicted(latents[i], position / kActionScale);
     losses.push_back(models_[i].decoded(next)[0]);
     flops_ += models_[i].step_flops();
   }
@@ -332,18 +332,18 @@ std::vector<double> JumpPlanner::losses_after(double position,
 }
 
 /// Returns the loss drop of a prediction beyond a Full step from the same weights.
-JumpPlanner::Dream JumpPlanner::dream_of(const std::vector<double>& without,
-                                         const std::vector<double>& with) const {
+JumpPlanner::ModelBasedDrop JumpPlanner::drop_of(const std::vector<double>& without,
+                                                 const std::vector<double>& with) const {
   const double deviation = std::sqrt(std::max(square_, 1e-12));
-  Dream dream;
-  for (std::size_t i = 0; i < kModels; ++i) dream.drop += (without[i] - with[i]) / kModels;
+  ModelBasedDrop estimate;
+  for (std::size_t i = 0; i < kModels; ++i) estimate.drop += (without[i] - with[i]) / kModels;
   for (std::size_t i = 0; i < kModels; ++i) {
-    const double away = without[i] - with[i] - dream.drop;
-    dream.spread += away * away / (kModels - 1);
+    const double away = without[i] - with[i] - estimate.drop;
+    estimate.spread += away * away / (kModels - 1);
   }
-  dream.spread = deviation * std::max(kLeastSpread, std::sqrt(dream.spread));
-  dream.drop *= deviation;
-  return dream;
+  estimate.spread = deviation * std::max(kLeastSpread, std::sqrt(estimate.spread));
+  estimate.drop *= deviation;
+  return estimate;
 }
 
 /// Returns the total length of `steps` predicted steps, each `decay` times the previous one.
@@ -360,13 +360,13 @@ JumpPlanner::Plan JumpPlanner::plan(std::int64_t most_steps) {
   const std::vector<double> without = losses_after(0, here);
   for (std::int64_t steps = 1; steps <= most_steps; steps *= 2) {
     for (const double length : kLengths) {
-      const Dream dreamt = dream_of(without, losses_after(reach(steps, length), here));
+      const ModelBasedDrop estimate = drop_of(without, losses_after(reach(steps, length), here));
       const double probes =
           static_cast<double>(2 * std::min(config_.skip_backward.probe_batches, steps) + steps);
-      const double rate = (dreamt.drop - dreamt.spread) / (1 + probes * config_.forward_cost);
+      const double rate = (estimate.drop - estimate.spread) / (1 + probes * config_.forward_cost);
       if (rate <= best_rate) continue;
       best_rate = rate;
-      best = {{steps, length, normal_probability(dreamt.drop / dreamt.spread)}, dreamt.drop};
+      best = {{steps, length, normal_probability(estimate.drop / estimate.spread)}, estimate.drop};
     }
   }
   raw_ = best.confidence;

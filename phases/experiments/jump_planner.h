@@ -29,7 +29,7 @@ class LatentDynamics {
 
   LatentDynamics(int features, std::uint64_t seed);
   Latent observed(const Latent& before, const SeenStep& step) const;
-  Latent dreamt(const Latent& before, double action) const;
+  Latent predicted(const Latent& before, double action) const;
   Eigen::VectorXd decoded(const Latent& latent) const;
 
   /// Returns the window's mean loss per step and writes its derivative to `gradient`.
@@ -54,7 +54,7 @@ class LatentDynamics {
   double updates_ = 0;
 };
 
-/// Chooses the length of predictions for phases.skip_backward.horizon "dreamt". Three recurrent
+/// Chooses the length of predictions for phases.skip_backward.horizon "model_based". Three recurrent
 /// models of the run's loss and gradient norm learn from each true update and each prediction. They
 /// simulate predictions of several lengths next to a Full step, and the one with the most progress
 /// per cost is chosen. The direction is the predictor's.
@@ -64,7 +64,7 @@ class LatentDynamics {
 /// measured to simulated drop of the three most similar predictions, out of the last residual_store
 /// ones.
 ///
-/// Each of its floating-point operations costs dream_cost operations of a Full step.
+/// Each of its floating-point operations costs model_based_cost operations of a Full step.
 class JumpPlanner final : public JumpAdvisor {
  public:
   struct Plan : JumpPlan {
@@ -101,18 +101,18 @@ class JumpPlanner final : public JumpAdvisor {
   static constexpr int kFeatures = 2;
   static constexpr double kLengths[] = {0.25, 0.5, 1.0};  // candidates for the step length
   static constexpr std::size_t kBins = 10, kWindow = 16, kHistory = 256;
-  struct Dream {
+  struct ModelBasedDrop {
     double drop = 0, spread = 0;
   };
   double cost_of(double flops, double full_flops) const {
-    return config_.skip_backward.dream_cost * flops / full_flops;
+    return config_.skip_backward.model_based_cost * flops / full_flops;
   }
   std::vector<SeenStep> window(std::size_t begin, std::size_t end) const;
   void learn();
   std::vector<LatentDynamics::Latent> latents();
   std::vector<double> losses_after(double position,
                                    const std::vector<LatentDynamics::Latent>& latents);
-  Dream dream_of(const std::vector<double>& without, const std::vector<double>& with) const;
+  ModelBasedDrop drop_of(const std::vector<double>& without, const std::vector<double>& with) const;
   double calibrated(double confidence) const;
   double correction(double drop, double position) const;
   double reach(std::int64_t steps, double step_length) const;

@@ -9,7 +9,7 @@ std::vector<std::unique_ptr<JumpAdvisor>> make_jump_advisors(const PhaseConfig& 
   std::vector<std::unique_ptr<JumpAdvisor>> advisors;
   const SkipBackwardConfig& group = config.skip_backward;
   if (!group.arms.empty()) advisors.push_back(std::make_unique<PredictionBandit>(config));
-  if (group.horizon == "dreamt") advisors.push_back(std::make_unique<JumpPlanner>(config));
+  if (group.horizon == "model_based") advisors.push_back(std::make_unique<JumpPlanner>(config));
   return advisors;
 }
 

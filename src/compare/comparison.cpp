@@ -33,7 +33,7 @@ class ComparisonProgress {
   /// `out` must outlive the object. `steps`: total of all runs.
   ComparisonProgress(std::ostream& out, std::int64_t runs, std::int64_t steps, ConsoleStyle style)
       : out_(out), runs_(runs), steps_left_(steps), style_(style) {}
-  void begin(const std::string& arm, const RunPoint& point);
+  void begin(const std::string& variant, const RunPoint& point);
   void step(std::int64_t step, double loss);
   /// `ran`: the run was not already finished.
   void end(const RunOutcome& outcome, bool ran);
@@ -77,11 +77,11 @@ std::string ComparisonProgress::left(std::int64_t done) const {
   return concat("  ", units::duration(each * static_cast<double>(steps_left_ - done)), " left");
 }
 
-void ComparisonProgress::begin(const std::string& arm, const RunPoint& point) {
+void ComparisonProgress::begin(const std::string& variant, const RunPoint& point) {
   point_ = point;
   first_step_ = 0;
   run_began_ = Clock::now();
-  label_ = concat("run ", ended_ + 1, "/", runs_, "  ", arm, "  ", units::grouped(point.steps),
+  label_ = concat("run ", ended_ + 1, "/", runs_, "  ", variant, "  ", units::grouped(point.steps),
                   " steps  seed ", point.seed);
   if (point.value) label_ += "  at " + brief(*point.value);
 }
@@ -169,18 +169,19 @@ class ComparisonFolder {
 
 std::int64_t all_runs(const ComparisonSpec& spec) {
   std::int64_t runs = 0;
-  for (const ComparisonArm& arm : spec.arms)
-    runs += std::ssize(arm.sweep) + std::ssize(spec.seeds) * std::ssize(arm.budgets);
-  return spec.pace ? runs + spec.pace->rounds * std::ssize(spec.arms) : runs;
+  for (const ComparisonVariant& variant : spec.variants)
+    runs += std::ssize(variant.sweep) + std::ssize(spec.seeds) * std::ssize(variant.budgets);
+  return spec.pace ? runs + spec.pace->rounds * std::ssize(spec.variants) : runs;
 }
 
 std::int64_t all_steps(const ComparisonSpec& spec) {
   std::int64_t steps = 0;
-  for (const ComparisonArm& arm : spec.arms) {
-    steps += std::ssize(arm.sweep) * arm.budgets.back();
-    for (const std::int64_t budget : arm.budgets) steps += std::ssize(spec.seeds) * budget;
+  for (const ComparisonVariant& variant : spec.variants) {
+    steps += std::ssize(variant.sweep) * variant.budgets.back();
+    for (const std::int64_t budget : variant.budgets) steps += std::ssize(spec.seeds) * budget;
   }
-  return spec.pace ? steps + spec.pace->steps * spec.pace->rounds * std::ssize(spec.arms) : steps;
+  return spec.pace ? steps + spec.pace->steps * spec.pace->rounds * std::ssize(spec.variants)
+                   : steps;
 }
 
 /// All runs of a spec, one after the other.
@@ -192,21 +193,21 @@ class Comparison {
         spec_(spec),
         output_(fs::absolute(settings.output).lexically_normal()),
         interruption_(interruption),
-        runs_(spec.arms.size()),
+        runs_(spec.variants.size()),
         progress_(console, all_runs(spec), all_steps(spec),
                   ConsoleStyle::of_errors(settings.quiet)) {}
   /// Returns false if a stop was requested.
   bool run_all() { return run_sweeps() && run_measured() && run_pace(); }
-  std::vector<ArmRuns>& runs() { return runs_; }
+  std::vector<VariantRuns>& runs() { return runs_; }
   ComparisonProgress& progress() { return progress_; }
 
  private:
   bool run_sweeps();
   bool run_measured();
   bool run_pace();
-  bool run_at_best(std::size_t arm, RunPoint point, std::vector<RunOutcome>& outcomes);
-  bool run(std::size_t arm, const RunPoint& point, std::vector<RunOutcome>& outcomes);
-  TrainingRunSettings settings_of(const ComparisonArm& arm, const RunPoint& point,
+  bool run_at_best(std::size_t variant, RunPoint point, std::vector<RunOutcome>& outcomes);
+  bool run(std::size_t variant, const RunPoint& point, std::vector<RunOutcome>& outcomes);
+  TrainingRunSettings settings_of(const ComparisonVariant& variant, const RunPoint& point,
                                   const fs::path& folder);
   bool train(TrainingRunSettings run);
 
@@ -214,16 +215,16 @@ class Comparison {
   const ComparisonSpec& spec_;
   fs::path output_;
   const Interruption& interruption_;
-  std::vector<ArmRuns> runs_;
+  std::vector<VariantRuns> runs_;
   ComparisonProgress progress_;
 };
 
 bool Comparison::run_sweeps() {
-  const std::size_t trials = spec_.arms.front().sweep.size();
+  const std::size_t trials = spec_.variants.front().sweep.size();
   for (std::size_t trial = 0; trial < trials; ++trial) {
-    for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
-      const ComparisonArm& arm = spec_.arms[i];
-      const RunPoint point{arm.budgets.back(), spec_.sweep_seed(), arm.sweep[trial]};
+    for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
+      const ComparisonVariant& variant = spec_.variants[i];
+      const RunPoint point{variant.budgets.back(), spec_.sweep_seed(), variant.sweep[trial]};
       if (!run(i, point, runs_[i].trials)) return false;
     }
   }
@@ -233,11 +234,12 @@ bool Comparison::run_sweeps() {
 /// Alternates between the variants, so that a machine that slows down affects all of them.
 bool Comparison::run_measured() {
   std::size_t most = 0;
-  for (const ComparisonArm& arm : spec_.arms) most = std::max(most, arm.budgets.size());
+  for (const ComparisonVariant& variant : spec_.variants)
+    most = std::max(most, variant.budgets.size());
   for (const std::int64_t seed : spec_.seeds) {
     for (std::size_t budget = 0; budget < most; ++budget) {
-      for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
-        const std::vector<std::int64_t>& budgets = spec_.arms[i].budgets;
+      for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
+        const std::vector<std::int64_t>& budgets = spec_.variants[i].budgets;
         if (budget >= budgets.size()) continue;
         if (!run_at_best(i, {budgets[budget], seed, {}}, runs_[i].runs)) return false;
       }
@@ -248,7 +250,7 @@ bool Comparison::run_measured() {
 
 bool Comparison::run_pace() {
   for (std::int64_t round = 1; spec_.pace && round <= spec_.pace->rounds; ++round) {
-    for (std::size_t i = 0; i < spec_.arms.size(); ++i) {
+    for (std::size_t i = 0; i < spec_.variants.size(); ++i) {
       const RunPoint point{spec_.pace->steps, spec_.sweep_seed(), {}, round};
       if (!run_at_best(i, point, runs_[i].pace)) return false;
     }
@@ -257,20 +259,21 @@ bool Comparison::run_pace() {
 }
 
 /// Runs at the best value of the variant's sweep; skips the run if no trial finished.
-bool Comparison::run_at_best(std::size_t arm, RunPoint point, std::vector<RunOutcome>& outcomes) {
-  const RunOutcome* best = best_trial(runs_[arm].trials);
-  if (best == nullptr && !runs_[arm].trials.empty()) {
+bool Comparison::run_at_best(std::size_t variant, RunPoint point,
+                             std::vector<RunOutcome>& outcomes) {
+  const RunOutcome* best = best_trial(runs_[variant].trials);
+  if (best == nullptr && !runs_[variant].trials.empty()) {
     progress_.skip(1, point.steps);
     return true;
   }
   if (best != nullptr) point.value = best->point.value;
-  return run(arm, point, outcomes);
+  return run(variant, point, outcomes);
 }
 
-TrainingRunSettings Comparison::settings_of(const ComparisonArm& arm, const RunPoint& point,
+TrainingRunSettings Comparison::settings_of(const ComparisonVariant& variant, const RunPoint& point,
                                             const fs::path& folder) {
   TrainingRunSettings run{
-      .config = spec_.config_of(arm, point),
+      .config = spec_.config_of(variant, point),
       .data = spec_.data,
       .run = folder,
       .resume = fs::exists(folder),
@@ -302,13 +305,14 @@ bool Comparison::train(TrainingRunSettings run) {
 
 bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOutcome>& outcomes) {
   if (interruption_.requested()) return false;
-  const ComparisonArm& arm = spec_.arms[index];
-  const std::string name = concat("runs/", arm.name, "/", point.name());
+  const ComparisonVariant& variant = spec_.variants[index];
+  const std::string name = concat("runs/", variant.name, "/", point.name());
   const fs::path folder = output_ / name;
-  progress_.begin(arm.name, point);
-  const std::vector<std::string> command = spec_.command_of(arm, point, folder);
-  const TrainingRunSettings settings = settings_of(arm, point, folder);
-  const bool was_finished = arm.is_program() ? is_finished(folder, command) : is_finished(settings);
+  progress_.begin(variant.name, point);
+  const std::vector<std::string> command = spec_.command_of(variant, point, folder);
+  const TrainingRunSettings settings = settings_of(variant, point, folder);
+  const bool was_finished =
+      variant.is_program() ? is_finished(folder, command) : is_finished(settings);
   RunOutcome outcome;
   const auto failed = [&](const Error& error, bool diverged) {
     outcome.point = point;
@@ -317,8 +321,9 @@ bool Comparison::run(std::size_t index, const RunPoint& point, std::vector<RunOu
   };
   try {
     const bool ended =
-        was_finished || (arm.is_program() ? run_program_arm(spec_, command, folder, interruption_)
-                                          : train(settings));
+        was_finished ||
+        (variant.is_program() ? run_program_variant(spec_, command, folder, interruption_)
+                              : train(settings));
     if (!ended) return false;
     outcome = read_outcome(folder, point);
   } catch (const Diverged& error) {
@@ -346,7 +351,7 @@ ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& c
     end.interrupted = true;
     return end;
   }
-  std::vector<ArmRuns>& runs = comparison.runs();
+  std::vector<VariantRuns>& runs = comparison.runs();
   end.result = comparison_result(spec, std::move(runs));
   end.result_json = to_json(spec, end.result);
   end.markdown = markdown_table(spec, end.result);

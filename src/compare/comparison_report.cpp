@@ -76,9 +76,9 @@ class Columns {
  public:
   Columns(const ComparisonSpec& spec, const ComparisonResult& result)
       : unit_(spec.unit()), masked_(spec.masks()), has_pace_(spec.pace), target_(spec.target_loss) {
-    steps_ = result.arms.front().budgets.back().steps;
-    for (const ArmResult& arm : result.arms)
-      if (arm.budgets.back().steps != steps_) steps_.reset();
+    steps_ = result.variants.front().budgets.back().steps;
+    for (const VariantResult& variant : result.variants)
+      if (variant.budgets.back().steps != steps_) steps_.reset();
   }
   std::string head() const {
     std::string text = concat("| variant | learning rate | ", masked_ ? "masked " : "",
@@ -93,21 +93,23 @@ class Columns {
     for (auto i = columns; i > 0; --i) text += " --- |";
     return text + "\n";
   }
-  std::string row(const ArmResult& arm) const {
-    const BudgetResult& last = arm.budgets.back();
+  std::string row(const VariantResult& variant) const {
+    const BudgetResult& last = variant.budgets.back();
     std::string text = concat(
-        "| ", arm.name, " | ", arm.learning_rate ? brief(*arm.learning_rate) : kNone,
-        arm.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, in_four),
+        "| ", variant.name, " | ", variant.learning_rate ? brief(*variant.learning_rate) : kNone,
+        variant.edge_of_sweep ? " (edge)" : "", " | ", with_interval(last.loss.interval, in_four),
         steps_ ? " | " : concat(" | ", last.steps, " | "),
-        arm.difference ? with_interval(arm.difference->interval, in_four) : kNone, " | ",
-        has_pace_ ? pace_text(arm.pace) : with_interval(last.seconds.interval, in_seconds), " |");
+        variant.difference ? with_interval(variant.difference->interval, in_four) : kNone, " | ",
+        has_pace_ ? pace_text(variant.pace) : with_interval(last.seconds.interval, in_seconds),
+        " |");
     if (!target_) return text + "\n";
     const auto to_target = [&](const Measured BudgetResult::*what, const Format& in) {
-      return arm.to_target ? with_interval(((*arm.to_target).*what).interval, in) : kNone;
+      return variant.to_target ? with_interval(((*variant.to_target).*what).interval, in) : kNone;
     };
     return concat(text, " ", to_target(&BudgetResult::seconds, in_seconds), " | ",
                   to_target(&BudgetResult::tokens, units::count), " | ",
-                  arm.time_ratio ? with_interval(arm.time_ratio->interval, in_two) : kNone, " |\n");
+                  variant.time_ratio ? with_interval(variant.time_ratio->interval, in_two) : kNone,
+                  " |\n");
   }
 
  private:
@@ -148,8 +150,9 @@ std::string number_cell(const std::optional<double>& value, const Format& format
   return text_cell(value ? format(*value) : kNone);
 }
 
-std::string key_of(std::size_t arm, const std::string& name) {
-  return concat("<span class=\"c", arm % 8, "\"><i class=\"key\"></i></span>", html_escaped(name));
+std::string key_of(std::size_t variant, const std::string& name) {
+  return concat("<span class=\"c", variant % 8, "\"><i class=\"key\"></i></span>",
+                html_escaped(name));
 }
 
 std::string head_of(const std::vector<std::string>& columns) {
@@ -172,47 +175,48 @@ std::string units_of(const ComparisonSpec& spec) {
 
 std::string legend(const ComparisonResult& result) {
   std::string out = "<div class=\"legend\">";
-  for (std::size_t i = 0; i < result.arms.size(); ++i)
-    out += concat("<b>", key_of(i, result.arms[i].name), "</b>");
+  for (std::size_t i = 0; i < result.variants.size(); ++i)
+    out += concat("<b>", key_of(i, result.variants[i].name), "</b>");
   return out + "</div>\n";
 }
 
 std::string verdict(const ComparisonResult& result) {
   std::string out = "<ul>\n";
-  for (std::size_t i = 1; i < result.arms.size(); ++i) {
-    const ArmResult& arm = result.arms[i];
-    out += arm.claim.empty() ? concat("<li>No claim about ", html_escaped(arm.name), ": ",
-                                      html_escaped(arm.why_no_claim), ".</li>\n")
-                             : concat("<li class=\"claim\">", html_escaped(arm.claim), ".</li>\n");
+  for (std::size_t i = 1; i < result.variants.size(); ++i) {
+    const VariantResult& variant = result.variants[i];
+    out += variant.claim.empty()
+               ? concat("<li>No claim about ", html_escaped(variant.name), ": ",
+                        html_escaped(variant.why_no_claim), ".</li>\n")
+               : concat("<li class=\"claim\">", html_escaped(variant.claim), ".</li>\n");
   }
-  if (result.arms.size() == 1) out += "<li>One variant alone is compared with nothing.</li>\n";
+  if (result.variants.size() == 1) out += "<li>One variant alone is compared with nothing.</li>\n";
   for (const std::string& warning : result.warnings)
     out += concat("<li class=\"flag\">", html_escaped(warning), "</li>\n");
   return out + "</ul>\n";
 }
 
 /// Returns the table of variants, for the target or, without one, for the largest budget.
-std::string arms_table(const ComparisonSpec& spec, const ComparisonResult& result) {
+std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
   std::string out = head_of({"Variant", "Learning rate", "Final validation loss",
-                             "Less " + result.arms.front().name, "Training time" + what,
-                             "Time by that of " + result.arms.front().name, units_of(spec) + what,
-                             "FLOPs" + what, "Failed runs"});
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    const ArmResult& arm = result.arms[i];
-    const BudgetResult* use = &arm.budgets.back();
-    if (spec.target_loss) use = arm.to_target ? &*arm.to_target : nullptr;
-    out +=
-        concat("<tr><th scope=\"row\">", key_of(i, arm.name), "</th><td>",
-               arm.learning_rate ? brief(*arm.learning_rate) : kNone,
-               arm.edge_of_sweep ? "<small class=\"flag\">edge of its sweep</small>" : "", "</td>");
-    out += cell_of(&arm.loss(), in_four);
-    out += cell_of(arm.difference ? &*arm.difference : nullptr, signed_in_four);
+                             "Less " + result.variants.front().name, "Training time" + what,
+                             "Time by that of " + result.variants.front().name,
+                             units_of(spec) + what, "FLOPs" + what, "Failed runs"});
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    const VariantResult& variant = result.variants[i];
+    const BudgetResult* use = &variant.budgets.back();
+    if (spec.target_loss) use = variant.to_target ? &*variant.to_target : nullptr;
+    out += concat("<tr><th scope=\"row\">", key_of(i, variant.name), "</th><td>",
+                  variant.learning_rate ? brief(*variant.learning_rate) : kNone,
+                  variant.edge_of_sweep ? "<small class=\"flag\">edge of its sweep</small>" : "",
+                  "</td>");
+    out += cell_of(&variant.loss(), in_four);
+    out += cell_of(variant.difference ? &*variant.difference : nullptr, signed_in_four);
     out += cell_of(use == nullptr ? nullptr : &use->seconds, in_seconds);
-    out += cell_of(arm.time_ratio ? &*arm.time_ratio : nullptr, in_two);
+    out += cell_of(variant.time_ratio ? &*variant.time_ratio : nullptr, in_two);
     out += cell_of(use == nullptr ? nullptr : &use->tokens, units::count);
     out += cell_of(use == nullptr ? nullptr : &use->flops, scientific);
-    out += text_cell(std::to_string(arm.failed().size())) + "</tr>\n";
+    out += text_cell(std::to_string(variant.failed().size())) + "</tr>\n";
   }
   return out + "</tbody></table>\n";
 }
@@ -221,10 +225,10 @@ std::string pace_table(const ComparisonResult& result) {
   const auto of_a_step = [](double seconds) { return units::fixed(seconds, 3) + " s"; };
   std::string out = head_of({"Variant", "A step, median", "Fastest round", "Slowest round"});
   bool any = false;
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    const std::optional<Pace>& pace = result.arms[i].pace;
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    const std::optional<Pace>& pace = result.variants[i].pace;
     any = any || pace;
-    out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>");
+    out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>");
     for (double Pace::*part : {&Pace::median, &Pace::low, &Pace::high})
       out += number_cell(pace ? std::optional((*pace).*part) : std::nullopt, of_a_step);
     out += "</tr>\n";
@@ -233,13 +237,13 @@ std::string pace_table(const ComparisonResult& result) {
 }
 
 std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& result) {
-  const auto has_one = [](const ArmResult& arm) { return arm.budgets.size() < 2; };
-  if (std::all_of(result.arms.begin(), result.arms.end(), has_one)) return "";
+  const auto has_one = [](const VariantResult& variant) { return variant.budgets.size() < 2; };
+  if (std::all_of(result.variants.begin(), result.variants.end(), has_one)) return "";
   std::string out = head_of(
       {"Variant", "Steps", "Final validation loss", "Training time", units_of(spec), "FLOPs"});
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    for (const BudgetResult& budget : result.arms[i].budgets) {
-      out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>",
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    for (const BudgetResult& budget : result.variants[i].budgets) {
+      out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>",
                     text_cell(units::grouped(budget.steps)), cell_of(&budget.loss, in_four),
                     cell_of(&budget.seconds, in_seconds), cell_of(&budget.tokens, units::count),
                     cell_of(&budget.flops, scientific), "</tr>\n");
@@ -253,11 +257,11 @@ std::string predictions_table(const ComparisonResult& result) {
                              "Predicted share of steps", "Charged cost for a step, less 1"});
   const auto in_percent = [](double share) { return units::fixed(100 * share, 1) + " %"; };
   bool any = false;
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    if (!result.arms[i].predictions) continue;
-    const PredictionUse& use = *result.arms[i].predictions;
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    if (!result.variants[i].predictions) continue;
+    const PredictionUse& use = *result.variants[i].predictions;
     any = any || use.counts.made > 0;
-    out += concat("<tr><th scope=\"row\">", key_of(i, result.arms[i].name), "</th>");
+    out += concat("<tr><th scope=\"row\">", key_of(i, result.variants[i].name), "</th>");
     for (const std::int64_t count :
          {use.counts.made, use.counts.accepted, use.counts.shrunk, use.counts.reverted})
       out += text_cell(units::grouped(count));
@@ -270,9 +274,9 @@ std::string predictions_table(const ComparisonResult& result) {
 std::string sweep_plot(const ComparisonSpec& spec, const ComparisonResult& result) {
   Plot plot{.x_label = spec.sweep_key, .y_label = "validation loss", .x_ticks = {}, .series = {}};
   std::set<double> values;
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
     PlotSeries& series = plot.series.emplace_back(PlotSeries{i, {}, {}, {}});
-    for (const RunOutcome& trial : result.arms[i].runs.trials) {
+    for (const RunOutcome& trial : result.variants[i].runs.trials) {
       values.insert(*trial.point.value);
       if (trial.loss) {
         series.line.emplace_back(*trial.point.value, *trial.loss);
@@ -291,15 +295,15 @@ std::string sweep_table(const ComparisonResult& result) {
   std::string out =
       "<table>\n<thead><tr><th scope=\"col\">Variant</th><th scope=\"col\">Values: "
       "validation loss</th></tr></thead>\n<tbody>\n";
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    const ArmResult& arm = result.arms[i];
-    out += concat("<tr><th scope=\"row\">", key_of(i, arm.name), "</th><td>");
-    for (const RunOutcome& trial : arm.runs.trials) {
-      const bool best = arm.chosen == trial.point.value;
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    const VariantResult& variant = result.variants[i];
+    out += concat("<tr><th scope=\"row\">", key_of(i, variant.name), "</th><td>");
+    for (const RunOutcome& trial : variant.runs.trials) {
+      const bool best = variant.chosen == trial.point.value;
       out += concat(best ? "<strong>" : "", brief(*trial.point.value), ": ",
                     trial.loss ? in_four(*trial.loss) : "failed", best ? "</strong>" : "", "<br>");
     }
-    out += concat(arm.edge_of_sweep ? "<small class=\"flag\">edge of its sweep</small>" : "",
+    out += concat(variant.edge_of_sweep ? "<small class=\"flag\">edge of its sweep</small>" : "",
                   "</td></tr>\n");
   }
   return out + "</tbody></table>\n";
@@ -321,12 +325,12 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
                        const ComparisonResult& result, double LossPoint::*x,
                        double (*x_of)(const RunOutcome&), const std::string& label) {
   Plot plot{.x_label = label, .y_label = "loss", .x_ticks = {}, .series = {}};
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    for (const RunOutcome& run : result.arms[i].runs.runs) {
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    for (const RunOutcome& run : result.variants[i].runs.runs) {
       PlotSeries& series = plot.series.emplace_back(PlotSeries{i, {}, {}, {}});
       if (!std::isfinite(x_of(run))) continue;
       if (run.loss) series.dots.emplace_back(x_of(run), *run.loss);
-      if (run.point.steps != result.arms[i].budgets.back().steps) continue;
+      if (run.point.steps != result.variants[i].budgets.back().steps) continue;
       const auto curve = loss_curve(output / run.folder, kPointsOfACurve);
       const double scale = spec.pace && !curve.empty() ? x_of(run) / curve.back().*x : 1;
       for (const LossPoint& point : curve) series.line.emplace_back(scale * point.*x, point.loss);
@@ -343,8 +347,8 @@ std::string runs_table(const fs::path& output, const ComparisonSpec& spec,
                        const ComparisonResult& result) {
   std::string out =
       head_of({"Run", "Validation loss", "Training time", units_of(spec), "FLOPs", ""});
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    for (const auto* runs : {&result.arms[i].runs.trials, &result.arms[i].runs.runs}) {
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    for (const auto* runs : {&result.variants[i].runs.trials, &result.variants[i].runs.runs}) {
       for (const RunOutcome& run : *runs) {
         const bool counts = run.failure.empty();
         out += concat("<tr><th scope=\"row\">", key_of(i, run.folder.substr(5)), "</th>");
@@ -371,12 +375,12 @@ std::string folded(const std::string& title, const std::string& body) {
 std::string markdown_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const Columns columns(spec, result);
   std::string text = columns.head();
-  for (const ArmResult& arm : result.arms) text += columns.row(arm);
+  for (const VariantResult& variant : result.variants) text += columns.row(variant);
   text += "\n";
-  for (const ArmResult& arm : result.arms) {
-    if (!arm.claim.empty()) text += concat("- ", arm.claim, ".\n");
-    if (!arm.why_no_claim.empty())
-      text += concat("- no claim about ", arm.name, ": ", arm.why_no_claim, ".\n");
+  for (const VariantResult& variant : result.variants) {
+    if (!variant.claim.empty()) text += concat("- ", variant.claim, ".\n");
+    if (!variant.why_no_claim.empty())
+      text += concat("- no claim about ", variant.name, ": ", variant.why_no_claim, ".\n");
   }
   for (const std::string& warning : result.warnings) text += concat("- ", warning, ".\n");
   return text;
@@ -406,7 +410,7 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
       "</style>\n</head>\n<body>\n<main>\n", "<h1>", title,
       " <small>comparison of ways to train</small></h1>\n");
   page += card("What it shows", "", verdict(result));
-  page += card("Variants", of, arms_table(spec, result));
+  page += card("Variants", of, variants_table(spec, result));
   page += card("Time per step",
                "short runs in which the variants took turns; all seconds follow from it",
                pace_table(result));

@@ -13,9 +13,9 @@ namespace {
 constexpr double kConfidence = 0.95;
 
 /// Returns whether the variant is a program whose command lacks the placeholder, such as "{seed}".
-bool lacks(const ComparisonArm& arm, const std::string& place) {
-  return arm.is_program() &&
-         std::none_of(arm.command.begin(), arm.command.end(), [&](const std::string& part) {
+bool lacks(const ComparisonVariant& variant, const std::string& place) {
+  return variant.is_program() &&
+         std::none_of(variant.command.begin(), variant.command.end(), [&](const std::string& part) {
            return part.find(place) != std::string::npos;
          });
 }
@@ -23,50 +23,51 @@ bool lacks(const ComparisonArm& arm, const std::string& place) {
 constexpr std::size_t kSeedsOfAClaim = 3;
 
 /// Returns the reasons against a claim about the variant.
-std::vector<std::string> doubts(const ArmResult& arm, const ComparisonArm& from,
+std::vector<std::string> doubts(const VariantResult& variant, const ComparisonVariant& from,
                                 const ComparisonSpec& spec) {
   std::vector<std::string> found;
   const auto spoils = [](const RunOutcome& run) { return !run.failure.empty() && !run.diverged; };
-  const bool spoilt = std::any_of(arm.runs.trials.begin(), arm.runs.trials.end(), spoils) ||
-                      std::any_of(arm.runs.pace.begin(), arm.runs.pace.end(), spoils);
-  if (spoilt || !arm.loss().interval) found.push_back(concat("a run of ", arm.name, " failed"));
-  if (arm.edge_of_sweep && arm.chosen) {
-    found.push_back(concat(spec.sweep_key, " ", brief(*arm.chosen), " of ", arm.name,
+  const bool spoilt = std::any_of(variant.runs.trials.begin(), variant.runs.trials.end(), spoils) ||
+                      std::any_of(variant.runs.pace.begin(), variant.runs.pace.end(), spoils);
+  if (spoilt || !variant.loss().interval)
+    found.push_back(concat("a run of ", variant.name, " failed"));
+  if (variant.edge_of_sweep && variant.chosen) {
+    found.push_back(concat(spec.sweep_key, " ", brief(*variant.chosen), " of ", variant.name,
                            " is the edge of its sweep, and what lies beyond may be better"));
   }
   if (!from.is_program() && from.config.schedule.name == "constant")
-    found.push_back(concat("the learning rate of ", arm.name, " does not decay"));
+    found.push_back(concat("the learning rate of ", variant.name, " does not decay"));
   if (lacks(from, "{seed}"))
-    found.push_back(concat("the command of ", arm.name, " takes no {seed}"));
-  for (const RunOutcome& run : arm.runs.runs) {
+    found.push_back(concat("the command of ", variant.name, " takes no {seed}"));
+  for (const RunOutcome& run : variant.runs.runs) {
     if (run.failure.empty() && run.steps != run.point.steps) {
-      found.push_back(concat(arm.name, " reported ", run.steps, " steps where ", run.point.steps,
-                             " were asked for"));
+      found.push_back(concat(variant.name, " reported ", run.steps, " steps where ",
+                             run.point.steps, " were asked for"));
       break;
     }
   }
   return found;
 }
 
-std::string loss_claim(const ArmResult& arm, const ArmResult& first) {
-  const Interval& shown = *arm.difference->interval;
-  return concat(arm.name, " ends with a ", shown.mean < 0 ? "lower" : "higher",
+std::string loss_claim(const VariantResult& variant, const VariantResult& first) {
+  const Interval& shown = *variant.difference->interval;
+  return concat(variant.name, " ends with a ", shown.mean < 0 ? "lower" : "higher",
                 " validation loss than ", first.name, " after ",
-                units::grouped(arm.budgets.back().steps), " steps, by ",
+                units::grouped(variant.budgets.back().steps), " steps, by ",
                 brief(std::abs(shown.mean)), " (95 % interval of the difference ", brief(shown.low),
-                " to ", brief(shown.high), ", ", arm.difference->values.size(), " seeds)");
+                " to ", brief(shown.high), ", ", variant.difference->values.size(), " seeds)");
 }
 
-std::string time_claim(const ArmResult& arm, const ArmResult& first) {
-  const Interval& shown = *arm.time_ratio->interval;
-  return concat(arm.name, " reaches the target in ", brief(shown.mean), " of the time that ",
+std::string time_claim(const VariantResult& variant, const VariantResult& first) {
+  const Interval& shown = *variant.time_ratio->interval;
+  return concat(variant.name, " reaches the target in ", brief(shown.mean), " of the time that ",
                 first.name, " takes (95 % interval ", brief(shown.low), " to ", brief(shown.high),
-                ", ", arm.time_ratio->values.size(), " seeds)");
+                ", ", variant.time_ratio->values.size(), " seeds)");
 }
 
 /// Returns whether all runs of both have bit-identical losses.
-bool have_same_bits(const ArmResult& arm, const ArmResult& first) {
-  const std::vector<RunOutcome>&a = arm.runs.runs, &b = first.runs.runs;
+bool have_same_bits(const VariantResult& variant, const VariantResult& first) {
+  const std::vector<RunOutcome>&a = variant.runs.runs, &b = first.runs.runs;
   return !a.empty() && std::ranges::equal(a, b, [](const RunOutcome& one, const RunOutcome& other) {
     return !one.losses.empty() && one.losses == other.losses;
   });
@@ -74,31 +75,32 @@ bool have_same_bits(const ArmResult& arm, const ArmResult& first) {
 
 /// Claims that variant number `index` differs from the first one, or explains why there is no
 /// claim. All variants must have been measured and compared.
-void add_claim(std::vector<ArmResult>& arms, std::size_t index, const ComparisonSpec& spec) {
-  const ArmResult& first = arms.front();
-  ArmResult& arm = arms[index];
-  if (have_same_bits(arm, first)) {
-    arm.why_no_claim = concat("each of its losses has the bits of that of ", first.name,
-                              ", so their difference has no effect on training");
+void add_claim(std::vector<VariantResult>& variants, std::size_t index,
+               const ComparisonSpec& spec) {
+  const VariantResult& first = variants.front();
+  VariantResult& variant = variants[index];
+  if (have_same_bits(variant, first)) {
+    variant.why_no_claim = concat("each of its losses has the bits of that of ", first.name,
+                                  ", so their difference has no effect on training");
     return;
   }
-  std::vector<std::string> against = doubts(first, spec.arms.front(), spec);
-  const auto own = doubts(arm, spec.arms[index], spec);
+  std::vector<std::string> against = doubts(first, spec.variants.front(), spec);
+  const auto own = doubts(variant, spec.variants[index], spec);
   against.insert(against.end(), own.begin(), own.end());
-  const bool of_time = !arm.difference;
+  const bool of_time = !variant.difference;
   if (spec.seeds.size() < kSeedsOfAClaim)
     against.push_back(concat("a claim needs at least ", kSeedsOfAClaim, " seeds"));
   if (spec.sweep_key.empty()) against.emplace_back("no learning rate was swept");
-  if (of_time && (!arm.time_ratio || !arm.time_ratio->interval))
+  if (of_time && (!variant.time_ratio || !variant.time_ratio->interval))
     against.emplace_back("their largest budgets differ, and not both always reach a target");
   if (against.empty()) {
     std::vector<double> values;
-    for (const auto& value : of_time ? arm.time_ratio->values : arm.difference->values)
+    for (const auto& value : of_time ? variant.time_ratio->values : variant.difference->values)
       values.push_back(*value - (of_time ? 1 : 0));
     const Interval interval =
-        student_interval(values, 1 - (1 - kConfidence) / static_cast<double>(arms.size() - 1));
+        student_interval(values, 1 - (1 - kConfidence) / static_cast<double>(variants.size() - 1));
     if (interval.low > 0 || interval.high < 0) {
-      arm.claim = of_time ? time_claim(arm, first) : loss_claim(arm, first);
+      variant.claim = of_time ? time_claim(variant, first) : loss_claim(variant, first);
       return;
     }
     against.push_back(of_time ? concat("the time may be that of ", first.name)
@@ -106,10 +108,10 @@ void add_claim(std::vector<ArmResult>& arms, std::size_t index, const Comparison
     const Interval alone = student_interval(values, kConfidence);
     if (alone.low > 0 || alone.high < 0) {
       against.back() += concat(", with the ", brief(100 * (1 - kConfidence)), " % divided among ",
-                               arms.size() - 1, " differences");
+                               variants.size() - 1, " differences");
     }
   }
-  arm.why_no_claim = join(against, "; ");
+  variant.why_no_claim = join(against, "; ");
 }
 
 Measured measured(std::vector<std::optional<double>> values) {
@@ -125,20 +127,20 @@ Measured measured(std::vector<std::optional<double>> values) {
 
 /// Computes the time per step from the timing rounds, and from it the seconds of all runs of the
 /// variant. Without a time per step, because a round failed, the seconds are NaN.
-void add_pace(ArmResult& arm) {
+void add_pace(VariantResult& variant) {
   std::vector<double> seconds;
-  for (const RunOutcome& round : arm.runs.pace) {
+  for (const RunOutcome& round : variant.runs.pace) {
     if (round.failure.empty() && round.steps > 0)
       seconds.push_back(round.seconds / static_cast<double>(round.steps));
   }
-  if (!seconds.empty() && seconds.size() == arm.runs.pace.size()) {
+  if (!seconds.empty() && seconds.size() == variant.runs.pace.size()) {
     std::sort(seconds.begin(), seconds.end());
     const double median = (seconds[(seconds.size() - 1) / 2] + seconds[seconds.size() / 2]) / 2;
-    arm.pace = Pace{median, seconds.front(), seconds.back()};
+    variant.pace = Pace{median, seconds.front(), seconds.back()};
   }
-  for (auto* runs : {&arm.runs.trials, &arm.runs.runs}) {
+  for (auto* runs : {&variant.runs.trials, &variant.runs.runs}) {
     for (RunOutcome& run : *runs)
-      run.seconds = arm.pace ? arm.pace->median * static_cast<double>(run.steps) : NAN;
+      run.seconds = variant.pace ? variant.pace->median * static_cast<double>(run.steps) : NAN;
   }
 }
 
@@ -164,35 +166,37 @@ const RunOutcome* first_run(const std::vector<RunOutcome>& runs, std::int64_t se
   return nullptr;
 }
 
-void add_budgets(ArmResult& arm, const ComparisonArm& from, const ComparisonSpec& spec) {
+void add_budgets(VariantResult& variant, const ComparisonVariant& from,
+                 const ComparisonSpec& spec) {
   for (const std::int64_t steps : from.budgets) {
     std::vector<const RunOutcome*> of_seeds;
     for (const std::int64_t seed : spec.seeds) {
-      of_seeds.push_back(first_run(
-          arm.runs.runs, seed, [&](const RunOutcome& run) { return run.point.steps == steps; }));
+      of_seeds.push_back(first_run(variant.runs.runs, seed, [&](const RunOutcome& run) {
+        return run.point.steps == steps;
+      }));
     }
-    arm.budgets.push_back(budget_result(steps, of_seeds));
+    variant.budgets.push_back(budget_result(steps, of_seeds));
   }
 }
 
-void add_target(ArmResult& arm, const ComparisonSpec& spec) {
+void add_target(VariantResult& variant, const ComparisonSpec& spec) {
   if (!spec.target_loss) return;
   std::vector<const RunOutcome*> of_seeds;
   for (const std::int64_t seed : spec.seeds) {
-    of_seeds.push_back(first_run(arm.runs.runs, seed, [&](const RunOutcome& run) {
+    of_seeds.push_back(first_run(variant.runs.runs, seed, [&](const RunOutcome& run) {
       return run.loss && *run.loss <= *spec.target_loss;
     }));
-    arm.seeds_at_target += of_seeds.back() != nullptr ? 1 : 0;
+    variant.seeds_at_target += of_seeds.back() != nullptr ? 1 : 0;
   }
-  if (arm.seeds_at_target == static_cast<std::int64_t>(spec.seeds.size()))
-    arm.to_target = budget_result(0, of_seeds);
+  if (variant.seeds_at_target == static_cast<std::int64_t>(spec.seeds.size()))
+    variant.to_target = budget_result(0, of_seeds);
 }
 
-void add_predictions(ArmResult& arm) {
+void add_predictions(VariantResult& variant) {
   PredictionUse use;
   double steps = 0, predicted = 0, cost = 0;
-  for (const RunOutcome& run : arm.runs.runs) {
-    if (run.point.steps != arm.budgets.back().steps || !run.cost) continue;
+  for (const RunOutcome& run : variant.runs.runs) {
+    if (run.point.steps != variant.budgets.back().steps || !run.cost) continue;
     steps += static_cast<double>(run.steps);
     predicted += static_cast<double>(run.predicted_steps);
     cost += *run.cost;
@@ -204,24 +208,25 @@ void add_predictions(ArmResult& arm) {
   if (steps == 0) return;
   use.predicted_share = predicted / steps;
   use.cost_overhead = cost / steps - 1;
-  arm.predictions = use;
+  variant.predictions = use;
 }
 
-Measured paired(const Measured& arm, const Measured& first, auto&& combine) {
+Measured paired(const Measured& variant, const Measured& first, auto&& combine) {
   std::vector<std::optional<double>> values;
-  for (std::size_t i = 0; i < arm.values.size(); ++i) {
-    const bool both = arm.values[i] && first.values[i];
-    values.push_back(both ? std::optional(combine(*arm.values[i], *first.values[i]))
+  for (std::size_t i = 0; i < variant.values.size(); ++i) {
+    const bool both = variant.values[i] && first.values[i];
+    values.push_back(both ? std::optional(combine(*variant.values[i], *first.values[i]))
                           : std::nullopt);
   }
   return measured(values);
 }
 
-void compare_with(const ArmResult& first, ArmResult& arm) {
-  if (arm.budgets.back().steps == first.budgets.back().steps)
-    arm.difference = paired(arm.loss(), first.loss(), std::minus<>());
-  if (arm.to_target && first.to_target)
-    arm.time_ratio = paired(arm.to_target->seconds, first.to_target->seconds, std::divides<>());
+void compare_with(const VariantResult& first, VariantResult& variant) {
+  if (variant.budgets.back().steps == first.budgets.back().steps)
+    variant.difference = paired(variant.loss(), first.loss(), std::minus<>());
+  if (variant.to_target && first.to_target)
+    variant.time_ratio =
+        paired(variant.to_target->seconds, first.to_target->seconds, std::divides<>());
 }
 
 /// Returns the number of seeds, and the interval if there are several.
@@ -231,29 +236,29 @@ std::string spread_text(const Interval& shown, std::size_t seeds) {
                 ", ", seeds, " seeds)");
 }
 
-std::vector<std::string> warnings_of(const ComparisonSpec& spec, const ArmResult& arm,
-                                     const ComparisonArm& from) {
+std::vector<std::string> warnings_of(const ComparisonSpec& spec, const VariantResult& variant,
+                                     const ComparisonVariant& from) {
   std::vector<std::string> found;
-  for (const RunOutcome& run : arm.failed())
+  for (const RunOutcome& run : variant.failed())
     found.push_back(concat(run.folder, " failed: ", run.failure));
-  for (const auto* runs : {&arm.runs.trials, &arm.runs.runs}) {
+  for (const auto* runs : {&variant.runs.trials, &variant.runs.runs}) {
     for (const RunOutcome& run : *runs) {
       if (!run.remark.empty()) found.push_back(concat(run.folder, ": ", run.remark));
     }
   }
   if (!from.sweep.empty() && lacks(from, "{learning_rate}"))
-    found.push_back(concat("the command of ", arm.name,
+    found.push_back(concat("the command of ", variant.name,
                            " takes no {learning_rate}: all trials of its sweep are the same run"));
-  if (spec.target_loss && !arm.to_target) {
-    found.push_back(concat(arm.name, " reaches the target of ", brief(*spec.target_loss), " with ",
-                           arm.seeds_at_target, " of ", spec.seeds.size(), " seeds"));
+  if (spec.target_loss && !variant.to_target) {
+    found.push_back(concat(variant.name, " reaches the target of ", brief(*spec.target_loss),
+                           " with ", variant.seeds_at_target, " of ", spec.seeds.size(), " seeds"));
   }
   return found;
 }
 
 }  // namespace
 
-std::vector<RunOutcome> ArmResult::failed() const {
+std::vector<RunOutcome> VariantResult::failed() const {
   std::vector<RunOutcome> found;
   for (const auto* outcomes : {&runs.trials, &runs.runs, &runs.pace}) {
     std::copy_if(outcomes->begin(), outcomes->end(), std::back_inserter(found),
@@ -270,40 +275,41 @@ const RunOutcome* best_trial(const std::vector<RunOutcome>& trials) {
   return best;
 }
 
-std::string difference_text(const ArmResult& arm, const ArmResult& first) {
-  if (!arm.difference || !arm.difference->interval) return "";
-  const Interval& shown = *arm.difference->interval;
-  return concat(arm.name, " ended with a validation loss ", brief(std::abs(shown.mean)),
+std::string difference_text(const VariantResult& variant, const VariantResult& first) {
+  if (!variant.difference || !variant.difference->interval) return "";
+  const Interval& shown = *variant.difference->interval;
+  return concat(variant.name, " ended with a validation loss ", brief(std::abs(shown.mean)),
                 shown.mean < 0 ? " lower than " : " higher than ", first.name,
-                spread_text(shown, arm.difference->values.size()));
+                spread_text(shown, variant.difference->values.size()));
 }
 
-ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRuns> runs) {
+ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<VariantRuns> runs) {
   ComparisonResult result;
-  for (std::size_t i = 0; i < spec.arms.size(); ++i) {
-    const ComparisonArm& from = spec.arms[i];
-    ArmResult& arm = result.arms.emplace_back();
-    arm.name = from.name;
-    arm.runs = std::move(runs[i]);
-    if (spec.pace) add_pace(arm);
-    if (const RunOutcome* best = best_trial(arm.runs.trials)) {
-      arm.chosen = best->point.value;
-      arm.edge_of_sweep = best == &arm.runs.trials.front() || best == &arm.runs.trials.back();
+  for (std::size_t i = 0; i < spec.variants.size(); ++i) {
+    const ComparisonVariant& from = spec.variants[i];
+    VariantResult& variant = result.variants.emplace_back();
+    variant.name = from.name;
+    variant.runs = std::move(runs[i]);
+    if (spec.pace) add_pace(variant);
+    if (const RunOutcome* best = best_trial(variant.runs.trials)) {
+      variant.chosen = best->point.value;
+      variant.edge_of_sweep =
+          best == &variant.runs.trials.front() || best == &variant.runs.trials.back();
     }
-    if (arm.chosen || from.sweep.empty())
-      arm.learning_rate = spec.config_of(from, {1, 0, arm.chosen}).optimizer.learning_rate;
-    add_budgets(arm, from, spec);
-    add_target(arm, spec);
-    add_predictions(arm);
+    if (variant.chosen || from.sweep.empty())
+      variant.learning_rate = spec.config_of(from, {1, 0, variant.chosen}).optimizer.learning_rate;
+    add_budgets(variant, from, spec);
+    add_target(variant, spec);
+    add_predictions(variant);
   }
-  const ArmResult& first = result.arms.front();
-  for (std::size_t i = 0; i < result.arms.size(); ++i) {
-    ArmResult& arm = result.arms[i];
-    const auto warnings = warnings_of(spec, arm, spec.arms[i]);
+  const VariantResult& first = result.variants.front();
+  for (std::size_t i = 0; i < result.variants.size(); ++i) {
+    VariantResult& variant = result.variants[i];
+    const auto warnings = warnings_of(spec, variant, spec.variants[i]);
     result.warnings.insert(result.warnings.end(), warnings.begin(), warnings.end());
     if (i == 0) continue;
-    compare_with(first, arm);
-    add_claim(result.arms, i, spec);
+    compare_with(first, variant);
+    add_claim(result.variants, i, spec);
   }
   return result;
 }
@@ -313,7 +319,7 @@ std::string statistics_text(const ComparisonSpec& spec) {
       "Each run has its whole budget of steps and its learning rate decayed over them. Runs of one "
       "seed share first weights, where the model is the same, and the order of the data. Intervals "
       "are of Student's t, 95 %, over the seeds; differences are taken seed by seed from ",
-      spec.arms.front().name, ", and a loss that is lower is better. ",
+      spec.variants.front().name, ", and a loss that is lower is better. ",
       spec.masks() ? "Losses are of masked tokens, of which validation has the same in all runs. "
                    : "",
       "A claim needs three seeds, a swept optimum inside its "

@@ -23,7 +23,7 @@ struct RunOutcome {
   PredictionCounts predictions;
 };
 
-struct ArmRuns {
+struct VariantRuns {
   std::vector<RunOutcome> trials;  // of the sweep, in order of its values
   std::vector<RunOutcome> runs;    // measured: for every budget every seed
   std::vector<RunOutcome> pace;    // each round
@@ -52,9 +52,9 @@ struct PredictionUse {
   double cost_overhead = 0;    // charged Full steps per step, minus 1; negative if it saves
 };
 
-struct ArmResult {
+struct VariantResult {
   std::string name;
-  ArmRuns runs;
+  VariantRuns runs;
   std::optional<double> chosen;         // swept value; none without a sweep or a finished trial
   std::optional<double> learning_rate;  // of the measured runs
   bool edge_of_sweep = false;           // the best value is the lowest or highest
@@ -73,13 +73,13 @@ struct ArmResult {
 };
 
 struct ComparisonResult {
-  std::vector<ArmResult> arms;
+  std::vector<VariantResult> variants;
   std::vector<std::string> warnings;
 };
 
 /// Returns "muon ended 0.0123 lower than adamw (2 seeds)", whether or not it supports a claim; ""
 /// if a run has no loss or the largest budgets differ.
-std::string difference_text(const ArmResult& arm, const ArmResult& first);
+std::string difference_text(const VariantResult& variant, const VariantResult& first);
 
 /// Returns the trial with the smallest loss; null if all failed.
 const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);
@@ -89,7 +89,7 @@ const RunOutcome* best_trial(const std::vector<RunOutcome>& trials);
 /// that the interval of the time ratio excludes 1 (confidence 1 − 0.05/k for k claims). Both
 /// variants need at least three seeds, a swept rate inside its sweep, a decayed learning rate and
 /// no failed run except trials that diverged.
-ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<ArmRuns> runs);
+ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<VariantRuns> runs);
 
 /// Returns the contents of result.json.
 std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result);

@@ -97,9 +97,10 @@ std::vector<std::int64_t> SpecProblems::whole_numbers(const json::object& object
 constexpr const char* kLearningRate = "optimizer.learning_rate";
 
 /// Returns the problems with the spec's ranks.
-std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec, const ComparisonArm& arm,
+std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec,
+                                             const ComparisonVariant& variant,
                                              const HybridTrainerConfig& config) {
-  if (arm.is_program() || (spec.ranks == 1 && !config.phases.traits().runs_ahead_of_ranks))
+  if (variant.is_program() || (spec.ranks == 1 && !config.phases.traits().runs_ahead_of_ranks))
     return {};
   try {
     check_ranks(config, spec.ranks);
@@ -110,20 +111,20 @@ std::vector<std::string> problems_over_ranks(const ComparisonSpec& spec, const C
 }
 
 /// Checks each run's configuration, once per swept value.
-void check_configs(const ComparisonSpec& spec, const ComparisonArm& arm, const std::string& at,
-                   SpecProblems& problems) {
+void check_configs(const ComparisonSpec& spec, const ComparisonVariant& variant,
+                   const std::string& at, SpecProblems& problems) {
   std::set<std::string> told;
-  const auto values = arm.sweep.empty()
-                          ? std::vector<std::optional<double>>{std::nullopt}
-                          : std::vector<std::optional<double>>{arm.sweep.begin(), arm.sweep.end()};
+  const auto values = variant.sweep.empty() ? std::vector<std::optional<double>>{std::nullopt}
+                                            : std::vector<std::optional<double>>{
+                                                  variant.sweep.begin(), variant.sweep.end()};
   for (const auto& value : values) {
     try {
-      for (const std::int64_t steps : {arm.budgets.front(), spec.pace ? spec.pace->steps : 0}) {
+      for (const std::int64_t steps : {variant.budgets.front(), spec.pace ? spec.pace->steps : 0}) {
         if (steps == 0) continue;
         const RunPoint point{steps, spec.seeds.front(), value};
-        const HybridTrainerConfig config = spec.config_of(arm, point);
+        const HybridTrainerConfig config = spec.config_of(variant, point);
         for (const std::string& problem : config.problems()) told.insert(problem);
-        for (const std::string& problem : problems_over_ranks(spec, arm, config))
+        for (const std::string& problem : problems_over_ranks(spec, variant, config))
           told.insert(problem);
       }
     } catch (const ConfigError& error) {
@@ -134,9 +135,9 @@ void check_configs(const ComparisonSpec& spec, const ComparisonArm& arm, const s
 }
 
 /// Requires equal objectives and mask shares; otherwise losses cannot be compared.
-void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const std::string& at,
-                     SpecProblems& problems) {
-  const HybridTrainerConfig &one = first.config, &other = arm.config;
+void check_objective(const ComparisonVariant& first, const ComparisonVariant& variant,
+                     const std::string& at, SpecProblems& problems) {
+  const HybridTrainerConfig &one = first.config, &other = variant.config;
   if (other.objective != one.objective) {
     problems.note(at, concat("objective: got ", other.objective, ", and ", first.name, " has ",
                              one.objective, ": their losses cannot be compared; want one of them"));
@@ -148,22 +149,23 @@ void check_objective(const ComparisonArm& first, const ComparisonArm& arm, const
 }
 
 /// Records inconsistencies between variants, and the problems of each run's configuration.
-void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
+void check_variants(const ComparisonSpec& spec, SpecProblems& problems) {
   std::set<std::string> names;
-  for (std::size_t i = 0; i < spec.arms.size(); ++i) {
-    const ComparisonArm& arm = spec.arms[i];
-    const std::string at = concat("arms[", i, "]");
-    if (!arm.name.empty() && !names.insert(arm.name).second)
-      problems.note(at + ".name", concat("\"", arm.name, "\" is another arm's name, too"));
-    const std::size_t trials = spec.arms.front().sweep.size();
-    if (!spec.sweep_key.empty() && arm.sweep.size() != trials)
-      problems.note(at + ".sweep", concat("got ", arm.sweep.size(), " values, want ", trials,
-                                          " as in the first arm: every arm gets as many trials"));
-    if (arm.is_program() && !spec.sweep_key.empty() && spec.sweep_key != kLearningRate)
+  for (std::size_t i = 0; i < spec.variants.size(); ++i) {
+    const ComparisonVariant& variant = spec.variants[i];
+    const std::string at = concat("variants[", i, "]");
+    if (!variant.name.empty() && !names.insert(variant.name).second)
+      problems.note(at + ".name", concat("\"", variant.name, "\" is another variant's name, too"));
+    const std::size_t trials = spec.variants.front().sweep.size();
+    if (!spec.sweep_key.empty() && variant.sweep.size() != trials)
+      problems.note(at + ".sweep",
+                    concat("got ", variant.sweep.size(), " values, want ", trials,
+                           " as in the first variant: every variant gets as many trials"));
+    if (variant.is_program() && !spec.sweep_key.empty() && spec.sweep_key != kLearningRate)
       problems.note(at, concat("is a program, which is swept by ", kLearningRate, " alone"));
-    const auto ours = std::ranges::find_if_not(spec.arms, &ComparisonArm::is_program);
-    if (!arm.is_program()) check_objective(*ours, arm, at, problems);
-    if (!arm.budgets.empty() && !spec.seeds.empty()) check_configs(spec, arm, at, problems);
+    const auto ours = std::ranges::find_if_not(spec.variants, &ComparisonVariant::is_program);
+    if (!variant.is_program()) check_objective(*ours, variant, at, problems);
+    if (!variant.budgets.empty() && !spec.seeds.empty()) check_configs(spec, variant, at, problems);
   }
 }
 
@@ -185,10 +187,10 @@ class SpecReading {
   bool is_of_model(const std::string& key) const;
   void read_base(const Value& base);
   std::vector<double> read_sweep(const Value& sweep, const std::string& path, std::string& key);
-  void read_arms(const Object& root);
-  void read_arm(const Object& object, const std::string& path);
-  void read_settings(const Value& settings, const std::string& path, ComparisonArm& arm);
-  void read_command(const Value& command, const std::string& path, ComparisonArm& arm);
+  void read_variants(const Object& root);
+  void read_variant(const Object& object, const std::string& path);
+  void read_settings(const Value& settings, const std::string& path, ComparisonVariant& variant);
+  void read_command(const Value& command, const std::string& path, ComparisonVariant& variant);
   void read_target(const Value& target);
   void read_pace(const Value& pace);
   void read_ranks(const Value& ranks);
@@ -200,8 +202,8 @@ class SpecReading {
 };
 
 constexpr std::size_t kLongestName = 64;
-constexpr std::size_t kMostArms = 1000;     // each has a complete configuration
-constexpr std::size_t kMostProblems = 100;  // looking for the nearest names takes time
+constexpr std::size_t kMostVariants = 1000;  // each has a complete configuration
+constexpr std::size_t kMostProblems = 100;   // looking for the nearest names takes time
 
 bool is_folder_name(const std::string& name) {
   const auto may_be_in = [](unsigned char c) {
@@ -307,7 +309,7 @@ std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::strin
 }
 
 void SpecReading::read_settings(const Value& settings, const std::string& path,
-                                ComparisonArm& arm) {
+                                ComparisonVariant& variant) {
   if (!settings.is_object()) {
     problems_.note(path,
                    concat("got ", in_brief(settings), ", want {\"optimizer.name\": \"muon\"}"));
@@ -317,14 +319,15 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
     if (problems_.all().size() >= kMostProblems) return;
     const std::string key(name);
     if (is_of_a_run(key) || key == spec_.sweep_key) {
-      problems_.note(path, concat(key, is_of_a_run(key)
-                                           ? " is set by the comparison: give budgets and seeds"
-                                           : " is swept: give the arm its own \"sweep\" instead"));
+      problems_.note(
+          path,
+          concat(key, is_of_a_run(key) ? " is set by the comparison: give budgets and seeds"
+                                       : " is swept: give the variant its own \"sweep\" instead"));
       continue;
     }
     if (is_of_model(key)) problems_.note(path, concat(key, " ", kOfTheFolder));
     try {
-      set_field(arm.config, key,
+      set_field(variant.config, key,
                 value.is_string() ? std::string(value.get_string()) : json::serialize(value));
     } catch (const ConfigError& error) {
       for (const std::string& problem : error.problems()) problems_.note(path, problem);
@@ -332,72 +335,74 @@ void SpecReading::read_settings(const Value& settings, const std::string& path,
   }
 }
 
-void SpecReading::read_command(const Value& command, const std::string& path, ComparisonArm& arm) {
+void SpecReading::read_command(const Value& command, const std::string& path,
+                               ComparisonVariant& variant) {
   bool is_good = command.is_array() && !command.get_array().empty();
   for (const Value& part : is_good ? command.get_array() : json::array()) {
     is_good = is_good && part.is_string();
-    if (is_good) arm.command.emplace_back(part.get_string());
+    if (is_good) variant.command.emplace_back(part.get_string());
   }
   // A NUL character would end an argument.
-  const bool is_whole = std::all_of(arm.command.begin(), arm.command.end(), [](const auto& part) {
-    return part.find('\0') == std::string::npos;
-  });
-  if (is_good && is_whole && !arm.command[0].empty()) return;
+  const bool is_whole =
+      std::all_of(variant.command.begin(), variant.command.end(),
+                  [](const auto& part) { return part.find('\0') == std::string::npos; });
+  if (is_good && is_whole && !variant.command[0].empty()) return;
   problems_.note(
       path,
       "want a program and its arguments, [\"python3\", \"train.py\", \"{data}\", \"{seed}\"]");
-  arm.command = {"?"};
+  variant.command = {"?"};
 }
 
-void SpecReading::read_arm(const Object& object, const std::string& path) {
+void SpecReading::read_variant(const Object& object, const std::string& path) {
   problems_.check_keys(object, path + ".", {"name", "set", "command", "sweep", "budgets"});
-  ComparisonArm arm;
-  arm.config = base_;
-  arm.name = problems_.text(object, "name", path + ".");
-  if (!arm.name.empty() && !is_folder_name(arm.name))
+  ComparisonVariant variant;
+  variant.config = base_;
+  variant.name = problems_.text(object, "name", path + ".");
+  if (!variant.name.empty() && !is_folder_name(variant.name))
     problems_.note(path + ".name",
-                   concat("got ", in_brief(json::string(arm.name)), ", which names a folder: ",
+                   concat("got ", in_brief(json::string(variant.name)), ", which names a folder: ",
                           "want at most 64 of A-Z a-z 0-9 _ - + . , beginning with none of - ."));
   const Value *settings = object.if_contains("set"), *command = object.if_contains("command");
   if ((settings == nullptr) == (command == nullptr))
     problems_.note(
         path, concat("has ", settings == nullptr ? "neither" : "both", " of \"set\" and ",
                      "\"command\"; want one: settings of this program ({} for none), or another"));
-  arm.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
-  arm.sweep = sweep_;
+  variant.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
+  variant.sweep = sweep_;
   if (const Value* own = object.if_contains("sweep")) {
     std::string key;
-    arm.sweep = read_sweep(*own, path + ".sweep", key);
-    if (spec_.sweep_key.empty() && spec_.arms.empty()) spec_.sweep_key = key;
+    variant.sweep = read_sweep(*own, path + ".sweep", key);
+    if (spec_.sweep_key.empty() && spec_.variants.empty()) spec_.sweep_key = key;
     if (!key.empty() && key != spec_.sweep_key)
       problems_.note(path + ".sweep",
                      spec_.sweep_key.empty()
-                         ? "the first arm has none: every arm gets as many trials"
+                         ? "the first variant has none: every variant gets as many trials"
                          : concat("got ", key, ", the others sweep ", spec_.sweep_key));
   }
-  if (settings != nullptr) read_settings(*settings, path + ".set", arm);
-  if (command != nullptr) read_command(*command, path + ".command", arm);
-  spec_.arms.push_back(std::move(arm));
+  if (settings != nullptr) read_settings(*settings, path + ".set", variant);
+  if (command != nullptr) read_command(*command, path + ".command", variant);
+  spec_.variants.push_back(std::move(variant));
 }
 
-void SpecReading::read_arms(const Object& root) {
-  const Value* arms = root.if_contains("arms");
-  if (arms == nullptr || !arms->is_array() || arms->get_array().empty()) {
-    problems_.note("arms", arms == nullptr
-                               ? "is missing"
-                               : "want a list of at least one {\"name\": …, \"set\": {…}}");
+void SpecReading::read_variants(const Object& root) {
+  const Value* variants = root.if_contains("variants");
+  if (variants == nullptr || !variants->is_array() || variants->get_array().empty()) {
+    problems_.note("variants", variants == nullptr
+                                   ? "is missing"
+                                   : "want a list of at least one {\"name\": …, \"set\": {…}}");
     return;
   }
-  const std::size_t count = arms->get_array().size();
-  if (count > kMostArms)
-    return problems_.note("arms", concat("got ", count, " of them, want at most ", kMostArms));
+  const std::size_t count = variants->get_array().size();
+  if (count > kMostVariants)
+    return problems_.note("variants",
+                          concat("got ", count, " of them, want at most ", kMostVariants));
   std::size_t index = 0;
-  for (const Value& arm : arms->get_array()) {
-    const std::string path = concat("arms[", index++, "]");
-    if (arm.is_object()) {
-      read_arm(arm.get_object(), path);
+  for (const Value& variant : variants->get_array()) {
+    const std::string path = concat("variants[", index++, "]");
+    if (variant.is_object()) {
+      read_variant(variant.get_object(), path);
     } else {
-      problems_.note(path, concat("got ", in_brief(arm), ", want {\"name\": …, \"set\": {…}}"));
+      problems_.note(path, concat("got ", in_brief(variant), ", want {\"name\": …, \"set\": {…}}"));
     }
   }
 }
@@ -443,7 +448,7 @@ void SpecReading::read_target(const Value& target) {
 
 ComparisonSpec SpecReading::read(const Object& root) {
   problems_.check_keys(root, "",
-                       {"data", "model", "preset", "base", "budgets", "arms", "seeds", "sweep",
+                       {"data", "model", "preset", "base", "budgets", "variants", "seeds", "sweep",
                         "target_validation_loss", "pace", "ranks"});
   if (root.contains("model")) read_model(root);
   if (root.contains("preset")) read_preset(problems_.text(root, "preset", ""));
@@ -462,8 +467,8 @@ ComparisonSpec SpecReading::read(const Object& root) {
   if (const Value* target = root.if_contains("target_validation_loss")) read_target(*target);
   if (const Value* pace = root.if_contains("pace")) read_pace(*pace);
   if (const Value* ranks = root.if_contains("ranks")) read_ranks(*ranks);
-  read_arms(root);
-  check_arms(spec_, problems_);
+  read_variants(root);
+  check_variants(spec_, problems_);
   return spec_;
 }
 
@@ -474,7 +479,7 @@ json::object parsed_spec(const std::string& text, const std::string& name, JsonK
   } catch (const DataError& error) {
     throw ConfigError({error.what()});
   }
-  throw ConfigError({name + ": want an object {\"data\": …, \"arms\": […], \"seeds\": […]}"});
+  throw ConfigError({name + ": want an object {\"data\": …, \"variants\": […], \"seeds\": […]}"});
 }
 
 std::string text_of_spec(const fs::path& file) {
@@ -520,7 +525,7 @@ std::string RunPoint::name() const {
   return round > 0 ? concat(name, "-pace-", round) : name;
 }
 
-std::string ComparisonSpec::unit() const { return task_kind(arms.front().config.model).unit; }
+std::string ComparisonSpec::unit() const { return task_kind(variants.front().config.model).unit; }
 
 std::int64_t ComparisonSpec::sweep_seed() const {
   std::int64_t seed = 0;
@@ -528,24 +533,25 @@ std::int64_t ComparisonSpec::sweep_seed() const {
   return seed;
 }
 
-HybridTrainerConfig ComparisonSpec::config_of(const ComparisonArm& arm,
+HybridTrainerConfig ComparisonSpec::config_of(const ComparisonVariant& variant,
                                               const RunPoint& point) const {
-  HybridTrainerConfig config = arm.config;
+  HybridTrainerConfig config = variant.config;
   config.training.steps = point.steps;
   config.training.seed = point.seed;
   if (point.value) set_field(config, sweep_key, shortest(*point.value));
   return config;
 }
 
-std::vector<std::string> ComparisonSpec::command_of(const ComparisonArm& arm, const RunPoint& point,
+std::vector<std::string> ComparisonSpec::command_of(const ComparisonVariant& variant,
+                                                    const RunPoint& point,
                                                     const fs::path& output) const {
   const std::pair<const char*, std::string> places[] = {
       {"{seed}", std::to_string(point.seed)},
       {"{steps}", std::to_string(point.steps)},
-      {"{learning_rate}", shortest(config_of(arm, point).optimizer.learning_rate)},
+      {"{learning_rate}", shortest(config_of(variant, point).optimizer.learning_rate)},
       {"{data}", data.string()},
       {"{output}", output.string()}};
-  std::vector<std::string> command = arm.command;
+  std::vector<std::string> command = variant.command;
   for (std::string& part : command) {
     for (const auto& [place, value] : places) replace_all(part, place, value);
   }
@@ -588,7 +594,7 @@ void check_same_comparison(const std::string& before_text, const std::string& no
   };
   if (ranks(before) != ranks(now))
     problems.push_back(concat("ranks: was ", ranks(before), ", is now ", ranks(now)));
-  for (const char* key : {"seeds", "budgets", "arms"}) {
+  for (const char* key : {"seeds", "budgets", "variants"}) {
     for (const std::string& element : gone(before, now, key))
       problems.push_back(concat(key, ": ", element, " was changed or taken out"));
   }

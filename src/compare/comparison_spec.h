@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 
 /// A variant of the comparison: changes of the common configuration, or a program.
-struct ComparisonArm {
+struct ComparisonVariant {
   std::string name;  // also the name of its folder
   /// Base configuration with the variant's settings, without a run's steps, seed and swept value.
   HybridTrainerConfig config;
@@ -36,7 +36,7 @@ struct ComparisonSpec {
   std::filesystem::path folder;  // of the spec; programs run in it
   std::filesystem::path data;    // absolute; empty: the networks generate their examples
   std::filesystem::path model;   // absolute: initial model of each run; or empty
-  std::vector<ComparisonArm> arms;
+  std::vector<ComparisonVariant> variants;
   std::vector<std::int64_t> budgets;  // of variants that set none
   std::vector<std::int64_t> seeds;
   std::string sweep_key;  // "optimizer.learning_rate"; "" without a sweep
@@ -49,13 +49,14 @@ struct ComparisonSpec {
   std::string unit() const;
   /// Returns whether the losses are for masked tokens.
   bool masks() const {
-    return std::ranges::any_of(arms, [](const ComparisonArm& arm) { return arm.config.masks(); });
+    return std::ranges::any_of(
+        variants, [](const ComparisonVariant& variant) { return variant.config.masks(); });
   }
   /// Returns the smallest seed without a measured run; only the trials of the sweep use it.
   std::int64_t sweep_seed() const;
-  HybridTrainerConfig config_of(const ComparisonArm& arm, const RunPoint& point) const;
+  HybridTrainerConfig config_of(const ComparisonVariant& variant, const RunPoint& point) const;
   /// Returns a program's arguments for a run with its files in `output`.
-  std::vector<std::string> command_of(const ComparisonArm& arm, const RunPoint& point,
+  std::vector<std::string> command_of(const ComparisonVariant& variant, const RunPoint& point,
                                       const std::filesystem::path& output) const;
 };
 

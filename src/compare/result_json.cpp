@@ -59,9 +59,9 @@ json::value as_json(const std::optional<PredictionUse>& use) {
   return object;
 }
 
-json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
+json::object as_json(const VariantResult& variant, const ComparisonSpec& spec) {
   json::array budgets;
-  for (const BudgetResult& budget : arm.budgets) {
+  for (const BudgetResult& budget : variant.budgets) {
     budgets.push_back(json::object{{"steps", budget.steps},
                                    {"final_validation_loss", as_json(budget.loss)},
                                    {"seconds", as_json(budget.seconds)},
@@ -69,39 +69,39 @@ json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
                                    {"flops", known_or_null(budget.flops)}});
   }
   const auto to_target = [&](const Measured BudgetResult::*member) {
-    return arm.to_target ? known_or_null((*arm.to_target).*member) : json::value();
+    return variant.to_target ? known_or_null((*variant.to_target).*member) : json::value();
   };
-  json::object object{{"name", arm.name},
-                      {"learning_rate", json_or_null(arm.learning_rate)},
-                      {"edge_of_sweep", arm.edge_of_sweep},
-                      {"final_validation_loss", as_json(arm.loss())},
+  json::object object{{"name", variant.name},
+                      {"learning_rate", json_or_null(variant.learning_rate)},
+                      {"edge_of_sweep", variant.edge_of_sweep},
+                      {"final_validation_loss", as_json(variant.loss())},
                       {"difference", nullptr},
-                      {"claim", json_or_null(arm.claim)},
-                      {"why_no_claim", json_or_null(arm.why_no_claim)},
+                      {"claim", json_or_null(variant.claim)},
+                      {"why_no_claim", json_or_null(variant.why_no_claim)},
                       {"seconds_per_step", nullptr},
                       {"seconds_to_target", to_target(&BudgetResult::seconds)},
                       {"tokens_to_target", to_target(&BudgetResult::tokens)},
                       {"flops_to_target", to_target(&BudgetResult::flops)},
                       {"time_ratio", nullptr},
                       {"seeds_at_target", nullptr},
-                      {"predictions", as_json(arm.predictions)},
+                      {"predictions", as_json(variant.predictions)},
                       {"budgets", budgets},
                       {"sweep", nullptr},
-                      {"failed", as_json(arm.failed())},
-                      {"runs", as_json(arm.runs.runs)}};
-  if (arm.time_ratio) object["time_ratio"] = as_json(*arm.time_ratio);
-  if (arm.difference) object["difference"] = as_json(*arm.difference);
-  if (arm.pace) {
+                      {"failed", as_json(variant.failed())},
+                      {"runs", as_json(variant.runs.runs)}};
+  if (variant.time_ratio) object["time_ratio"] = as_json(*variant.time_ratio);
+  if (variant.difference) object["difference"] = as_json(*variant.difference);
+  if (variant.pace) {
     object["seconds_per_step"] = json::object{
-        {"median", arm.pace->median}, {"low", arm.pace->low}, {"high", arm.pace->high}};
+        {"median", variant.pace->median}, {"low", variant.pace->low}, {"high", variant.pace->high}};
   }
-  if (spec.target_loss) object["seeds_at_target"] = arm.seeds_at_target;
+  if (spec.target_loss) object["seeds_at_target"] = variant.seeds_at_target;
   if (!spec.sweep_key.empty()) {
     object["sweep"] = json::object{{"key", spec.sweep_key},
-                                   {"chosen", json_or_null(arm.chosen)},
+                                   {"chosen", json_or_null(variant.chosen)},
                                    {"seed", spec.sweep_seed()},
-                                   {"steps", arm.budgets.back().steps},
-                                   {"trials", as_json(arm.runs.trials)}};
+                                   {"steps", variant.budgets.back().steps},
+                                   {"trials", as_json(variant.runs.trials)}};
   }
   return object;
 }
@@ -109,18 +109,18 @@ json::object as_json(const ArmResult& arm, const ComparisonSpec& spec) {
 }  // namespace
 
 std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result) {
-  json::array arms, warnings(result.warnings.begin(), result.warnings.end());
+  json::array variants, warnings(result.warnings.begin(), result.warnings.end());
   std::string claims, why_none;
-  for (const ArmResult& arm : result.arms) {
-    arms.push_back(as_json(arm, spec));
-    if (!arm.claim.empty()) claims += (claims.empty() ? "" : "; ") + arm.claim;
-    if (!arm.why_no_claim.empty())
-      why_none += (why_none.empty() ? "" : "; ") + arm.name + ": " + arm.why_no_claim;
+  for (const VariantResult& variant : result.variants) {
+    variants.push_back(as_json(variant, spec));
+    if (!variant.claim.empty()) claims += (claims.empty() ? "" : "; ") + variant.claim;
+    if (!variant.why_no_claim.empty())
+      why_none += (why_none.empty() ? "" : "; ") + variant.name + ": " + variant.why_no_claim;
   }
-  if (result.arms.size() == 1) why_none = "one variant alone";
+  if (result.variants.size() == 1) why_none = "one variant alone";
   const ProcessorInfo processor = processor_info();
   return pretty_json(json::object{
-             {"arms", arms},
+             {"variants", variants},
              {"target_validation_loss", json_or_null(spec.target_loss)},
              {"claim", json_or_null(claims)},
              {"why_no_claim", json_or_null(why_none)},

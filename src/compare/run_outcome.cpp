@@ -334,8 +334,8 @@ bool is_finished(const fs::path& run, const std::vector<std::string>& command) {
          value_below(summary, {"command"}) == json::value(as_array(command));
 }
 
-bool run_program_arm(const ComparisonSpec& spec, const std::vector<std::string>& command,
-                     const fs::path& run, const Interruption& interruption) {
+bool run_program_variant(const ComparisonSpec& spec, const std::vector<std::string>& command,
+                         const fs::path& run, const Interruption& interruption) {
   fs::remove_all(run);
   make_folders(run);
   const fs::path output = run / kStandardOutput;

@@ -57,7 +57,7 @@ bool is_finished(const std::filesystem::path& run, const std::vector<std::string
 
 /// Runs a program of the spec and writes stdout.txt, stderr.txt and summary.json to `run`. Returns
 /// false if a stop was requested. Throws IoError.
-bool run_program_arm(const ComparisonSpec& spec, const std::vector<std::string>& command,
-                     const std::filesystem::path& run, const Interruption& interruption);
+bool run_program_variant(const ComparisonSpec& spec, const std::vector<std::string>& command,
+                         const std::filesystem::path& run, const Interruption& interruption);
 
 }  // namespace hybrid_trainer

@@ -59,10 +59,10 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
   ConfigChanges changes;
   compare_groups("", field_tree(saved), field_tree(now), OnResume::kSame, now.phases.method,
                  changes);
-  if (!saved.stretches.empty() && saved.training.steps != now.training.steps) {
-    changes.refused.push_back(
-        concat("training.steps: the run was saved with ", saved.training.steps,
-               ", of which its stretches are shares; got ", now.training.steps));
+  if (!saved.stages.empty() && saved.training.steps != now.training.steps) {
+    changes.refused.push_back(concat("training.steps: the run was saved with ",
+                                     saved.training.steps, ", of which its stages are shares; got ",
+                                     now.training.steps));
   }
   return changes;
 }

@@ -8,7 +8,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "phases/refusal.h"
-#include "src/config/stretches.h"
+#include "src/config/stages.h"
 #include "src/core/messages.h"
 #include "src/files/config_fields.h"
 
@@ -169,14 +169,15 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
                            ", but objective ", config.objective,
                            " has a loss of pairs, which does not support smoothing; want 0"));
   }
-  if (config.masks() == config.model.two_way) return;
+  if (config.masks() == config.model.bidirectional) return;
   found.push_back(
       config.masks()
-          ? "objective: got masked, but the model sees only earlier tokens (model.two_way is "
+          ? "objective: got masked, but the model sees only earlier tokens (model.bidirectional is "
             "false); want next_token, or an encoder, such as --preset bk-tiny"
           : "objective: got " + config.objective +
-                ", but the model is an encoder (model.two_way) and sees the tokens that it would "
-                "predict; want masked, or model.two_way=false");
+                ", but the model is an encoder (model.bidirectional) and sees the tokens that it "
+                "would "
+                "predict; want masked, or model.bidirectional=false");
 }
 
 void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -185,7 +186,7 @@ void collect_carry_problems(const HybridTrainerConfig& config, Problems& found) 
     if (is_on) found.push_back(concat("data.carry_state: got true, but ", why));
   };
   refuse(config.data.is_rows(), "each example is a separate document; want data.layout windows");
-  refuse(!config.stretches.empty(), "stretches change the rows of a batch; want none");
+  refuse(!config.stages.empty(), "stages change the rows of a batch; want none");
   refuse(config.training.cuda_graphs, "training.cuda_graphs cannot record states; want it off");
 }
 
@@ -246,7 +247,7 @@ const std::vector<Refusal>& refusals_over_ranks() {
        .why = "checkpoints do not store the states of ranks",
        .when = {are_several}},
       {{"memory.gradients"}, Kind::kIsOneOf, {"keep"}, "gradients are first summed over the ranks"},
-      {.keys = {"stretches"},
+      {.keys = {"stages"},
        .values = {"[]"},
        .why = "each rank's share of a step must stay the same",
        .wanted = "none"},
@@ -320,7 +321,7 @@ void collect_cross_problems(const HybridTrainerConfig& config, std::vector<std::
   collect_loss_scale_problems(config, found);
   collect_recording_problems(config, found);
   collect_objective_problems(config, found);
-  collect_stretch_problems(config, found);
+  collect_stage_problems(config, found);
   collect_carry_problems(config, found);
   collect_patience_problems(config, found);
   collect_finder_problems(config, found);
@@ -350,9 +351,9 @@ void check_ranks(const HybridTrainerConfig& config, int ranks) {
     if (std::ranges::count(row.when, "ranks", &KeyTest::key) > 0)
       collect_refusals({row}, config, "phases.method " + method, found, known);
   }
-  const std::string link = imitated_link_text(config.distributed);
+  const std::string link = simulated_link_text(config.distributed);
   if (ranks > 1 && !link.empty() && find_device(config.device).type != DeviceType::kCpu)
-    found.push_back("distributed.imitated_link: got " + link + ", want none on CUDA devices");
+    found.push_back("distributed.simulated_link: got " + link + ", want none on CUDA devices");
   try {
     check_backend(config.distributed, find_device(config.device));
   } catch (const ConfigError& error) {

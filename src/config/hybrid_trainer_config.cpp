@@ -161,9 +161,8 @@ bool HybridTrainerConfig::computes_in(const std::string& precision) const {
   const auto is_of = [&](Phase phase) { return mixed_precision.of(phase) == precision; };
   return is_of(Phase::kWarmup) || is_of(Phase::kFull) ||
          (predicts && (is_of(Phase::kPredict) || is_of(Phase::kCorrect))) ||
-         std::ranges::any_of(stretches, [&](const StretchConfig& stretch) {
-           return stretch.precision == precision;
-         });
+         std::ranges::any_of(
+             stages, [&](const StageConfig& stage) { return stage.precision == precision; });
 }
 
 bool HybridTrainerConfig::updates_at_once() const {

@@ -51,13 +51,13 @@ std::int64_t ShuffledBatches::epochs_in(std::int64_t batches) const {
 ShuffledBatches::Position ShuffledBatches::position_of(std::int64_t index,
                                                        const BatchShape& whole) const {
   std::int64_t taken = 0;
-  for (const auto& [batches, shape] : settings_.stretches) {
+  for (const auto& [batches, shape] : settings_.stages) {
     require(shape.sequence_length >= 1 && whole.sequence_length % shape.sequence_length == 0,
-            "a stretch's sequences are a whole part of the longest");
+            "a stage's sequences are a whole part of the longest");
     const std::int64_t pieces = whole.sequence_length / shape.sequence_length;
-    require(batches >= 0 && batches % pieces == 0, "a stretch uses its sequences up");
+    require(batches >= 0 && batches % pieces == 0, "a stage uses its sequences up");
     require(shape.batch_size >= 1 && shape.tokens() <= whole.tokens(),
-            "a stretch's batches are no larger than the others");
+            "a stage's batches are no larger than the others");
     if (index < batches) return {shape, taken + index / pieces * shape.batch_size, index % pieces};
     taken += batches / pieces * shape.batch_size;
     index -= batches;

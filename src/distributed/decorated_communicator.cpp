@@ -155,7 +155,7 @@ void SideStreamCommunicator::make(const Stream* stream, const std::function<void
   call();
 }
 
-void ImitatedLink::make(const Stream*, const std::function<void()>& call) {
+void SimulatedLink::make(const Stream*, const std::function<void()>& call) {
   const CommunicationUse before = ranks().use();
   call();
   const CommunicationUse after = ranks().use();

@@ -106,10 +106,10 @@ struct LinkSpeed {
 /// Simulates a slower link on one machine, to measure which communication is hidden. Each call
 /// takes the latency longer, plus the time of the larger of the sent and received bytes at the
 /// link's rate. Results are unchanged.
-class ImitatedLink final : public DecoratedCommunicator {
+class SimulatedLink final : public DecoratedCommunicator {
  public:
   /// `ranks` must outlive this object.
-  ImitatedLink(Communicator& ranks, LinkSpeed speed)
+  SimulatedLink(Communicator& ranks, LinkSpeed speed)
       : DecoratedCommunicator(ranks), speed_(speed) {}
 
  protected:

@@ -4,11 +4,11 @@
 
 namespace hybrid_trainer {
 
-std::string imitated_link_text(const DistributedConfig& config) {
+std::string simulated_link_text(const DistributedConfig& config) {
   std::vector<std::string> parts;
-  if (config.imitated_link.bytes > 0) parts.push_back(config.imitated_link.text() + " a second");
-  if (config.imitated_latency_microseconds > 0)
-    parts.push_back(concat(config.imitated_latency_microseconds, " us a call"));
+  if (config.simulated_link.bytes > 0) parts.push_back(config.simulated_link.text() + " a second");
+  if (config.simulated_latency_microseconds > 0)
+    parts.push_back(concat(config.simulated_latency_microseconds, " us a call"));
   return join(parts);
 }
 

@@ -53,9 +53,9 @@ void collect_block_pattern_problems(const ModelConfig& config, std::vector<std::
     problems.push_back(concat(local, pattern.local_blocks, " beside model.window ", config.window,
                               "; want one of them, local blocks are a window of blocks"));
   }
-  if (pattern.is_on() && config.two_way) {
+  if (pattern.is_on() && config.bidirectional) {
     problems.push_back(concat(local, pattern.local_blocks,
-                              ", but a pattern is for decoders, not for model.two_way"));
+                              ", but a pattern is for decoders, not for model.bidirectional"));
   }
 }
 
@@ -399,10 +399,11 @@ Tensor Decoder::logits(const Tensor& tokens, const Pass& pass, const Stream& str
 
 std::unique_ptr<DecodeState> Decoder::make_decode_state(TextRoom room, DType dtype,
                                                         const Stream& stream) const {
-  if (config_.two_way)
-    throw Error(ExitCode::kConfig,
-                "the model is an encoder (model.two_way), so it cannot generate text: each of its "
-                "tokens depends on later ones; train a decoder for that");
+  if (config_.bidirectional)
+    throw Error(
+        ExitCode::kConfig,
+        "the model is an encoder (model.bidirectional), so it cannot generate text: each of its "
+        "tokens depends on later ones; train a decoder for that");
   require(room.texts > 0 && room.tokens > 0 && room.tokens <= config_.context,
           "decoder: room for texts beyond the context");
   const MemoryLabel label("keys and values");

@@ -21,13 +21,13 @@ BlockStack::Spec encoder_blocks(const SourceEncoder::Spec& spec) {
 
 const ProductFiles kSequenceFiles{.first = {"q_proj", "k_proj", "v_proj"}, .last = "out_proj"};
 
-BranchSpec sequence_self_attention(const ModelConfig& config, std::int64_t heads, bool two_way,
-                                   bool key_bias) {
+BranchSpec sequence_self_attention(const ModelConfig& config, std::int64_t heads,
+                                   bool bidirectional, bool key_bias) {
   const Attention::Spec attention{.width = config.width,
                                   .heads = static_cast<int>(heads),
                                   .head_size = config.width / heads,
                                   .key_bias = key_bias,
-                                  .two_way = two_way,
+                                  .bidirectional = bidirectional,
                                   .files = kSequenceFiles};
   return {.name = {"attn", "self_attn"},
           .norm = {"ln_1", "self_attn_layer_norm"},
@@ -49,10 +49,10 @@ BranchSpec sequence_cross_attention(const ModelConfig& config,
           .make = branch_of<CrossAttention>(attention)};
 }
 
-BranchSpec sequence_feed_forward(const ModelConfig& config, std::int64_t inner_width,
+BranchSpec sequence_feed_forward(const ModelConfig& config, std::int64_t intermediate_size,
                                  const char* norm) {
   const FeedForward::Spec spec{.width = config.width,
-                               .inner_width = inner_width,
+                               .intermediate_size = intermediate_size,
                                .exact_gelu = true,
                                .files = {.first = {"fc1"}, .last = "fc2"}};
   return {.name = {"mlp", ""},
@@ -88,21 +88,21 @@ LayerSpec sequence_decoder_layer(const ModelConfig& config,
                                  const std::shared_ptr<EncoderOutput>& source, bool key_bias) {
   return {sequence_self_attention(config, config.heads, false, key_bias),
           sequence_cross_attention(config, source, key_bias),
-          sequence_feed_forward(config, config.inner_width, "ln_3")};
+          sequence_feed_forward(config, config.intermediate_size, "ln_3")};
 }
 
 LayerSpec sequence_encoder_layer(const ModelConfig& config, bool key_bias) {
   return {sequence_self_attention(config, config.encoder.heads, true, key_bias),
-          sequence_feed_forward(config, config.encoder.inner_width, "ln_2")};
+          sequence_feed_forward(config, config.encoder.intermediate_size, "ln_2")};
 }
 
 ModelConfig with_encoder_sizes(const ModelConfig& given) {
   ModelConfig config = given;
   EncoderConfig& encoder = config.encoder;
-  if (config.inner_width == 0) config.inner_width = 4 * config.width;
+  if (config.intermediate_size == 0) config.intermediate_size = 4 * config.width;
   if (encoder.layers == 0) encoder.layers = config.layers;
   if (encoder.heads == 0) encoder.heads = config.heads;
-  if (encoder.inner_width == 0) encoder.inner_width = config.inner_width;
+  if (encoder.intermediate_size == 0) encoder.intermediate_size = config.intermediate_size;
   return config;
 }
 
@@ -119,7 +119,7 @@ void collect_head_problems(const ModelConfig& config, std::vector<std::string>& 
 void sequence_decoder_keys(ConfigKeys& keys, ModelConfig& model) {
   keys.member("decoder_layers", model.layers);
   keys.member("decoder_attention_heads", model.heads);
-  keys.member("decoder_ffn_dim", model.inner_width);
+  keys.member("decoder_ffn_dim", model.intermediate_size);
   keys.member("d_model", model.width);
 }
 
@@ -127,7 +127,7 @@ void sequence_encoder_keys(ConfigKeys& keys, ModelConfig& model) {
   keys.member("vocab_size", model.vocabulary);
   keys.member("encoder_layers", model.encoder.layers);
   keys.member("encoder_attention_heads", model.encoder.heads);
-  keys.member("encoder_ffn_dim", model.encoder.inner_width);
+  keys.member("encoder_ffn_dim", model.encoder.intermediate_size);
 }
 
 void sequence_written_keys(ConfigKeys& keys, const ModelConfig& model, bool has_classifier) {

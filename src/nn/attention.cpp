@@ -231,7 +231,7 @@ Attention::Attention(const ModuleName& name, const Spec& spec, const Stream& str
                     .rotary = spec.rotary},
                    stream),
       carried_(heads_, head_size_) {
-  heads_.two_way = spec.two_way;
+  heads_.bidirectional = spec.bidirectional;
   heads_.pattern.key = philox({spec.pattern_seed, 0, hash_of_name(name.here)}, 0)[0];
   const std::int64_t keys = heads_.keys * head_size_;
   set_files(name, spec.files, {(spec.gated ? 2 : 1) * inner(), keys, keys});
@@ -354,7 +354,7 @@ Tensor Attention::backward(const Tensor& dy, ActivationTape& tape, const Stream&
 
 Tensor Attention::decode(const Tensor& x, const Tensor& residual, const DecodeTexts& texts,
                          BranchState* state, const Pass& pass, const Stream& stream) {
-  if (heads_.two_way)
+  if (heads_.bidirectional)
     throw Error(ExitCode::kConfig,
                 "two-way attention cannot generate text, because each of its tokens depends on "
                 "later ones; use it in an encoder, as with objective masked");

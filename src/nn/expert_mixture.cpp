@@ -122,9 +122,9 @@ RoutedExperts::Names plain_names(const ModuleName& branch, const ExpertMixture::
   const RoutedExperts::Spec& of = spec.experts;
   const std::int64_t experts = of.routing.experts;
   const FileTensor first = plain_matrix(below(branch.in_files, spec.files.first.front()),
-                                        {2 * of.inner_width, of.width}, true, experts),
+                                        {2 * of.intermediate_size, of.width}, true, experts),
                    last = plain_matrix(below(branch.in_files, spec.files.last),
-                                       {of.width, of.inner_width}, false, experts);
+                                       {of.width, of.intermediate_size}, false, experts);
   return {.router = {"router", spec.files.router},
           .expert = {"experts.{}", "experts.{}"},
           .first = {first},
@@ -139,16 +139,16 @@ RoutedExperts::Names names_of(const ModuleName& branch, const ExpertMixture::Spe
   if (files.are_plain) return plain_names(branch, spec);
   return {.router = {"router", files.router},
           .expert = {"experts.{}", "experts.{}"},
-          .first = tensors_of(branch.in_files, files.first, {2 * of.inner_width, of.width},
+          .first = tensors_of(branch.in_files, files.first, {2 * of.intermediate_size, of.width},
                               of.routing.experts),
-          .last = tensors_of(branch.in_files, {files.last}, {of.width, of.inner_width},
+          .last = tensors_of(branch.in_files, {files.last}, {of.width, of.intermediate_size},
                              of.routing.experts)};
 }
 
 /// Describes the shared expert as a mixture of one expert.
 RoutedExperts::Spec gated_spec(const ExpertMixture::Spec& spec) {
   return {.width = spec.experts.width,
-          .inner_width = spec.shared_width,
+          .intermediate_size = spec.shared_width,
           .routing = {.rule = kernels::RoutingRule::kSigmoid, .normalized = false},
           .gate = spec.experts.gate,
           .role = Role::kMatrix};
@@ -172,7 +172,7 @@ GatedFeedForward::Spec shared_spec(const ExpertMixture::Spec& spec) {
   ProductFiles files{.last = own_name(spec.files.shared_last)};
   for (const std::string& module : spec.files.shared_first) files.first.push_back(own_name(module));
   return {.width = spec.experts.width,
-          .inner_width = spec.shared_width,
+          .intermediate_size = spec.shared_width,
           .biases = false,
           .gate = spec.experts.gate,
           .files = files};
@@ -194,9 +194,9 @@ RoutedExperts::RoutedExperts(const ModuleName& name, const Spec& spec, const Nam
       router_(name / names.router, spec.width, spec.routing.experts, stream, spec.router_bias,
               Role::kRouter),
       first_(products(spec, name / names.expert, "c_fc", {names.first, names.first_bias},
-                      {2 * spec.inner_width, spec.width}, stream)),
+                      {2 * spec.intermediate_size, spec.width}, stream)),
       last_(products(spec, name / names.expert, "c_proj", {names.last, names.last_bias},
-                     {spec.width, spec.inner_width}, stream)),
+                     {spec.width, spec.intermediate_size}, stream)),
       count_{.layer = name.here,
              .experts = spec.routing.experts,
              .chosen = spec.routing.chosen,
@@ -335,7 +335,7 @@ TokenFlops RoutedExperts::flops() const {
 }
 
 KeptNumbers RoutedExperts::kept() const {
-  const auto inner = static_cast<double>(spec_.routing.chosen * spec_.inner_width),
+  const auto inner = static_cast<double>(spec_.routing.chosen * spec_.intermediate_size),
              logits = static_cast<double>(spec_.routing.experts);
   return {3 * inner + logits, 2 * inner + logits, 2 * inner + logits, 2 * inner + logits};
 }

@@ -3,8 +3,10 @@
 namespace hybrid_trainer {
 
 FeedForward::FeedForward(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : TwoProductBranch{Linear(name / "c_fc", spec.width, spec.inner_width, stream, spec.biases),
-                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases),
+    : TwoProductBranch{Linear(name / "c_fc", spec.width, spec.intermediate_size, stream,
+                              spec.biases),
+                       Linear(name / "c_proj", spec.intermediate_size, spec.width, stream,
+                              spec.biases),
                        Rebuild::kActivated},
       exact_gelu_(spec.exact_gelu) {
   set_files(name, spec.files, {});
@@ -69,11 +71,13 @@ Tensor FeedForward::backward(const Tensor& dy, ActivationTape& tape, const Strea
 }
 
 GatedFeedForward::GatedFeedForward(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : TwoProductBranch{Linear(name / "c_fc", spec.width, 2 * spec.inner_width, stream, spec.biases),
-                       Linear(name / "c_proj", spec.inner_width, spec.width, stream, spec.biases),
+    : TwoProductBranch{Linear(name / "c_fc", spec.width, 2 * spec.intermediate_size, stream,
+                              spec.biases),
+                       Linear(name / "c_proj", spec.intermediate_size, spec.width, stream,
+                              spec.biases),
                        Rebuild::kActivated},
       gate_(spec.gate) {
-  set_files(name, spec.files, {spec.inner_width, spec.inner_width});
+  set_files(name, spec.files, {spec.intermediate_size, spec.intermediate_size});
 }
 
 Tensor GatedFeedForward::rebuild(const Tensor& source, const Pass&, const Stream& stream) {

@@ -58,11 +58,11 @@ std::vector<std::int64_t> lengths_of(const Tensor& positions, const Stream& stre
 }
 
 RelativeBuckets checked(const RelativeBuckets& buckets, const std::string& name) {
-  const std::int64_t least = buckets.two_way ? 4 : 2, exact = buckets.count / least;
+  const std::int64_t least = buckets.bidirectional ? 4 : 2, exact = buckets.count / least;
   if (buckets.count < least)
     throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count, ", want ", least,
                               " or more")});
-  if (buckets.two_way && buckets.count % 2 != 0)
+  if (buckets.bidirectional && buckets.count % 2 != 0)
     throw ConfigError({concat(name, ": buckets of distances: got ", buckets.count,
                               ", want an even number, for keys on both sides of a query")});
   if (buckets.most <= exact)
@@ -214,10 +214,11 @@ void RotaryTable::write_documents(const std::vector<std::int64_t>& lengths, cons
 
 /// Computes in f32, like T5: double precision gives a neighboring bucket at some distances.
 std::int64_t RelativeBuckets::of(std::int64_t distance) const {
-  const std::int64_t shared = two_way ? count / 2 : count, exact = shared / 2;
+  const std::int64_t shared = bidirectional ? count / 2 : count, exact = shared / 2;
   require(exact > 0 && most > exact, "relative buckets: want 4 or more, and more distances");
-  const std::int64_t begin = two_way && distance > 0 ? shared : 0;
-  const std::int64_t apart = two_way ? std::abs(distance) : std::max<std::int64_t>(0, -distance);
+  const std::int64_t begin = bidirectional && distance > 0 ? shared : 0;
+  const std::int64_t apart =
+      bidirectional ? std::abs(distance) : std::max<std::int64_t>(0, -distance);
   if (apart < exact) return begin + apart;
   const auto range =
       static_cast<float>(std::log(static_cast<double>(most) / static_cast<double>(exact)));

@@ -81,7 +81,7 @@ std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
           ? concat("; slowest: rank ", ranks->slowest_rank, ", ", brief(*ranks->slowest_rank_ratio),
                    " times as long as the others")
           : "",
-      ranks->imitated_link.empty() ? "" : "; simulated link: " + ranks->imitated_link);
+      ranks->simulated_link.empty() ? "" : "; simulated link: " + ranks->simulated_link);
 }
 
 std::string late_facts(const RunSummary::Speculation& late) {
@@ -108,9 +108,9 @@ std::string run_facts(const RunSummary& s) {
                                                    ? concat(s.sum.recommended_micro_batch, examples)
                                                    : "") +
          fact("Learning-rate finder", finder_text(s)) +
-         fact("Dreamt horizons", s.sum.planning_cost
-                                     ? concat("cost ", brief(*s.sum.planning_cost), " Full steps")
-                                     : "") +
+         fact("Model-based horizon",
+              s.sum.planning_cost ? concat("cost ", brief(*s.sum.planning_cost), " Full steps")
+                                  : "") +
          fact("Ranks", ranks_text(s.distributed)) +
          fact("In host memory", kinds_text(s.host_peak_by_kind)) +
          fact("In the scratch file", kinds_text(s.file_peak_by_kind)) +

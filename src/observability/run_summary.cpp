@@ -100,7 +100,7 @@ json::object distributed_json(const RunSummary::Distributed& distributed) {
                       {"backend", distributed.backend},
                       {"bytes_sent", distributed.bytes_sent},
                       {"exposed_seconds", json_or_null(distributed.exposed_seconds)},
-                      {"imitated_link", json_or_null(distributed.imitated_link)},
+                      {"simulated_link", json_or_null(distributed.simulated_link)},
                       {"lost_rank", json_or_null(distributed.lost_rank)}};
   if (distributed.slowest_rank_ratio) {
     object["slowest_rank"] = distributed.slowest_rank;

@@ -309,8 +309,8 @@ class FineTuning final : public LanguageTask {
     if (config.training.cuda_graphs)
       problems.emplace_back(
           "training.cuda_graphs: got true, but steps on rows of examples differ; want false");
-    if (!config.stretches.empty())
-      problems.emplace_back("stretches: rows of examples have one length; leave them out");
+    if (!config.stages.empty())
+      problems.emplace_back("stages: rows of examples have one length; leave them out");
     if (config.prefers() && files_.source)
       problems.push_back(concat("objective: got ", config.objective,
                                 ", which compares answers of a ", "decoder, and ",

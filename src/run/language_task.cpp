@@ -9,7 +9,7 @@
 #include "hybrid_trainer/models/model_family.h"
 #include "hybrid_trainer/run/task.h"
 #include "memory/quantized_weight.h"
-#include "src/config/stretches.h"
+#include "src/config/stages.h"
 #include "src/core/messages.h"
 #include "src/files/checksum.h"
 #include "src/model_files/adapters/adapter_files.h"
@@ -64,9 +64,9 @@ std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& mod
 std::string batch_line(const HybridTrainerConfig& config) {
   const std::int64_t parts = config.gradient_accumulation.micro_batches;
   std::string before;
-  const std::vector<Stretch> stretches = Stretches(config).all();
-  for (std::size_t i = 0; i + 1 < stretches.size(); ++i)
-    before += concat(text_of(stretches[i]), " until step ", stretches[i + 1].first_step, ", then ");
+  const std::vector<Stage> stages = Stages(config).all();
+  for (std::size_t i = 0; i + 1 < stages.size(); ++i)
+    before += concat(text_of(stages[i]), " until step ", stages[i + 1].first_step, ", then ");
   return concat(
       before, config.effective_batch(), " sequences of ", config.data.sequence_length,
       " tokens a step",
@@ -171,7 +171,7 @@ static bool begins_with_another_tokenizer(const std::optional<ModelFolder>& init
 /// Generates unconditional text; "" without a tokenizer or if memory is short.
 static std::string sample_text(LanguageModel& model, const Tokenizer* tokenizer,
                                const Stream& stream, DType dtype) {
-  if (tokenizer == nullptr || model.config().two_way) return "";  // an encoder writes no text
+  if (tokenizer == nullptr || model.config().bidirectional) return "";  // an encoder writes no text
   std::string text;
   GenerationSettings generation{.tokens = kSampleTokens};
   generation.sampling.temperature = 0.8f;

@@ -270,7 +270,7 @@ RunSummary::Distributed RunRanks::summary(const HybridTrainerConfig& config,
                                   .backend = ranks_->name(),
                                   .bytes_sent = ranks_->use().bytes_sent,
                                   .exposed_seconds = exposed_seconds(),
-                                  .imitated_link = imitated_link_text(config.distributed),
+                                  .simulated_link = simulated_link_text(config.distributed),
                                   .lost_rank = lost_rank};
   if (const auto slow = pace_.overall()) {
     summary.slowest_rank = name_of(*slow);

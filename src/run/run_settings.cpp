@@ -5,7 +5,7 @@
 #include "hybrid_trainer/core/error.h"
 #include "hybrid_trainer/models/model_family.h"
 #include "src/config/config_checks.h"
-#include "src/config/stretches.h"
+#include "src/config/stages.h"
 #include "src/core/machine.h"
 #include "src/distributed/communicator.h"
 #include "src/optim/make_optimizer.h"
@@ -66,7 +66,7 @@ ShuffledBatches shuffled_batches(DatasetPart part, const HybridTrainerConfig& co
           {.batch_size = config.effective_batch(),
            .shuffle = config.data.shuffle,
            .seed = static_cast<std::uint64_t>(config.training.seed),
-           .stretches = Stretches(config).batches(),
+           .stages = Stages(config).batches(),
            .rows_continue = config.data.carry_state}};
 }
 

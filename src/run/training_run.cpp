@@ -339,7 +339,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
   RunRecords records(paths, config_.training.steps, console_, settings_.quiet);
   records.resume_after(trainer.steps_done());
   for (const std::string& text : task_->notes(!resumed)) records.tell(text);
-  if (const std::string link = imitated_link_text(config_.distributed); !link.empty())
+  if (const std::string link = simulated_link_text(config_.distributed); !link.empty())
     records.tell(concat("the link between ranks is simulated: ", link));
   for (const std::string& text : early) records.tell(text);
   trainer.listen({}, [&](const std::string& text) { records.tell(text); });

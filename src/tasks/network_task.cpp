@@ -106,8 +106,8 @@ void refuse_settings_of_language(const HybridTrainerConfig& config) {
   const std::string why = concat(", but a ", config.model.family, " is no language model; ");
   if (config.objective != "next_token")
     problems.push_back(concat("objective: got ", config.objective, why, "leave it out"));
-  if (!config.stretches.empty())
-    problems.push_back(concat("stretches: got some", why,
+  if (!config.stages.empty())
+    problems.push_back(concat("stages: got some", why,
                               "its examples have one form, so leave "
                               "them out"));
   if (!problems.empty()) throw ConfigError(std::move(problems));

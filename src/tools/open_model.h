@@ -48,9 +48,9 @@ struct WritingModel {
                const Stream& stream, const std::string& home = "device")
       : run(open_model(folder, stream, weights, precision, home)),
         dtype(compute_in(run.model("writing text"), precision, stream)) {
-    if (run.model().config().two_way)
+    if (run.model().config().bidirectional)
       throw DataError(concat(folder,
-                             " is an encoder (model.two_way), so it cannot write text: each ",
+                             " is an encoder (model.bidirectional), so it cannot write text: each ",
                              "of its tokens depends on later ones; eval measures its loss"));
     if (!run.tokenizer)
       throw DataError(

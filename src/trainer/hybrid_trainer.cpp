@@ -10,7 +10,7 @@
 #include "hybrid_trainer/observability/step_record.h"
 #include "hybrid_trainer/phases/phase_machine.h"
 #include "memory/memory_monitor.h"
-#include "src/config/stretches.h"
+#include "src/config/stages.h"
 #include "src/core/clock.h"
 #include "src/trainer/expert_routing.h"
 #include "src/trainer/model_trainable.h"
@@ -95,7 +95,7 @@ class StepRecorder {
   ExpertWatch::Total total_over_ranks(Phase phase) const;
   void add_preference(StepRecord& record, const ExpertWatch::Total& total);
   void watch_memory(StepRecord& record);
-  void tell_stretch(StepRecord& record) const;
+  void tell_stage(StepRecord& record) const;
 
   const HybridTrainerConfig& config_;
   const std::shared_ptr<MemoryPool> host_pool_;
@@ -158,7 +158,7 @@ StepRecord StepRecorder::record(std::int64_t step, const PhaseOutcome& outcome,
   record.experts = experts_.read(trainable_.model(), trainable_.stream(), total);
   record.routing_flips = ExpertWatch::read_flips(trainable_.model(), trainable_.stream(), total);
   add_preference(record, total);
-  tell_stretch(record);
+  tell_stage(record);
   watch_memory(record);
   std::string& warnings = messages_.warnings();
   record.warns = outcome.warns || !warnings.empty();
@@ -208,7 +208,7 @@ void StepRecorder::add_preference(StepRecord& record, const ExpertWatch::Total& 
 
 /// Warns once of each status worse than any before, from kWarning on, and of a leak.
 void StepRecorder::watch_memory(StepRecord& record) {
-  const std::vector<Stretch>& all = trainable_.stretches().all();
+  const std::vector<Stage>& all = trainable_.stages().all();
   const std::int64_t examples =  // of the config's length
       all.size() == 1 ? record.effective_batch : record.tokens / all.back().batch.sequence_length;
   const MemoryReading reading =
@@ -233,12 +233,12 @@ void StepRecorder::watch_memory(StepRecord& record) {
   }
 }
 
-/// Reports the new settings in the first step of each stretch except the first.
-void StepRecorder::tell_stretch(StepRecord& record) const {
-  const Stretches& stretches = trainable_.stretches();
-  const Stretch& stretch = stretches.at(record.step - 1);
-  if (record.step == 1 || stretch == stretches.at(record.step - 2)) return;
-  const std::string text = concat(text_of(stretch), " a step from here on");
+/// Reports the new settings in the first step of each stage except the first.
+void StepRecorder::tell_stage(StepRecord& record) const {
+  const Stages& stages = trainable_.stages();
+  const Stage& stage = stages.at(record.step - 1);
+  if (record.step == 1 || stage == stages.at(record.step - 2)) return;
+  const std::string text = concat(text_of(stage), " a step from here on");
   add_line(record.event, text);
   messages_.tell(concat("step ", record.step, ": ", text));
 }
@@ -274,7 +274,7 @@ HybridTrainer::HybridTrainer(LossModel& model, const HybridTrainerConfig& config
 HybridTrainer::~HybridTrainer() = default;
 
 BatchShape HybridTrainer::batch_shape() const {
-  return trainable_->stretches().at(steps_done()).batch;
+  return trainable_->stages().at(steps_done()).batch;
 }
 
 const PhasePrecision& HybridTrainer::precision() const { return trainable_->precision(); }

@@ -80,9 +80,9 @@ ModelTrainable::ModelTrainable(LossModel& model, const HybridTrainerConfig& conf
       config_(config),
       places_(std::move(places)),
       tell_(std::move(tell)),
-      stretches_(config),
-      rates_(config, stretches_),
-      micro_batches_(config, stretches_),
+      stages_(config),
+      rates_(config, stages_),
+      micro_batches_(config, stages_),
       trained_weights_(trainable_parameters(model)),
       scales_(model, config, ranks, stream, places_->host()),
       pass_(model, config, rates_, scales_, *places_, stream),
@@ -143,16 +143,16 @@ void ModelTrainable::rewind(std::int64_t steps) {
 void ModelTrainable::go_to_step() {
   const std::int64_t steps = steps_done_ - rewound_;
   rates_.set_steps_done(steps);
-  optimizer_->set_orthogonalization_period(stretches_.at(steps).orthogonalization_period.value_or(
+  optimizer_->set_orthogonalization_period(stages_.at(steps).orthogonalization_period.value_or(
       config_.optimizer.orthogonalization_period));
   optimizer_->set_progress(rates_.progress());
   if (chosen_ && wanted_precision() != *chosen_) compute(true);
 }
 
-/// In Warmup and Full, a stretch may have its own precision.
+/// In Warmup and Full, a stage may have its own precision.
 Precision ModelTrainable::wanted_precision() const {
   const bool is_staged = phase_ == Phase::kWarmup || phase_ == Phase::kFull;
-  const std::optional<std::string>& own = stretches_.at(steps_done_ - rewound_).precision;
+  const std::optional<std::string>& own = stages_.at(steps_done_ - rewound_).precision;
   return is_staged && own ? precision_named(*own, stream_.device()) : precision_.of(phase_);
 }
 

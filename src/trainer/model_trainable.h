@@ -206,7 +206,7 @@ class ModelTrainable final : public Trainable, public Engine {
   const StepScales& scales() const { return scales_; }
   const PredictOffload& offload() const { return offload_; }
   const PhasePrecision& precision() const { return precision_; }
-  const Stretches& stretches() const { return stretches_; }
+  const Stages& stages() const { return stages_; }
 
   /// Sets the number of completed steps, on which the schedule and dropout depend.
   void set_steps_done(std::int64_t steps);
@@ -255,7 +255,7 @@ class ModelTrainable final : public Trainable, public Engine {
   const Tell tell_;
 
   // A step: loss, gradient, update.
-  const Stretches stretches_;
+  const Stages stages_;
   LearningRates rates_;
   MicroBatches micro_batches_;
   const std::vector<Parameter*> trained_weights_;

@@ -1,6 +1,6 @@
 // Compares plain training with adversarial predictors over several seeds.
 // usage: adversary_benchmark [FIRST_SEED LAST_SEED STEPS [HORIZON]]
-// HORIZON is phases.skip_backward.horizon: measured (the default) or dreamt. Prints one line per
+// HORIZON is phases.skip_backward.horizon: measured (the default) or model_based. Prints one line per
 // run when it ends, then the mean over the seeds for each predictor.
 
 #include <algorithm>
@@ -76,8 +76,8 @@ int main(int argc, char** argv) {
     return argc > i ? std::strtol(argv[i], nullptr, 10) : otherwise;
   };
   const std::string horizon = argc > 4 ? argv[4] : "measured";
-  if (horizon != "measured" && horizon != "dreamt") {
-    std::fprintf(stderr, "adversary_benchmark: got horizon %s, want measured or dreamt\n",
+  if (horizon != "measured" && horizon != "model_based") {
+    std::fprintf(stderr, "adversary_benchmark: got horizon %s, want measured or model_based\n",
                  horizon.c_str());
     return 64;
   }

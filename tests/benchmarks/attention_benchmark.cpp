@@ -53,7 +53,7 @@ void report(const char* name, DType dtype, const std::function<void()>& forward,
 void encoder(int heads, DType dtype, const Stream& stream) {
   const std::int64_t width = heads * kHeadSize;
   AttentionSpec spec(heads);
-  spec.two_way = true;
+  spec.bidirectional = true;
   const Tensor qkv = random({kBatch, kSource, 3 * width}, dtype, stream),
                dqkv = Tensor::empty_like(qkv, MemoryKind::kActivations, stream),
                y = random({kBatch, kSource, width}, dtype, stream),

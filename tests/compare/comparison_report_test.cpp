@@ -13,20 +13,21 @@ TEST(ComparisonReport, HoldsResultsFlagsCurvesAndSpecInOneFileWithoutScripts) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "data");
   write_text(folder / "spec.json", R"({"data":"data","base":{"training":{"steps":20}},"seeds":[0,1],
-    "arms":[{"name":"plain","set":{}},{"name":"torch","command":["run","<b>&{seed}"]}],
+    "variants":[{"name":"plain","set":{}},{"name":"torch","command":["run","<b>&{seed}"]}],
     "sweep":{"optimizer.learning_rate":[0.1,0.2]},"target_validation_loss":1.5})");
   const ComparisonSpec spec = read_comparison_spec(folder / "spec.json");
-  std::vector<ArmRuns> runs(2);
-  for (const std::size_t arm : {0u, 1u}) {
+  std::vector<VariantRuns> runs(2);
+  for (const std::size_t variant : {0u, 1u}) {
     const auto add = [&](std::vector<RunOutcome>& outcomes, const RunPoint& point) {
       RunOutcome& run = outcomes.emplace_back();
       run.point = point;
-      run.folder = "runs/" + spec.arms[arm].name + "/" + point.name();
-      run.loss = 1.25 + 0.125 * static_cast<double>(arm) + 0.01 * static_cast<double>(point.seed);
+      run.folder = "runs/" + spec.variants[variant].name + "/" + point.name();
+      run.loss =
+          1.25 + 0.125 * static_cast<double>(variant) + 0.01 * static_cast<double>(point.seed);
       run.tokens = 2000, run.seconds = 3, run.steps = 20;
     };
-    for (const double rate : {0.1, 0.2}) add(runs[arm].trials, {20, 2, rate});
-    for (const std::int64_t seed : {0, 1}) add(runs[arm].runs, {20, seed, 0.1});
+    for (const double rate : {0.1, 0.2}) add(runs[variant].trials, {20, 2, rate});
+    for (const std::int64_t seed : {0, 1}) add(runs[variant].runs, {20, seed, 0.1});
   }
   runs[1].trials[1].loss.reset();
   runs[1].trials[1].failure = "killed by signal 9 (Killed)";

@@ -18,22 +18,24 @@ class ComparisonResultTest : public ::testing::Test {
   ComparisonResultTest() {
     std::filesystem::create_directory(folder_ / "data");
     write_text(folder_ / "spec.json", R"({"data":"data","budgets":[10,20],"seeds":[0,1,2],
-      "arms":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"}}],
+      "variants":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"}}],
       "sweep":{"optimizer.learning_rate":[0.1,0.2,0.4]},"target_validation_loss":2})");
     spec_ = read_comparison_spec(folder_ / "spec.json");
     runs_ = {runs(0.02, 2.1, 1.9), runs(0.01, 2.0, 1.5)};
   }
   /// Losses after 10 and 20 steps, slightly larger with each seed; 0.2 is the best rate of the
   /// sweep.
-  ArmRuns runs(double more, double after_ten, double after_twenty) {
-    ArmRuns arm;
+  VariantRuns runs(double more, double after_ten, double after_twenty) {
+    VariantRuns variant;
     for (const double rate : {0.1, 0.2, 0.4})
-      arm.trials.push_back(outcome({20, 3, rate}, 2 + std::abs(rate - 0.2)));
+      variant.trials.push_back(outcome({20, 3, rate}, 2 + std::abs(rate - 0.2)));
     for (const std::int64_t seed : {0, 1, 2}) {
-      arm.runs.push_back(outcome({10, seed, 0.2}, after_ten + more * static_cast<double>(seed)));
-      arm.runs.push_back(outcome({20, seed, 0.2}, after_twenty + more * static_cast<double>(seed)));
+      variant.runs.push_back(
+          outcome({10, seed, 0.2}, after_ten + more * static_cast<double>(seed)));
+      variant.runs.push_back(
+          outcome({20, seed, 0.2}, after_twenty + more * static_cast<double>(seed)));
     }
-    return arm;
+    return variant;
   }
   static RunOutcome outcome(const RunPoint& point, double loss) {
     RunOutcome run;
@@ -57,12 +59,12 @@ class ComparisonResultTest : public ::testing::Test {
   ComparisonResult result() const { return comparison_result(spec_, runs_); }
   TemporaryFolder folder_;
   ComparisonSpec spec_;
-  std::vector<ArmRuns> runs_;
+  std::vector<VariantRuns> runs_;
 };
 
 TEST_F(ComparisonResultTest, HasMeansIntervalsAndPairedDifferences) {
   const ComparisonResult found = result();
-  const ArmResult& muon = found.arms[1];
+  const VariantResult& muon = found.variants[1];
   EXPECT_DOUBLE_EQ(muon.loss().interval->mean, 1.51);
   // Standard deviation 0.01, t = 4.30265.
   EXPECT_NEAR(muon.loss().interval->high, 1.51 + 4.30265 * 0.01 / std::sqrt(3), 1e-6);
@@ -72,7 +74,7 @@ TEST_F(ComparisonResultTest, HasMeansIntervalsAndPairedDifferences) {
   EXPECT_EQ(muon.chosen, 0.2);
   EXPECT_EQ(muon.learning_rate, 0.2);
   EXPECT_FALSE(muon.edge_of_sweep);
-  EXPECT_FALSE(found.arms[0].difference);
+  EXPECT_FALSE(found.variants[0].difference);
   EXPECT_NE(muon.claim.find("muon ends with a lower validation loss than plain after 20 steps"),
             std::string::npos)
       << muon.claim << muon.why_no_claim;
@@ -87,25 +89,25 @@ TEST_F(ComparisonResultTest, APaceTimesEveryRunOfItsArm) {
   }
   fail(runs_[1].pace.back(), "killed");
   const ComparisonResult found = result();
-  EXPECT_EQ(found.arms[0].pace->median, 1);
-  EXPECT_EQ(found.arms[0].pace->low, 0.5);
-  EXPECT_EQ(found.arms[0].pace->high, 3);
-  EXPECT_EQ(found.arms[0].budgets[1].seconds.interval->mean, 20) << "steps at the median";
-  EXPECT_FALSE(found.arms[1].pace);
-  EXPECT_FALSE(found.arms[1].budgets[1].seconds.interval) << "no times without a measured pace";
-  EXPECT_NE(found.arms[1].why_no_claim.find("failed"), std::string::npos);
+  EXPECT_EQ(found.variants[0].pace->median, 1);
+  EXPECT_EQ(found.variants[0].pace->low, 0.5);
+  EXPECT_EQ(found.variants[0].pace->high, 3);
+  EXPECT_EQ(found.variants[0].budgets[1].seconds.interval->mean, 20) << "steps at the median";
+  EXPECT_FALSE(found.variants[1].pace);
+  EXPECT_FALSE(found.variants[1].budgets[1].seconds.interval) << "no times without a measured pace";
+  EXPECT_NE(found.variants[1].why_no_claim.find("failed"), std::string::npos);
   const json::value text = json::parse(to_json(spec_, found));
-  EXPECT_EQ(text.at("arms").at(0).at("seconds_per_step").at("median"), 1);
-  EXPECT_TRUE(text.at("arms").at(1).at("seconds_per_step").is_null());
+  EXPECT_EQ(text.at("variants").at(0).at("seconds_per_step").at("median"), 1);
+  EXPECT_TRUE(text.at("variants").at(1).at("seconds_per_step").is_null());
 }
 
 TEST_F(ComparisonResultTest, ArmsOfOtherBudgetsAreComparedByTheirTime) {
-  spec_.arms[1].budgets = {5, 10};
+  spec_.variants[1].budgets = {5, 10};
   for (RunOutcome& run : runs_[1].runs) {
     run.point.steps /= 2, run.steps /= 2, run.seconds /= 2;
     if (run.point.seed == 2) run.seconds *= 1.1;
   }
-  const ArmResult muon = result().arms[1];
+  const VariantResult muon = result().variants[1];
   EXPECT_FALSE(muon.difference);
   // Plain reaches 2 only with its larger budget. Muon needs the larger one except with seed 0:
   // 5/20, 10/20.
@@ -115,54 +117,54 @@ TEST_F(ComparisonResultTest, ArmsOfOtherBudgetsAreComparedByTheirTime) {
   EXPECT_NE(muon.claim.find("reaches the target in 0.433"), std::string::npos)
       << muon.claim << muon.why_no_claim;
   spec_.target_loss = 0.1;
-  EXPECT_NE(result().arms[1].why_no_claim.find("budgets differ"), std::string::npos);
+  EXPECT_NE(result().variants[1].why_no_claim.find("budgets differ"), std::string::npos);
 }
 
 TEST_F(ComparisonResultTest, TakesEachSeedsSmallestBudgetThatReachesTheTarget) {
   const ComparisonResult found = result();
-  ASSERT_TRUE(found.arms[1].to_target);
-  const Measured& seconds = found.arms[1].to_target->seconds;
+  ASSERT_TRUE(found.variants[1].to_target);
+  const Measured& seconds = found.variants[1].to_target->seconds;
   EXPECT_EQ(*seconds.values[0], 10) << "2.00 after 10 steps";
   EXPECT_EQ(*seconds.values[1], 20) << "2.01 after 10 steps";
-  EXPECT_EQ(*found.arms[1].to_target->flops.values[1], 20e6);
-  EXPECT_EQ(found.arms[0].seeds_at_target, 3);
+  EXPECT_EQ(*found.variants[1].to_target->flops.values[1], 20e6);
+  EXPECT_EQ(found.variants[0].seeds_at_target, 3);
 }
 
 TEST_F(ComparisonResultTest, HasNoTimeToATargetThatOneSeedMisses) {
   runs_[0].runs.back().loss = 2.5;
   const ComparisonResult found = result();
-  EXPECT_EQ(found.arms[0].seeds_at_target, 2);
-  EXPECT_FALSE(found.arms[0].to_target);
+  EXPECT_EQ(found.variants[0].seeds_at_target, 2);
+  EXPECT_FALSE(found.variants[0].to_target);
   EXPECT_NE(join(found.warnings).find("with 2 of 3 seeds"), std::string::npos);
 }
 
 TEST_F(ComparisonResultTest, NeverAveragesAFailedRunAway) {
   fail(runs_[1].runs[3], "ended with exit status 1");  // seed 1, 20 steps
   const ComparisonResult found = result();
-  const ArmResult& muon = found.arms[1];
+  const VariantResult& muon = found.variants[1];
   EXPECT_FALSE(muon.loss().interval);
   EXPECT_FALSE(muon.loss().values[1]);
   EXPECT_TRUE(muon.loss().values[2]);
   EXPECT_EQ(muon.claim, "");
   EXPECT_NE(muon.why_no_claim.find("a run of muon failed"), std::string::npos);
   const json::value value = json::parse(to_json(spec_, found));
-  const json::value& arm = value.at("arms").at(1);
-  EXPECT_TRUE(arm.at("final_validation_loss").at("mean").is_null());
-  EXPECT_EQ(arm.at("failed").at(0).at("failure"), "ended with exit status 1");
+  const json::value& variant = value.at("variants").at(1);
+  EXPECT_TRUE(variant.at("final_validation_loss").at("mean").is_null());
+  EXPECT_EQ(variant.at("failed").at(0).at("failure"), "ended with exit status 1");
   EXPECT_TRUE(value.at("claim").is_null());
 }
 
 TEST_F(ComparisonResultTest, CountsATrialThatDivergedAsWorseThanAll) {
   fail(runs_[1].trials[2], "the loss is not finite", true);
-  EXPECT_FALSE(result().arms[1].edge_of_sweep);
-  EXPECT_NE(result().arms[1].claim, "");
+  EXPECT_FALSE(result().variants[1].edge_of_sweep);
+  EXPECT_NE(result().variants[1].claim, "");
   fail(runs_[1].trials[1], "the loss is not finite", true);
-  EXPECT_TRUE(result().arms[1].edge_of_sweep) << "0.1 is the only rate left";
-  EXPECT_EQ(result().arms[1].claim, "");
+  EXPECT_TRUE(result().variants[1].edge_of_sweep) << "0.1 is the only rate left";
+  EXPECT_EQ(result().variants[1].claim, "");
 }
 
 TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
-  const auto why = [&] { return result().arms[1].why_no_claim; };
+  const auto why = [&] { return result().variants[1].why_no_claim; };
   const auto runs = runs_;
   runs_[0].trials[2].loss = 1;
   EXPECT_NE(why().find("0.4 of plain is the edge of its sweep"), std::string::npos) << why();
@@ -173,12 +175,12 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
   spec_.seeds = {0, 1};
   EXPECT_NE(why().find("at least 3 seeds"), std::string::npos) << why();
   spec_.seeds = {0, 1, 2};
-  spec_.arms[0].config.schedule.name = "constant";
+  spec_.variants[0].config.schedule.name = "constant";
   EXPECT_NE(why().find("does not decay"), std::string::npos) << why();
-  spec_.arms[0].config.schedule.name = "cosine";
-  spec_.arms[1].command = {"run", "{learning_rate}"};
+  spec_.variants[0].config.schedule.name = "cosine";
+  spec_.variants[1].command = {"run", "{learning_rate}"};
   EXPECT_NE(why().find("takes no {seed}"), std::string::npos) << why();
-  spec_.arms[1].command = {"run", "{seed}"};
+  spec_.variants[1].command = {"run", "{seed}"};
   EXPECT_EQ(why(), "");
   EXPECT_NE(join(result().warnings).find("{learning_rate}"), std::string::npos);
   runs_[1].runs[1].steps = 7;
@@ -187,44 +189,46 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
 
 TEST_F(ComparisonResultTest, SaysThatADifferenceHasNoEffectWhereBitsAreTheSame) {
   runs_[1] = runs_[0];
-  for (ArmRuns& arm : runs_)
-    for (RunOutcome& run : arm.runs) run.losses = run.point.name();
-  EXPECT_NE(result().arms[1].why_no_claim.find("has the bits of that of plain"), std::string::npos)
-      << result().arms[1].why_no_claim;
+  for (VariantRuns& variant : runs_)
+    for (RunOutcome& run : variant.runs) run.losses = run.point.name();
+  EXPECT_NE(result().variants[1].why_no_claim.find("has the bits of that of plain"),
+            std::string::npos)
+      << result().variants[1].why_no_claim;
   runs_[1].runs[3].losses = "others";
-  EXPECT_EQ(result().arms[1].why_no_claim.find("has the bits"), std::string::npos);
+  EXPECT_EQ(result().variants[1].why_no_claim.find("has the bits"), std::string::npos);
 }
 
 TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
   // Differences -0.09, -0.10, -0.17: the 95 % interval excludes 0 with one claim and contains it
   // with three.
   runs_[1].runs[1].loss = 1.81, runs_[1].runs[3].loss = 1.82, runs_[1].runs[5].loss = 1.77;
-  EXPECT_NE(result().arms[1].claim, "");
+  EXPECT_NE(result().variants[1].claim, "");
   for (const char* name : {"third", "fourth"}) {
-    spec_.arms.push_back(spec_.arms[1]);
-    spec_.arms.back().name = name;
+    spec_.variants.push_back(spec_.variants[1]);
+    spec_.variants.back().name = name;
     runs_.push_back(runs_[1]);
   }
-  EXPECT_EQ(result().arms[1].claim, "");
-  EXPECT_NE(result().arms[1].why_no_claim.find("divided among 3 differences"), std::string::npos)
-      << "its uncorrected interval excludes 0: " << result().arms[1].why_no_claim;
+  EXPECT_EQ(result().variants[1].claim, "");
+  EXPECT_NE(result().variants[1].why_no_claim.find("divided among 3 differences"),
+            std::string::npos)
+      << "its uncorrected interval excludes 0: " << result().variants[1].why_no_claim;
 }
 
 TEST_F(ComparisonResultTest, SumsPredictionsOverTheLargestBudget) {
   const json::value value = json::parse(to_json(spec_, result()));
-  const json::value& use = value.at("arms").at(1).at("predictions");
+  const json::value& use = value.at("variants").at(1).at("predictions");
   EXPECT_EQ(use.at("made").as_int64(), 12);
   EXPECT_DOUBLE_EQ(use.at("acceptance_rate").as_double(), 0.5);
   EXPECT_DOUBLE_EQ(use.at("predicted_share").as_double(), 0.1);
   EXPECT_NEAR(use.at("charged_cost_overhead").as_double(), 0.1, 1e-12);
   EXPECT_EQ(value.at("sweep_seed").as_int64(), 3);
-  EXPECT_EQ(value.at("arms").at(0).at("sweep").at("trials").as_array().size(), 3u);
+  EXPECT_EQ(value.at("variants").at(0).at("sweep").at("trials").as_array().size(), 3u);
 }
 
 TEST_F(ComparisonResultTest, OfOneSeedHasNoInterval) {
   spec_.seeds = {0};
   const json::value value = json::parse(to_json(spec_, result()));
-  const json::value& loss = value.at("arms").at(0).at("final_validation_loss");
+  const json::value& loss = value.at("variants").at(0).at("final_validation_loss");
   EXPECT_DOUBLE_EQ(loss.at("mean").to_number<double>(), 1.9);
   EXPECT_TRUE(loss.at("low").is_null());
 }

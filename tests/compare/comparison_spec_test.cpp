@@ -22,10 +22,10 @@ class ComparisonSpecTest : public ::testing::Test {
   }
   /// The problems of a spec that consists of these parts and the required ones.
   std::string problems(const std::string& more,
-                       const std::string& arms = R"([{"name":"a","set":{}}])",
+                       const std::string& variants = R"([{"name":"a","set":{}}])",
                        const std::string& seeds = "[0]") const {
     try {
-      read(R"({"data":"data","arms":)" + arms + R"(,"seeds":)" + seeds +
+      read(R"({"data":"data","variants":)" + variants + R"(,"seeds":)" + seeds +
            (more.empty() ? "" : "," + more) + "}");
     } catch (const ConfigError& error) {
       return error.what();
@@ -51,22 +51,22 @@ TEST_F(ComparisonSpecTest, ReadsEachExample) {
 
 TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
   const ComparisonSpec spec = read(R"({"data":"data","base":{"model":{"layers":3}},
-    "budgets":[60,100],"arms":[{"name":"plain","set":{"optimizer.name":"muon"}},
+    "budgets":[60,100],"variants":[{"name":"plain","set":{"optimizer.name":"muon"}},
       {"name":"torch","command":["run","{data}","{seed}/{seed}","{learning_rate}","{steps}","{output}","{x}"],
        "sweep":{"optimizer.learning_rate":[0.5,0.25]}}],
     "seeds":[0,1,3],"sweep":{"optimizer.learning_rate":[4e-3,1e-3]},"target_validation_loss":1.9})");
-  ASSERT_EQ(spec.arms.size(), 2u);
+  ASSERT_EQ(spec.variants.size(), 2u);
   EXPECT_EQ(spec.data, folder_ / "data");
-  EXPECT_EQ(spec.arms[0].config.model.layers, 3);
-  EXPECT_EQ(spec.arms[0].sweep, (std::vector<double>{1e-3, 4e-3})) << "in order";
+  EXPECT_EQ(spec.variants[0].config.model.layers, 3);
+  EXPECT_EQ(spec.variants[0].sweep, (std::vector<double>{1e-3, 4e-3})) << "in order";
   EXPECT_EQ(spec.sweep_seed(), 2) << "of a run that is not measured";
   EXPECT_EQ(spec.target_loss, 1.9);
-  const HybridTrainerConfig config = spec.config_of(spec.arms[0], {60, 3, 4e-3});
+  const HybridTrainerConfig config = spec.config_of(spec.variants[0], {60, 3, 4e-3});
   EXPECT_EQ(config.optimizer.name, "muon");
   EXPECT_EQ(config.optimizer.learning_rate, 4e-3);
   EXPECT_EQ(config.training.seed, 3);
   EXPECT_EQ(config.training.steps, 60);
-  EXPECT_EQ(spec.command_of(spec.arms[1], {60, 3, 0.25}, "/out"),
+  EXPECT_EQ(spec.command_of(spec.variants[1], {60, 3, 0.25}, "/out"),
             (std::vector<std::string>{"run", (folder_ / "data").string(), "3/3", "0.25", "60",
                                       "/out", "{x}"}));
   EXPECT_EQ((RunPoint{60, 3, 1e-3}.name()), "60-steps-seed-3-at-0.001");
@@ -74,9 +74,9 @@ TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
 
 TEST_F(ComparisonSpecTest, TakesAPresetWithTheBaseOnTopOfIt) {
   const ComparisonSpec spec = read(R"({"data":"data","preset":"tiny","base":{"model":{"layers":3}},
-    "budgets":[5],"arms":[{"name":"a","set":{}}],"seeds":[0]})");
-  EXPECT_EQ(spec.arms[0].config.model.layers, 3);
-  EXPECT_EQ(spec.arms[0].config.model.width, preset_config("tiny").model.width);
+    "budgets":[5],"variants":[{"name":"a","set":{}}],"seeds":[0]})");
+  EXPECT_EQ(spec.variants[0].config.model.layers, 3);
+  EXPECT_EQ(spec.variants[0].config.model.width, preset_config("tiny").model.width);
   expect(problems(R"("preset":"tinny")"), {"preset: there is no preset \"tinny\"", "tiny?"});
 }
 
@@ -89,7 +89,7 @@ TEST_F(ComparisonSpecTest, HintsFromUsualNamesToFullKeys) {
 
 TEST_F(ComparisonSpecTest, TakesTheStepsOfTheBaseWhereNoBudgetIsGiven) {
   EXPECT_EQ(read(R"({"data":"data","base":{"training":{"steps":7}},"seeds":[0],
-    "arms":[{"name":"a","set":{}}]})")
+    "variants":[{"name":"a","set":{}}]})")
                 .budgets,
             std::vector<std::int64_t>{7});
 }
@@ -99,7 +99,7 @@ TEST_F(ComparisonSpecTest, RefusesWhatIsNoSpec) {
   EXPECT_THROW(read("[1]"), ConfigError);
   EXPECT_THROW(read("{\"data\":\"" + std::string(2 << 20, 'x') + "\"}"), ConfigError);
   EXPECT_THROW(read_comparison_spec(folder_ / "nowhere.json"), MissingInput);
-  EXPECT_THROW(read(R"({"data":"nowhere","arms":[{"name":"a","set":{}}],"seeds":[0]})"),
+  EXPECT_THROW(read(R"({"data":"nowhere","variants":[{"name":"a","set":{}}],"seeds":[0]})"),
                MissingInput);
   expect(problems("\"seeds\":[1]"), {"seeds", "twice"});
 }
@@ -112,35 +112,36 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("\"base\":{\"model\":{\"layers\":\"x\"}}"),
          {"base.model.layers", "whole number"});
   expect(problems("\"base\":3"), {"base: got 3"});
-  expect(problems("\"base\":{\"model\":{\"width\":30,\"heads\":4}}"), {"arms[0]", "heads"});
-  expect(problems("", "[]"), {"arms"});
-  expect(problems("", "[3]"), {"arms[0]: got 3"});
-  expect(problems("", R"([{"set":{}}])"), {"arms[0].name: is missing"});
+  expect(problems("\"base\":{\"model\":{\"width\":30,\"heads\":4}}"), {"variants[0]", "heads"});
+  expect(problems("", "[]"), {"variants"});
+  expect(problems("", "[3]"), {"variants[0]: got 3"});
+  expect(problems("", R"([{"set":{}}])"), {"variants[0].name: is missing"});
   expect(problems("", R"([{"name":"a"}])"), {"neither", "command"});
   expect(problems("", R"([{"name":"a","set":{},"command":["x"]}])"), {"both", "command"});
-  expect(problems("", R"([{"name":"a","st":{}}])"), {"arms[0].st", "did you mean set?"});
-  expect(problems("", R"([{"name":"a","set":{}},{"name":"a","set":{}}])"), {"another arm's name"});
+  expect(problems("", R"([{"name":"a","st":{}}])"), {"variants[0].st", "did you mean set?"});
+  expect(problems("", R"([{"name":"a","set":{}},{"name":"a","set":{}}])"),
+         {"another variant's name"});
   for (const char* name : {"..", "a/b", "-a", "ü", "a b"})
     expect(problems("", std::string(R"([{"name":")") + name + R"(","set":{}}])"),
            {"names a folder"});
   expect(problems("", R"([{"name":"a","set":{"optimizer.nme":"x"}}])"),
-         {"arms[0].set: optimizer.nme", "did you mean name?"});
+         {"variants[0].set: optimizer.nme", "did you mean name?"});
   expect(problems("", R"([{"name":"a","set":{"training.seed":1}}])"), {"training.seed", "seeds"});
-  expect(problems("", R"([{"name":"a","command":[]}])"), {"arms[0].command"});
-  expect(problems("", R"([{"name":"a","command":["x",3]}])"), {"arms[0].command"});
+  expect(problems("", R"([{"name":"a","command":[]}])"), {"variants[0].command"});
+  expect(problems("", R"([{"name":"a","command":["x",3]}])"), {"variants[0].command"});
   expect(problems("", R"([{"name":"a","set":{}}])", "[]"), {"seeds", "at least one"});
   expect(problems("", R"([{"name":"a","set":{}}])", "[1,1]"), {"seeds", "twice"});
   expect(problems("", R"([{"name":"a","set":{}}])", "[-1]"), {"seeds", "-1"});
   expect(problems("\"budgets\":[3,3]"), {"budgets", "increasing"});
   expect(problems("\"budgets\":[0]"), {"budgets", "from 1 on"});
   expect(problems("", R"([{"name":"a","set":{},"budgets":[3,2]}])"),
-         {"arms[0].budgets: got 2 after 3"});
+         {"variants[0].budgets: got 2 after 3"});
   expect(problems("\"pace\":3"), {"pace: got 3"});
   expect(problems("\"ranks\":0"), {"ranks: got 0", "from 1 to 64"});
   expect(problems("\"ranks\":\"4\""), {"ranks: got \"4\""});
-  expect(problems("\"ranks\":2"), {"arms[0]", "gradient_accumulation.micro_batches: got 1"});
+  expect(problems("\"ranks\":2"), {"variants[0]", "gradient_accumulation.micro_batches: got 1"});
   expect(problems("", R"([{"name":"a","set":{"phases.method":"asynchronous_gradients"}}])"),
-         {"arms[0]", "phases.method: got asynchronous_gradients, but there is one rank alone"});
+         {"variants[0]", "phases.method: got asynchronous_gradients, but there is one rank alone"});
   expect(problems("\"pace\":{\"steps\":0}"), {"pace.steps: got 0", "pace.rounds: is missing"});
   expect(problems("\"target_validation_loss\":-1"), {"target_validation_loss", "-1"});
 }
@@ -148,14 +149,15 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
 /// Their losses are computed over different tokens.
 TEST_F(ComparisonSpecTest, RefusesToCompareMaskedTokensWithOthers) {
   const std::string encoder = R"("base":{"objective":"masked","model":{"family":"semiseparable",
-    "two_way":true}})";
+    "bidirectional":true}})";
   EXPECT_EQ(problems(encoder, R"([{"name":"t","set":{}},{"name":"b","set":{"model.mixers":"b"}}])"),
             "none");
   expect(problems(encoder, R"([{"name":"m","command":["x"]},{"name":"t","set":{}},
-    {"name":"next","set":{"objective":"next_token","model.two_way":false}}])"),
-         {"arms[2]: objective: got next_token, and t has masked: their losses cannot be compared"});
+    {"name":"next","set":{"objective":"next_token","model.bidirectional":false}}])"),
+         {"variants[2]: objective: got next_token, and t has masked: their losses cannot be "
+          "compared"});
   expect(problems(encoder, R"([{"name":"t","set":{}},{"name":"u","set":{"mask_share":0.3}}])"),
-         {"arms[1]: mask_share: got 0.3, and t has 0.15: their losses cannot be compared"});
+         {"variants[1]: mask_share: got 0.3, and t has 0.15: their losses cannot be compared"});
 }
 
 TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
@@ -182,13 +184,16 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
   const std::string a = R"({"name":"a","set":{})", b = R"({"name":"b","set":{})";
   EXPECT_EQ(problems("", "[" + a + own + "," + b + own + "]"), "none")
       << "each variant has its own";
-  expect(problems("", "[" + a + own + "," + b + "}]"), {"arms[1].sweep: got 0 values, want 1"});
-  expect(problems("", "[" + a + "}," + b + own + "]"), {"arms[1].sweep", "first arm has none"});
+  expect(problems("", "[" + a + own + "," + b + "}]"), {"variants[1].sweep: got 0 values, want 1"});
+  expect(problems("", "[" + a + "}," + b + own + "]"),
+         {"variants[1].sweep", "first variant has none"});
 }
 
 TEST_F(ComparisonSpecTest, MayGrowButNotChange) {
-  const auto text = [&](const std::string& arms, const std::string& rest) {
-    return read(R"({"data":"data","arms":[{"name":"a","set":{}})" + arms + "]," + rest + "}").text;
+  const auto text = [&](const std::string& variants, const std::string& rest) {
+    return read(R"({"data":"data","variants":[{"name":"a","set":{}})" + variants + "]," + rest +
+                "}")
+        .text;
   };
   const std::string before = text("", R"("seeds":[0,1],"budgets":[5])");
   EXPECT_NO_THROW(check_same_comparison(before, before));

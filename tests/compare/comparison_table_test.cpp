@@ -13,24 +13,24 @@ std::string table_of(const std::string& target, const std::string& of_muon = "")
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "data");
   write_text(folder / "spec.json", R"({"data":"data","base":{"training":{"steps":20}},
-    "arms":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"})" +
+    "variants":[{"name":"plain","set":{}},{"name":"muon","set":{"optimizer.name":"muon"})" +
                                        of_muon + R"(}],"seeds":[0,1,2],
     "sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})" +
                                        target + "}");
   const ComparisonSpec spec = read_comparison_spec(folder / "spec.json");
-  std::vector<ArmRuns> runs(2);
-  for (const std::size_t arm : {0u, 1u}) {
+  std::vector<VariantRuns> runs(2);
+  for (const std::size_t variant : {0u, 1u}) {
     const auto add = [&](std::vector<RunOutcome>& outcomes, const RunPoint& point, double extra) {
       RunOutcome& run = outcomes.emplace_back();
       run.point = point;
-      run.loss =
-          1.25 - 0.1 * static_cast<double>(arm) + 0.01 * static_cast<double>(point.seed) + extra;
+      run.loss = 1.25 - 0.1 * static_cast<double>(variant) +
+                 0.01 * static_cast<double>(point.seed) + extra;
       run.tokens = 2000, run.seconds = 3, run.steps = 20;
     };
-    const std::int64_t steps = spec.arms[arm].budgets.back();
+    const std::int64_t steps = spec.variants[variant].budgets.back();
     for (const double rate : {0.1, 0.2, 0.3})
-      add(runs[arm].trials, {steps, 3, rate}, rate == 0.2 ? 0 : 1);
-    for (const std::int64_t seed : {0, 1, 2}) add(runs[arm].runs, {steps, seed, 0.2}, 0);
+      add(runs[variant].trials, {steps, 3, rate}, rate == 0.2 ? 0 : 1);
+    for (const std::int64_t seed : {0, 1, 2}) add(runs[variant].runs, {steps, seed, 0.2}, 0);
   }
   return markdown_table(spec, comparison_result(spec, runs));
 }

@@ -57,9 +57,9 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.vocabulary", {{"model.vocabulary", "64"}}},
       {"model.dropout", {{"model.dropout", "0.2"}}},
       {"model.initializer_range", {{"model.initializer_range", "0.05"}}},
-      {"model.key_heads", {{"model.key_heads", "1"}}},
+      {"model.kv_heads", {{"model.kv_heads", "1"}}},
       {"model.head_size", {{"model.head_size", "4"}}},
-      {"model.inner_width", {{"model.inner_width", "48"}}},
+      {"model.intermediate_size", {{"model.intermediate_size", "48"}}},
       {"model.norm_epsilon", {{"model.norm_epsilon", "0.1"}}},
       {"model.rope_theta", {{"model.rope_theta", "100"}}},
       {"model.rope_scaling.type",
@@ -88,8 +88,8 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"model.attention_cap", {{"model.attention_cap", "0.1"}}},
       {"model.logit_cap", {{"model.logit_cap", "0.1"}}},
       {"model.mixers", {{"model.mixers", "am"}}},
-      {"model.two_way", {{"model.two_way", "true"}, {"objective", "masked"}}},
-      {"objective", {{"objective", "masked"}, {"model.two_way", "true"}}},
+      {"model.bidirectional", {{"model.bidirectional", "true"}, {"objective", "masked"}}},
+      {"objective", {{"objective", "masked"}, {"model.bidirectional", "true"}}},
       {"mask_share", {{"mask_share", "0.5"}}},
       {"model.semiseparable.rank", {{"model.semiseparable.rank", "2"}}},
       {"model.semiseparable.potentials", {{"model.semiseparable.potentials", "2"}}},
@@ -110,7 +110,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"lora.expert_rank", {{"lora.expert_rank", "3"}}},
       {"model.experts.count", {{"model.experts.count", "5"}}},
       {"model.experts.chosen", {{"model.experts.chosen", "1"}}},
-      {"model.experts.inner_width", {{"model.experts.inner_width", "24"}}},
+      {"model.experts.intermediate_size", {{"model.experts.intermediate_size", "24"}}},
       {"model.experts.rule", {{"model.experts.rule", "softmax_of_chosen"}}},
       {"model.experts.layers", {{"model.experts.layers", "f"}}},
       {"model.experts.shared_width", {{"model.experts.shared_width", "16"}}},
@@ -154,7 +154,7 @@ const std::map<std::string, std::vector<std::pair<std::string, std::string>>>& f
       {"schedule.warmup_steps", {{"schedule.warmup_steps", "8"}}},
       {"schedule.final_fraction", {{"schedule.final_fraction", "0.5"}}},
       {"schedule.decay_share", {{"schedule.decay_share", "0.9"}}},
-      {"stretches", {{"stretches", R"([{"until": 0.5, "sequence_length": 8}])"}}},
+      {"stages", {{"stages", R"([{"until": 0.5, "sequence_length": 8}])"}}},
       {"parts", {{"parts.h.0.mlp.*.lora", "2"}}},
       {"learning_rate_finder.mode", {{"learning_rate_finder.mode", "warmup"}}},
       {"mixed_precision.warmup", {{"mixed_precision.warmup", "bf16"}}},
@@ -202,8 +202,9 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
         {"model.family", "qwen2_moe"}, {"model.experts.count", "4"}, {"model.experts.chosen", "2"}};
   if (field == "lora.expert_rank")
     return {{"model.family", "mixtral"}, {"model.experts.count", "4"}, {"lora.rank", "2"}};
-  for (const char* key : {"key_heads", "head_size", "inner_width", "norm_epsilon", "rope_theta",
-                          "tied_head", "attention_bias", "mlp_bias", "rope_scaling.type"}) {
+  for (const char* key :
+       {"kv_heads", "head_size", "intermediate_size", "norm_epsilon", "rope_theta", "tied_head",
+        "attention_bias", "mlp_bias", "rope_scaling.type"}) {
     if (field == concat("model.", key)) return {{"model.family", "llama"}};
   }
   if (field == "model.rope_scaling.factor")
@@ -238,10 +239,11 @@ std::vector<std::pair<std::string, std::string>> ground(const std::string& field
     if (field == concat("model.", key))
       return {{"model.family", "granitemoehybrid"}, {"model.layers", "2"}, {"model.mixers", "ma"}};
   }
-  if (field == "model.two_way" || field == "objective") return {{"model.family", "semiseparable"}};
+  if (field == "model.bidirectional" || field == "objective")
+    return {{"model.family", "semiseparable"}};
   if (field.starts_with("model.semiseparable.") || field == "mask_share")
     return {{"model.family", "semiseparable"},
-            {"model.two_way", "true"},
+            {"model.bidirectional", "true"},
             {"objective", "masked"},
             {"model.layers", "2"},
             {"model.mixers", "tb"}};
@@ -416,7 +418,7 @@ TEST(ConfigFields, FilesHaveTheKeysOfTheModelsFamilyAlone) {
 
 TEST(ConfigFields, KeysOfOtherFamiliesAreReadAndRefusedIfTheySaySomething) {
   HybridTrainerConfig config;
-  read_config_text(config, R"({"model": {"trident": {"frames": 8}, "key_heads": 0}})", "text");
+  read_config_text(config, R"({"model": {"trident": {"frames": 8}, "kv_heads": 0}})", "text");
   EXPECT_EQ(config.problems(), std::vector<std::string>());
   read_config_text(config, R"({"model": {"trident": {"frames": 16}}})", "text");
   EXPECT_EQ(config.problems(),
@@ -429,9 +431,9 @@ TEST(ConfigFields, TablesHaveTheKeysOfTheModelsKind) {
   const auto has = [&](const char* key) {
     return config_markdown(config).find(concat("| `model.", key, "` |")) != std::string::npos;
   };
-  EXPECT_TRUE(has("heads") && has("key_heads") && has("experts.count") && !has("trident.frames"));
+  EXPECT_TRUE(has("heads") && has("kv_heads") && has("experts.count") && !has("trident.frames"));
   config.model.family = "trident";
-  EXPECT_TRUE(has("heads") && has("trident.frames") && !has("key_heads") && !has("vision.labels"));
+  EXPECT_TRUE(has("heads") && has("trident.frames") && !has("kv_heads") && !has("vision.labels"));
 }
 
 }  // namespace

@@ -32,11 +32,12 @@ TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
   using Lines = std::vector<std::string>;
   HybridTrainerConfig config;
   config.objective = "masked";
-  EXPECT_EQ(config.problems(),
-            Lines{"objective: got masked, but the model sees only earlier tokens (model.two_way is "
-                  "false); want next_token, or an encoder, such as --preset bk-tiny"});
+  EXPECT_EQ(
+      config.problems(),
+      Lines{"objective: got masked, but the model sees only earlier tokens (model.bidirectional is "
+            "false); want next_token, or an encoder, such as --preset bk-tiny"});
   config.model.family = "semiseparable";
-  config.model.two_way = true;
+  config.model.bidirectional = true;
   EXPECT_EQ(config.problems(), Lines{});
   EXPECT_EQ(HybridTrainerConfig::builder()
                 .objective("masked")
@@ -45,9 +46,10 @@ TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
                 .objective,
             "masked");
   config.objective = "next_token";
-  EXPECT_EQ(config.problems(),
-            Lines{"objective: got next_token, but the model is an encoder (model.two_way) and sees "
-                  "the tokens that it would predict; want masked, or model.two_way=false"});
+  EXPECT_EQ(
+      config.problems(),
+      Lines{"objective: got next_token, but the model is an encoder (model.bidirectional) and sees "
+            "the tokens that it would predict; want masked, or model.bidirectional=false"});
   config.objective = "masked";
   config.data.layout = "packed";
   EXPECT_EQ(
@@ -68,7 +70,7 @@ TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
 TEST(HybridTrainerConfig, APresetHasTheObjectiveOfItsModel) {
   for (const std::string& name : preset_names()) {
     const HybridTrainerConfig config = preset_config(name);
-    EXPECT_EQ(config.masks(), config.model.two_way) << name;
+    EXPECT_EQ(config.masks(), config.model.bidirectional) << name;
     EXPECT_EQ(config.problems(), std::vector<std::string>{}) << name;
   }
 }

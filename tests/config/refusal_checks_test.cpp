@@ -32,8 +32,8 @@ std::string other_value(const std::string& key) {
       {"optimizer.groups[].state_bits", "8"},
       {"training.average_weights", "4"},
       {"learning_rate_finder.mode", "warmup"},
-      {"stretches[].precision", "bf16"},
-      {"stretches[].orthogonalization_period", "2"},
+      {"stages[].precision", "bf16"},
+      {"stages[].orthogonalization_period", "2"},
       {"distributed.zero", "2"},
       {"data.carry_state", "true"},
       {"phases.asynchronous_optimizer.delay", "2"},
@@ -60,7 +60,7 @@ void set(HybridTrainerConfig& config, const std::string& key, const std::string&
     return;
   }
   const std::map<std::string, std::string> lists{{"optimizer.groups", R"("match": "embedding", )"},
-                                                 {"stretches", R"("until": 0.5, )"}};
+                                                 {"stages", R"("until": 0.5, )"}};
   const std::string list = key.substr(0, index), name = key.substr(index + 3);
   const bool is_text = value.find_first_not_of("0123456789.") != std::string::npos;
   const std::string quote = is_text ? "\"" : "";

@@ -70,14 +70,15 @@ constexpr AttentionCase kMaskedCases[] = {
     {{1, 100, 2, 256, 1}, {.scale = 0.125f, .cap = 2, .window = 33}},
     {{2, 70, 1, 256, 1}, {.document = 37}}};
 constexpr AttentionCase kTwoWayCases[] = {
-    {{2, 1, 3, 1, 1}, {.two_way = true}},
-    {{1, 100, 2, 64, 1}, {.two_way = true}},
-    {{2, 70, 3, 5, 1}, {.cap = 1.5f, .two_way = true}},
-    {{1, 70, 1, 64, 1}, {.window = 1, .two_way = true}},
-    {{1, 130, 1, 80, 1}, {.window = 70, .two_way = true}},
-    {{2, 90, 1, 64, 1}, {.document = 37, .two_way = true}},
-    {{1, 140, 2, 8, 1}, {.scale = 0.25f, .cap = 2, .window = 60, .document = 50, .two_way = true}},
-    {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .two_way = true}}};
+    {{2, 1, 3, 1, 1}, {.bidirectional = true}},
+    {{1, 100, 2, 64, 1}, {.bidirectional = true}},
+    {{2, 70, 3, 5, 1}, {.cap = 1.5f, .bidirectional = true}},
+    {{1, 70, 1, 64, 1}, {.window = 1, .bidirectional = true}},
+    {{1, 130, 1, 80, 1}, {.window = 70, .bidirectional = true}},
+    {{2, 90, 1, 64, 1}, {.document = 37, .bidirectional = true}},
+    {{1, 140, 2, 8, 1},
+     {.scale = 0.25f, .cap = 2, .window = 60, .document = 50, .bidirectional = true}},
+    {{1, 40, 1, 200, 1}, {.cap = 2, .window = 9, .document = 13, .bidirectional = true}}};
 /// Enough key heads for the kernel with one block per head on the emulated device. The lengths are
 /// around its blocks of 128 keys and tiles of 64 queries; covers grouped heads and more heads than
 /// blocks.
@@ -137,7 +138,7 @@ TEST(CudaAttention, LooksBothWays) {
 /// With and without tensor cores. Backward reads the sinks' contribution from log_sum_exp.
 constexpr AttentionCase kSinkCases[] = {
     {{1, 70, 3, 5, 1}, {.cap = 1.5f, .has_sinks = true}},
-    {{1, 20, 3, 5, 1}, {.two_way = true, .has_sinks = true}},
+    {{1, 20, 3, 5, 1}, {.bidirectional = true, .has_sinks = true}},
     {{1, 70, 3, 64}, {.has_sinks = true}},
     {{1, 40, 2, 128, 1}, {.window = 20, .document = 30, .has_sinks = true}},
     {{1, 9, 3, 256}, {.has_sinks = true}}};
@@ -178,8 +179,8 @@ TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
 /// Causal and bidirectional, in documents, with a logit cap; sizes at and around the tile size.
 constexpr AttentionCase kBiasedCases[] = {
     {{2, 20, 2, 5, 1}, {.scale = 1, .reach = 20}},
-    {{1, 70, 2, 64, 2}, {.cap = 1.5f, .document = 30, .two_way = true, .reach = 80}},
-    {{1, 70, 1, 80, 1}, {.window = 40, .two_way = true, .reach = 70}},
+    {{1, 70, 2, 64, 2}, {.cap = 1.5f, .document = 30, .bidirectional = true, .reach = 80}},
+    {{1, 70, 1, 80, 1}, {.window = 40, .bidirectional = true, .reach = 70}},
     {{1, 20, 1, 200, 1}, {.has_sinks = true, .pattern = {.block = 8}, .reach = 33}}};
 
 TEST(CudaAttention, AddsABiasOfDistances) {

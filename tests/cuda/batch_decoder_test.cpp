@@ -26,7 +26,7 @@ ModelConfig small_model(const std::string& family) {
   }
   ModelConfig config{.layers = 2, .heads = 4, .width = 32, .context = 12, .vocabulary = 61};
   config.family = family;
-  if (family == "llama") config.key_heads = 2;
+  if (family == "llama") config.kv_heads = 2;
   return config;
 }
 

@@ -219,7 +219,7 @@ TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
 TEST_F(CudaTraining, RecordedStepsOnMaskedTokensGiveTheBitsOfLaunchedOnes) {
   HybridTrainerConfig config = fixed_config();
   config.model.family = "semiseparable";
-  config.model.two_way = true;
+  config.model.bidirectional = true;
   config.model.mixers = "tb";
   config.model.layers = 2;
   config.objective = "masked";
@@ -242,17 +242,17 @@ TEST_F(CudaTraining, RecordedStepsOfARotaryModelStandEvaluationsOfOtherLengths) 
   config.training.steps = 16;
   config.training.evaluate_every_steps = 4;
   config.phases.max_predict_steps = 0;
-  config.stretches = {{.until = 0.9, .sequence_length = 4}};
+  config.stages = {{.until = 0.9, .sequence_length = 4}};
   expect_recorded_like(config, train(config, "cuda", "shorter"));
-  config.stretches = {};
+  config.stages = {};
   config.model.rope_scaling = {.type = "dynamic", .factor = 2, .original_context = 4};
   expect_recorded_like(config, train(config, "cuda", "dynamic"));
 }
 
 TEST_F(CudaTraining, StretchesGoAsOnTheProcessorRecordedOrNot) {
   HybridTrainerConfig config = fixed_config();
-  config.stretches = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
-                      {.until = 0.6, .effective_batch = 2}};
+  config.stages = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
+                   {.until = 0.6, .effective_batch = 2}};
   expect_as_on_the_processor_recorded_or_not(config, loss_tolerance());
 }
 
@@ -260,7 +260,7 @@ TEST_F(CudaTraining, BlocksAreOrthogonalisedAsOnTheProcessorRecordedOrNot) {
   HybridTrainerConfig config = fixed_config();
   config.optimizer.name = "muon";
   config.optimizer.orthogonalization_period = 3;
-  config.stretches = {{.until = 0.3, .orthogonalization_period = 2}};
+  config.stages = {{.until = 0.3, .orthogonalization_period = 2}};
   expect_as_on_the_processor_recorded_or_not(config, 10 * loss_tolerance());
 }
 

@@ -171,14 +171,14 @@ TEST_F(DatasetTest, RowsGoOnThroughTheirParts) {
                {"11 sequences", "data.carry_state", "12 rows"});
 }
 
-const std::vector<BatchStretch> kStretches{{4, {8, 4}}, {2, {3, 8}}, {3, {1, 16}}};
+const std::vector<BatchStage> kStages{{4, {8, 4}}, {2, {3, 8}}, {3, {1, 16}}};
 
 /// The stages take 8 + 3 + 3 sequences, then 12 batches of 4 follow: all 62 of an epoch.
 TEST_F(DatasetTest, StretchesComeFirstAndEachTokenOfAnEpochOnce) {
   for (const bool shuffle : {true, false}) {
     const ShuffledBatches source(
         std::make_shared<Sequences>(62),
-        {.batch_size = 4, .shuffle = shuffle, .seed = 7, .stretches = kStretches});
+        {.batch_size = 4, .shuffle = shuffle, .seed = 7, .stages = kStages});
     const Batch memory = source.empty_batch(stream_);
     std::vector<Shape> shapes;
     std::set<std::int32_t> tokens;
@@ -199,7 +199,7 @@ TEST_F(DatasetTest, StretchesComeFirstAndEachTokenOfAnEpochOnce) {
 
 TEST_F(DatasetTest, NextBatchOfAStretchGoesOnInItsSequences) {
   const ShuffledBatches source(std::make_shared<Sequences>(62),
-                               {.batch_size = 4, .seed = 7, .stretches = kStretches});
+                               {.batch_size = 4, .seed = 7, .stages = kStages});
   const Batch memory = source.empty_batch(stream_);
   Values expected = values(source.read(0, memory), "tokens");
   for (std::int64_t batch = 1; batch < 4; ++batch) {
@@ -209,9 +209,9 @@ TEST_F(DatasetTest, NextBatchOfAStretchGoesOnInItsSequences) {
 }
 
 TEST_F(DatasetTest, StretchesThatDoNotFitAreRefused) {
-  const auto refuses = [&](BatchStretch stretch) {
+  const auto refuses = [&](BatchStage stage) {
     const ShuffledBatches source(std::make_shared<Sequences>(62),
-                                 {.batch_size = 4, .stretches = {stretch}});
+                                 {.batch_size = 4, .stages = {stage}});
     EXPECT_THROW(source.read(0, source.empty_batch(stream_)), Error);
   };
   refuses({4, {8, 5}});

@@ -97,13 +97,13 @@ TEST(BackgroundCommunicator, EndsWhatGoesOnWhereItsRankEndsByAnError) {
   run_thread_ranks(2, rank);
 }
 
-TEST(ImitatedLink, TakesAtLeastItsTime) {
+TEST(SimulatedLink, TakesAtLeastItsTime) {
   using Clock = std::chrono::steady_clock;
   run_thread_ranks(2, [&](Communicator& inner) {
     const Stream stream = rank_stream();
     const Tensor values = counted(5000, static_cast<float>(inner.rank()), stream);
-    ImitatedLink slow(inner, {.bytes_per_second = 1e6});
-    ImitatedLink far(inner, {.latency = std::chrono::milliseconds(20)});
+    SimulatedLink slow(inner, {.bytes_per_second = 1e6});
+    SimulatedLink far(inner, {.latency = std::chrono::milliseconds(20)});
     const auto seconds_of = [&](Communicator& ranks) {
       const auto begin = Clock::now();
       testing::broadcast(values, 0, ranks, stream);

@@ -11,10 +11,10 @@ namespace hybrid_trainer {
 namespace {
 
 /// A link can be slower than the simulated one, never faster.
-TEST(LinkMeasurement, FindsAnImitatedLinkNoFasterThanItIs) {
+TEST(LinkMeasurement, FindsAnSimulatedLinkNoFasterThanItIs) {
   run_thread_ranks(2, [](Communicator& others) {
-    ImitatedLink ranks(others,
-                       {.bytes_per_second = 1e9, .latency = std::chrono::microseconds(300)});
+    SimulatedLink ranks(others,
+                        {.bytes_per_second = 1e9, .latency = std::chrono::microseconds(300)});
     const LinkSpeed found = measure_link(ranks, testing::rank_stream());
     EXPECT_LE(found.bytes_per_second, 1e9);
     EXPECT_GT(found.bytes_per_second, 0);

@@ -51,7 +51,7 @@ std::vector<RankCase> rank_cases() {
                    }});
   cases.push_back({"threads3linked", [](const RankBody& rank) {
                      run_thread_ranks(3, [&](Communicator& others) {
-                       ImitatedLink link(others, {.bytes_per_second = 1e9});
+                       SimulatedLink link(others, {.bytes_per_second = 1e9});
                        rank(link, rank_stream());
                      });
                    }});

@@ -41,7 +41,8 @@ class BatchDecoderOf : public ::testing::TestWithParam<Variant> {
     if (config.family == "gemma2") config.attention_cap = config.logit_cap = 2;
     if (GetParam().odd) config.width = 28;
     if (GetParam().odd && config.family == "gpt2") config.width = 30, config.heads = 3;
-    if (GetParam().odd && config.family != "gpt2") config.inner_width = 50, config.head_size = 6;
+    if (GetParam().odd && config.family != "gpt2")
+      config.intermediate_size = 50, config.head_size = 6;
     config.rope_scaling.type = GetParam().scaling;
     if (config.rope_scaling.type == "dynamic")
       config.rope_scaling.factor = 3, config.rope_scaling.original_context = 8;

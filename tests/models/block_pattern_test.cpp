@@ -103,9 +103,9 @@ TEST(BlockPatternConfig, IsRefusedInOneLineWhereItDoesNotFit) {
   config.family = "semiseparable";
   config.mixers = "a";
   EXPECT_EQ(of(config), Lines{});
-  config.two_way = true;
+  config.bidirectional = true;
   EXPECT_EQ(of(config), Lines{"model.attention_pattern.local_blocks: got 3, but a pattern is for "
-                              "decoders, not for model.two_way"});
+                              "decoders, not for model.bidirectional"});
 }
 
 }  // namespace

@@ -24,9 +24,10 @@ bool begins(const Pass& pass, std::int64_t row, std::int64_t time) {
 }  // namespace
 
 DecayingSum::DecayingSum(const ModuleName& name, const Spec& spec, const Stream& stream)
-    : TwoProductBranch{Linear(name / "in_proj", spec.width, spec.inner_width, stream, false),
-                       Linear(name / "out_proj", spec.inner_width, spec.width, stream, false)},
-      decay_(name / "decay", {spec.inner_width}, Role::kVector, stream) {}
+    : TwoProductBranch{Linear(name / "in_proj", spec.width, spec.intermediate_size, stream, false),
+                       Linear(name / "out_proj", spec.intermediate_size, spec.width, stream,
+                              false)},
+      decay_(name / "decay", {spec.intermediate_size}, Role::kVector, stream) {}
 
 Tensor DecayingSum::rebuild(const Tensor& source, const Pass& pass, const Stream& stream) {
   Tensor s = Tensor::empty_like(source, MemoryKind::kActivations, stream);

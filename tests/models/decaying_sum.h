@@ -11,7 +11,7 @@ class DecayingSum final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;  // C, the width of the residual stream
-    std::int64_t inner_width = 0;
+    std::int64_t intermediate_size = 0;
   };
 
   DecayingSum(const ModuleName& name, const Spec& spec, const Stream& stream);

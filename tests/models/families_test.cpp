@@ -22,9 +22,9 @@ ModelConfig small(const std::string& family) {
                      .width = 32,
                      .context = 16,
                      .vocabulary = 40,
-                     .key_heads = 2,
+                     .kv_heads = 2,
                      .head_size = 8,
-                     .inner_width = 48};
+                     .intermediate_size = 48};
   config.tied_head = family.starts_with("gemma");
   return config;
 }
@@ -174,12 +174,12 @@ TEST(Families, HaveWindowsInTheirOwnLayers) {
 TEST(Families, ResolveZerosByTheOtherSizes) {
   ModelConfig config{.family = "llama", .heads = 4, .width = 192};
   config = resolved_model_config(config);
-  EXPECT_EQ(config.key_heads, 4);
+  EXPECT_EQ(config.kv_heads, 4);
   EXPECT_EQ(config.head_size, 48);
-  EXPECT_EQ(config.inner_width, 512);  // 8/3 of 192
+  EXPECT_EQ(config.intermediate_size, 512);  // 8/3 of 192
   config.width = 193;
-  config.inner_width = 0;
-  EXPECT_EQ(resolved_model_config(config).inner_width, 576) << "rounded up to 64";
+  config.intermediate_size = 0;
+  EXPECT_EQ(resolved_model_config(config).intermediate_size, 576) << "rounded up to 64";
   ModelConfig gemma{.family = "gemma2", .heads = 4, .width = 64};
   gemma = resolved_model_config(gemma);
   EXPECT_EQ(gemma.query_scalar, 16);
@@ -226,7 +226,7 @@ TEST(Families, SayWhichSizesDoNotGoTogether) {
   config.width = 34;
   EXPECT_EQ(problems_of(config), 1u) << "4 heads of 34 channels";
   config = small("llama");
-  config.key_heads = 3;
+  config.kv_heads = 3;
   EXPECT_EQ(problems_of(config), 1u);
   config = small("llama");
   config.head_size = 7;
@@ -276,7 +276,7 @@ TEST(Families, OnlyConv1DsAndTheExpertsOfGptOssLieTransposedInFiles) {
   for (const ModelFamily& family : model_families()) {
     if (!family.is_of_language && family.hugging_face.model_type.empty()) continue;  // has no files
     ModelConfig config = small(family.name);
-    if (family.name == "gpt2") config.key_heads = config.head_size = config.inner_width = 0;
+    if (family.name == "gpt2") config.kv_heads = config.head_size = config.intermediate_size = 0;
     if (family.resolved) config = family.resolved(config);
     Names transposed;
     family.make(config, 1, test_stream())->visit_parameters([&](const Parameter& parameter) {

@@ -24,7 +24,7 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
   LayerSpec attention = plain_layer(config.width, 2, 3 * config.width), sums = attention;
   sums[0] = {.name = {"sum", "mixer"},
              .norm = {"ln_1", "mixer_norm"},
-             .make = branch_of<DecayingSum>({.width = config.width, .inner_width = 24})};
+             .make = branch_of<DecayingSum>({.width = config.width, .intermediate_size = 24})};
   const DecoderSpec spec{.residual = {.width = config.width},
                          .kinds = {{'s', sums}, {'a', attention}},
                          .pattern = config.window_layers,
@@ -105,7 +105,7 @@ TEST_F(NewBranch, HasTheGradientOfItsFunction) {
   ResidualBlock block("h.0", {.width = 12},
                       {{.name = "sum",
                         .norm = "ln_1",
-                        .make = branch_of<DecayingSum>({.width = 12, .inner_width = 8})}},
+                        .make = branch_of<DecayingSum>({.width = 12, .intermediate_size = 8})}},
                       1, stream_);
   Differentiable f;
   f.x = normal_tensor({2, 5, 12}, 3, stream_);
@@ -156,7 +156,7 @@ TEST_F(NewBranch, KeepsAsManyNumbersAsItSays) {
   expect_kept({.width = 16},
               {{.name = "sum",
                 .norm = "ln_1",
-                .make = branch_of<DecayingSum>({.width = 16, .inner_width = 24})}},
+                .make = branch_of<DecayingSum>({.width = 16, .intermediate_size = 24})}},
               stream_);
 }
 

@@ -14,14 +14,14 @@ namespace {
 constexpr std::int64_t kVocabulary = 61;
 
 /// One layer for each letter of the semiseparable family.
-ModelConfig layers_of_each_kind(bool two_way) {
+ModelConfig layers_of_each_kind(bool bidirectional) {
   ModelConfig config{.family = "semiseparable",
                      .heads = 4,
                      .width = 32,
                      .context = 24,
                      .vocabulary = kVocabulary,
-                     .mixers = two_way ? "ahtpb" : "acmdtp",
-                     .two_way = two_way,
+                     .mixers = bidirectional ? "ahtpb" : "acmdtp",
+                     .bidirectional = bidirectional,
                      .state_space = {.heads = 4, .head_size = 8, .state_size = 4},
                      .semiseparable = {.rank = 3, .potentials = 4}};
   config.layers = std::ssize(config.mixers);

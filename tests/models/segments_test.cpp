@@ -47,7 +47,7 @@ ModelConfig granite() {
 ModelConfig granite_windows() {
   ModelConfig config = granite();
   config.mixers = "ma";
-  config.key_heads = 1;
+  config.kv_heads = 1;
   config.rotary_share = 0;
   config.window = 40;
   return config;
@@ -56,7 +56,7 @@ ModelConfig granite_windows() {
 ModelConfig gated_windows() {
   ModelConfig config = delta_rule();
   config.mixers = "da";
-  config.key_heads = 1;
+  config.kv_heads = 1;
   config.head_size = 16;
   config.window = 150;
   return config;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kLetters = 50, kLongest = 40;
 
-ModelConfig model_of(const std::string& mixers, bool two_way) {
+ModelConfig model_of(const std::string& mixers, bool bidirectional) {
   return {.family = "semiseparable",
           .layers = std::ssize(mixers),
           .heads = 2,
@@ -22,7 +22,7 @@ ModelConfig model_of(const std::string& mixers, bool two_way) {
           .context = kLongest,
           .vocabulary = kLetters,
           .mixers = mixers,
-          .two_way = two_way,
+          .bidirectional = bidirectional,
           .state_space = {.heads = 2, .head_size = 8, .state_size = 4},
           .semiseparable = {.rank = 3, .potentials = 4}};
 }
@@ -42,9 +42,9 @@ std::vector<std::string> problems_in(const ModelConfig& config) {
 
 struct LettersCase {
   const char* letters;
-  bool two_way;
+  bool bidirectional;
   friend std::ostream& operator<<(std::ostream& out, const LettersCase& c) {
-    return out << c.letters << (c.two_way ? " both ways" : "");
+    return out << c.letters << (c.bidirectional ? " both ways" : "");
   }
 };
 
@@ -52,7 +52,7 @@ class SemiseparableFamily : public ::testing::TestWithParam<LettersCase> {
  protected:
   const Stream stream_ = test_stream();
   std::unique_ptr<LanguageModel> model_ =
-      drawn(model_of(GetParam().letters, GetParam().two_way), stream_);
+      drawn(model_of(GetParam().letters, GetParam().bidirectional), stream_);
 };
 
 /// Two sequences, the first of which has two documents.
@@ -82,7 +82,7 @@ TEST_P(SemiseparableFamily, SeesLaterTokensIfItIsAnEncoder) {
   const Tensor before = first();
   std::int32_t& last = tokens.data<std::int32_t>()[11];
   last = (last + 1) % kLetters;
-  EXPECT_EQ(same_bits(before, first()), !GetParam().two_way);
+  EXPECT_EQ(same_bits(before, first()), !GetParam().bidirectional);
 }
 
 INSTANTIATE_TEST_SUITE_P(Letters, SemiseparableFamily,
@@ -171,19 +171,19 @@ TEST(SemiseparableEncoder, WritesNoText) {
   const auto model = drawn(model_of("ahtpb", true), stream);
   EXPECT_EQ(
       message_of([&] { model->make_decode_state({.texts = 1, .tokens = 4}, DType::kF32, stream); }),
-      "the model is an encoder (model.two_way), so it cannot generate text: each of its "
+      "the model is an encoder (model.bidirectional), so it cannot generate text: each of its "
       "tokens depends on later ones; train a decoder for that");
 }
 
 TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
   using Lines = std::vector<std::string>;
-  const auto of = [](const std::string& mixers, bool two_way) {
-    return problems_in(model_of(mixers, two_way));
+  const auto of = [](const std::string& mixers, bool bidirectional) {
+    return problems_in(model_of(mixers, bidirectional));
   };
   EXPECT_EQ(of("acmdtp", false), Lines{});
   EXPECT_EQ(of("ahtpb", true), Lines{});
   const char* const see_ahead =
-      " sees later tokens, so a decoder cannot use it; set model.two_way for an encoder";
+      " sees later tokens, so a decoder cannot use it; set model.bidirectional for an encoder";
   EXPECT_EQ(of("th", false), Lines{concat("model.mixers: got th, and h (Hydra)", see_ahead)});
   EXPECT_EQ(of("b", false), Lines{concat("model.mixers: got b, and b (BK core)", see_ahead)});
   for (const auto& [letter, name] :
@@ -203,9 +203,9 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
 }
 
 TEST(SemiseparableConfig, AKeyOfAnotherFamilyIsRefusedInTheUsersWords) {
-  ModelConfig config{.family = "gpt2", .two_way = true};
+  ModelConfig config{.family = "gpt2", .bidirectional = true};
   const std::vector<std::string> wanted{
-      "model.two_way: got true, and the family gpt2 has no such key; leave it out"};
+      "model.bidirectional: got true, and the family gpt2 has no such key; leave it out"};
   EXPECT_EQ(problems_in(config), wanted);
 }
 

@@ -69,7 +69,8 @@ TEST_F(AttentionTest, IsCausal) {
 }
 
 TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanBeGenerated) {
-  Attention layer{"attn", {.width = kWidth, .heads = 4, .head_size = 6, .two_way = true}, stream_};
+  Attention layer{
+      "attn", {.width = kWidth, .heads = 4, .head_size = 6, .bidirectional = true}, stream_};
   randomize([&](const ParameterVisitor& visit) { layer.visit_parameters(visit); }, stream_);
   Pass pass = pass_;
   pass.positions = Tensor::zeros({1, kTime}, DType::kI32, MemoryKind::kData, stream_);
@@ -92,7 +93,8 @@ TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanB
 /// A sequence whose padding tokens are documents of one token, as in an encoder.
 TEST_F(AttentionTest, PaddingTokensAsDocumentsOfTheirOwnChangeNothing) {
   constexpr std::int64_t kReal = 5;
-  Attention layer{"attn", {.width = kWidth, .heads = 4, .head_size = 6, .two_way = true}, stream_};
+  Attention layer{
+      "attn", {.width = kWidth, .heads = 4, .head_size = 6, .bidirectional = true}, stream_};
   const auto visit_all = [&](const ParameterVisitor& visit) { layer.visit_parameters(visit); };
   randomize(visit_all, stream_);
   StepGradients step(visit_all, stream_);

@@ -11,7 +11,7 @@ namespace {
 template <class Module>
 Tensor input_gradient(bool frozen) {
   const Stream stream = test_stream();
-  Module module("mlp", {.width = 16, .inner_width = 24}, stream);
+  Module module("mlp", {.width = 16, .intermediate_size = 24}, stream);
   const auto visit_all = [&](const ParameterVisitor& visit) { module.visit_parameters(visit); };
   randomize(visit_all, stream);
   if (frozen) visit_all([](Parameter& parameter) { parameter.freeze(); });

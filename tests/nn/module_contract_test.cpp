@@ -97,7 +97,7 @@ Differentiable attention(const Stream& stream) {
                            {.width = kWidth, .heads = kHeads, .head_size = kWidth / kHeads});
 }
 Differentiable feed_forward(const Stream& stream) {
-  return branch<FeedForward>(stream, {.width = kWidth, .inner_width = 4 * kWidth});
+  return branch<FeedForward>(stream, {.width = kWidth, .intermediate_size = 4 * kWidth});
 }
 
 Differentiable block(const ResidualSpec& residual, const LayerSpec& layer, const Stream& stream) {
@@ -133,7 +133,8 @@ Differentiable attention_without_biases(const Stream& stream) {
                                     .output_bias = false});
 }
 Differentiable feed_forward_without_biases(const Stream& stream) {
-  return branch<FeedForward>(stream, {.width = kWidth, .inner_width = 3 * kWidth, .biases = false});
+  return branch<FeedForward>(stream,
+                             {.width = kWidth, .intermediate_size = 3 * kWidth, .biases = false});
 }
 
 const NormSpec kLlamaNorm{NormKind::kRootMeanSquare, 0.1f};
@@ -147,7 +148,7 @@ Attention::Spec llama_attention() {
           .rotary = rotary};
 }
 GatedFeedForward::Spec llama_feed_forward() {
-  return {.width = kWidth, .inner_width = 9, .biases = false};
+  return {.width = kWidth, .intermediate_size = 9, .biases = false};
 }
 LayerSpec llama_layer() {
   return layer_of<GatedFeedForward>(llama_attention(), llama_feed_forward());
@@ -164,7 +165,7 @@ Differentiable gated_feed_forward(const Stream& stream) {
 }
 ExpertMixture::Spec mixture(kernels::RoutingRule rule) {
   ExpertMixture::Spec spec{.experts = {.width = kWidth,
-                                       .inner_width = 10,
+                                       .intermediate_size = 10,
                                        .routing = {.experts = 4, .chosen = 2, .rule = rule}}};
   spec.experts.losses = {};
   return spec;
@@ -237,10 +238,10 @@ Differentiable gated_attention_without_norms(const Stream& stream) {
   return branch<Attention>(stream, spec);
 }
 /// A window, with documents of two and three tokens.
-Differentiable two_way_attention(const Stream& stream) {
+Differentiable bidirectional_attention(const Stream& stream) {
   Attention::Spec spec = llama_attention();
   spec.heads.window = 2;
-  spec.two_way = true;
+  spec.bidirectional = true;
   return in_two_documents(branch<Attention>(stream, spec), stream);
 }
 Differentiable attention_without_key_bias(const Stream& stream) {
@@ -301,24 +302,24 @@ Differentiable delta_rule_mixer(const Stream& stream) {
                .norm_epsilon = 0.1f});
 }
 
-SemiseparableMixer::Spec semiseparable(bool two_way, std::int64_t positions) {
+SemiseparableMixer::Spec semiseparable(bool bidirectional, std::int64_t positions) {
   return {.width = kWidth,
           .heads = 3,
           .head_size = 4,
           .rank = 2,
-          .two_way = two_way,
+          .bidirectional = bidirectional,
           .positions = positions};
 }
 Differentiable causal_semiseparable_mixer(const Stream& stream) {
   return branch<SemiseparableMixer>(stream, semiseparable(false, 0));
 }
-Differentiable two_way_semiseparable_mixer(const Stream& stream) {
+Differentiable bidirectional_semiseparable_mixer(const Stream& stream) {
   return branch<SemiseparableMixer>(stream, semiseparable(true, 0));
 }
 Differentiable semiseparable_mixer_by_position(const Stream& stream) {
   return branch<SemiseparableMixer>(stream, semiseparable(false, kTime + 2));
 }
-Differentiable two_way_semiseparable_mixer_by_position(const Stream& stream) {
+Differentiable bidirectional_semiseparable_mixer_by_position(const Stream& stream) {
   return in_two_documents(branch<SemiseparableMixer>(stream, semiseparable(true, kTime + 2)),
                           stream);
 }
@@ -478,7 +479,7 @@ constexpr Case kCases[] = {
     {"GemmaBlockWithDropout", gemma_block_with_dropout, {.step = 4e-3, .relative = 1e-3}},
     {"GatedAttention", gated_attention, {.step = 4e-3, .relative = 1e-3}},
     {"GatedAttentionWithoutNorms", gated_attention_without_norms},
-    {"TwoWayAttention", two_way_attention},
+    {"TwoWayAttention", bidirectional_attention},
     {"AttentionWithoutKeyBias", attention_without_key_bias},
     {"CrossAttention", cross_attention},
     {"ConvolvedAttention", convolved_attention, {.step = 4e-3, .relative = 1e-3}},
@@ -489,9 +490,9 @@ constexpr Case kCases[] = {
     {"StateSpaceMixer", state_space_mixer, {.step = 4e-3, .relative = 1e-3}},
     {"DeltaRuleMixer", delta_rule_mixer, {.step = 1e-2, .relative = 4e-3}},
     {"CausalSemiseparableMixer", causal_semiseparable_mixer},
-    {"TwoWaySemiseparableMixer", two_way_semiseparable_mixer},
+    {"TwoWaySemiseparableMixer", bidirectional_semiseparable_mixer},
     {"SemiseparableMixerByPosition", semiseparable_mixer_by_position},
-    {"TwoWaySemiseparableMixerByPosition", two_way_semiseparable_mixer_by_position},
+    {"TwoWaySemiseparableMixerByPosition", bidirectional_semiseparable_mixer_by_position},
     {"HydraMixer", hydra_mixer, {.step = 4e-3, .relative = 1e-3}},
     {"ResolventMixer", resolvent_mixer},
     {"AdaptedLinear", adapted_linear},

@@ -185,7 +185,7 @@ TEST(ProductRounding, KeepsItsHistoryInTheState) {
 
 TEST(ProductRounding, AFusedActivationRoundsToo) {
   const Stream stream = test_stream();
-  FeedForward branch("mlp", {.width = 16, .inner_width = 24}, stream);
+  FeedForward branch("mlp", {.width = 16, .intermediate_size = 24}, stream);
   const auto visit_all = [&](const ParameterVisitor& visit) { branch.visit_parameters(visit); };
   randomize(visit_all, stream);
   ProductRounding rounding(parameters_of(branch), stream, stream);

@@ -37,7 +37,7 @@ class RelativeBiasTest : public ::testing::Test {
 };
 
 TEST_F(RelativeBiasTest, HasTheNumberOfEachDistancesBucket) {
-  const RelativeBuckets buckets{.count = 8, .most = 6, .two_way = true};
+  const RelativeBuckets buckets{.count = 8, .most = 6, .bidirectional = true};
   const auto bias = make(buckets);
   Tensor table;
   bias->visit_parameters([&](Parameter& parameter) { table = master_of(parameter); });
@@ -83,9 +83,9 @@ TEST_F(RelativeBiasTest, IsTheSameWhenTextsAreWritten) {
 TEST_F(RelativeBiasTest, RefusesBucketsThatHoldNoDistancesAndOtherHeads) {
   EXPECT_EQ(refusal([&] { make({.count = 1}); }),
             "bias: buckets of distances: got 1, want 2 or more");
-  EXPECT_EQ(refusal([&] { make({.count = 2, .two_way = true}); }),
+  EXPECT_EQ(refusal([&] { make({.count = 2, .bidirectional = true}); }),
             "bias: buckets of distances: got 2, want 4 or more");
-  EXPECT_EQ(refusal([&] { make({.count = 9, .two_way = true}); }),
+  EXPECT_EQ(refusal([&] { make({.count = 9, .bidirectional = true}); }),
             "bias: buckets of distances: got 9, want an even number, for keys on both sides of a "
             "query");
   EXPECT_EQ(refusal([&] { make({.count = 32, .most = 16}); }),

@@ -41,7 +41,7 @@ TEST(RelativeBuckets, OfKeysOnBothSidesAreThoseOfT5) {
   for (const BucketRun& run :
        std::vector<BucketRun>{{12, 25}, {16, 26}, {23, 27}, {32, 28}, {46, 29}, {64, 30}, {91, 31}})
     runs.push_back(run);
-  expect_runs({.two_way = true}, runs);
+  expect_runs({.bidirectional = true}, runs);
 }
 
 }  // namespace

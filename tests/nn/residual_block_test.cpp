@@ -92,7 +92,7 @@ TEST_F(ResidualBlockTest, PostNormsFollowTheSums) {
 TEST_F(ResidualBlockTest, KeepsAsManyNumbersAsItSays) {
   expect_kept({.width = kWidth}, plain_layer(kWidth, 2, 40), stream_);
   LayerSpec gated = layer_of<GatedFeedForward>({.width = kWidth, .heads = {4, 2}, .head_size = 6},
-                                               {.width = kWidth, .inner_width = 24});
+                                               {.width = kWidth, .intermediate_size = 24});
   const NormSpec norm{NormKind::kRootMeanSquare};
   expect_kept({kWidth, norm}, gated, stream_);
   gated[1].last_norm = "ln_4";
@@ -100,8 +100,9 @@ TEST_F(ResidualBlockTest, KeepsAsManyNumbersAsItSays) {
 }
 
 TEST_F(ResidualBlockTest, MixturesKeepAsManyNumbersAsTheySay) {
-  ExpertMixture::Spec spec{
-      .experts = {.width = kWidth, .inner_width = 10, .routing = {.experts = 4, .chosen = 2}}};
+  ExpertMixture::Spec spec{.experts = {.width = kWidth,
+                                       .intermediate_size = 10,
+                                       .routing = {.experts = 4, .chosen = 2}}};
   const auto expect = [&] {
     expect_kept({.width = kWidth},
                 {{.name = "mlp", .norm = "ln_2", .make = branch_of<ExpertMixture>(spec)}}, stream_);
@@ -122,12 +123,12 @@ TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
   expect("attention after a convolution",
          branch_of<Attention>({.width = kWidth, .heads = {4, 2}, .head_size = 6, .taps = 3}));
   for (const std::int64_t positions : {0, 12}) {
-    for (const bool two_way : {false, true})
+    for (const bool bidirectional : {false, true})
       expect("T + U·Vᵀ", branch_of<SemiseparableMixer>({.width = kWidth,
                                                         .heads = 2,
                                                         .head_size = 6,
                                                         .rank = 3,
-                                                        .two_way = two_way,
+                                                        .bidirectional = bidirectional,
                                                         .positions = positions}));
   }
   expect("BK core", branch_of<ResolventMixer>({.width = kWidth, .potentials = 3}));
@@ -138,9 +139,10 @@ TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
 /// A third branch after the usual two; compares with a block of only that branch.
 TEST_F(ResidualBlockTest, IsAnyListOfBranches) {
   LayerSpec layer = plain_layer(kWidth, 2, 4 * kWidth);
-  layer.push_back({.name = "gated",
-                   .norm = "ln_3",
-                   .make = branch_of<GatedFeedForward>({.width = kWidth, .inner_width = 24})});
+  layer.push_back(
+      {.name = "gated",
+       .norm = "ln_3",
+       .make = branch_of<GatedFeedForward>({.width = kWidth, .intermediate_size = 24})});
   const ResidualSpec residual{.width = kWidth};
   ResidualBlock all("h.0", residual, layer, 1, stream_),
       two = make_block(0), last("h.0", residual, {layer.back()}, 3, stream_);

@@ -193,7 +193,7 @@ TEST(Tape, SavesLossyWhatBackwardStandsSmallErrorsIn) {
   const Attention::Spec attention{.width = kChannels, .heads = 2, .head_size = kChannels / 2};
   for (const LayerSpec& layer :
        {plain_layer(kChannels, 2, 64),
-        layer_of<GatedFeedForward>(attention, {.width = kChannels, .inner_width = 64})}) {
+        layer_of<GatedFeedForward>(attention, {.width = kChannels, .intermediate_size = 64})}) {
     ResidualBlock block("h.0", {.width = kChannels}, layer, 1, stream);
     WatchingTape tape{Pass{}};
     block.forward(normal_tensor({2, kPositions, kChannels}, 5, stream), tape, stream);

@@ -185,12 +185,12 @@ TEST_F(JsonlSinkTest, WritesProbesOnlyOfRunsWithALearningRateFinder) {
   EXPECT_EQ(read.probe_cost, 0.35);
 }
 
-TEST_F(JsonlSinkTest, WritesWhatDreamsCostOnlyWhereHorizonsAreDreamt) {
+TEST_F(JsonlSinkTest, WritesThePlanningCostOfModelBasedHorizonsOnly) {
   JsonlSink(metrics()).write(full_record(1));
   EXPECT_FALSE(only_line().contains("planning_cost"));
-  StepRecord dreamt = full_record(2);
-  dreamt.planning_cost = 0.0625;
-  JsonlSink(metrics()).write(dreamt);
+  StepRecord model_based = full_record(2);
+  model_based.planning_cost = 0.0625;
+  JsonlSink(metrics()).write(model_based);
   StepRecord read;
   for_each_record(metrics(), [&](const StepRecord& record) { read = record; });
   EXPECT_EQ(read.planning_cost, 0.0625);

@@ -75,7 +75,7 @@ TEST(RunSummary, SumsWhatALearningRateFinderProbed) {
   EXPECT_EQ(json.at("cost").to_number<double>(), 1);
 }
 
-TEST(RunSummary, SumsWhatDreamsOfHorizonsCost) {
+TEST(RunSummary, SumsPlanningCosts) {
   EXPECT_EQ(to_json(small_run()).find("planning_cost"), std::string::npos);
   RunSummary summary = small_run();
   for (const double cost : {0.25, 0.5}) {

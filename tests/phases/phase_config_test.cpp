@@ -60,9 +60,9 @@ const Flip kFlips[] = {
      [](auto& c) {
        c.skip_backward.arms = {{"momentum", 4}, {"linear", 2}};
      }},
-    {"horizon", [](auto& c) { c.skip_backward.horizon = "dreamt"; }},
+    {"horizon", [](auto& c) { c.skip_backward.horizon = "model_based"; }},
     {"residual_store", [](auto& c) { c.skip_backward.residual_store = 0; },
-     [](auto& c) { c.skip_backward.horizon = "dreamt"; }, 60},
+     [](auto& c) { c.skip_backward.horizon = "model_based"; }, 60},
     {"decay", [](auto& c) { c.skip_backward.decay = 0.5; }},
     {"history_interval", [](auto& c) { c.skip_backward.history_interval = 2; },
      [](auto& c) { c.skip_backward.predictor = "linear"; }},
@@ -79,8 +79,8 @@ const Flip kFlips[] = {
      [](auto& c) { c.skip_backward.aim_cost = 0; }},
     {"forward_cost", [](auto& c) { c.forward_cost = 0.9; }},
     {"aim_cost", [](auto& c) { c.skip_backward.aim_cost = 0; }},
-    {"dream_cost", [](auto& c) { c.skip_backward.dream_cost = 1; },
-     [](auto& c) { c.skip_backward.horizon = "dreamt"; }},
+    {"model_based_cost", [](auto& c) { c.skip_backward.model_based_cost = 1; },
+     [](auto& c) { c.skip_backward.horizon = "model_based"; }},
     {"method", [](auto& c) { c.method = "asynchronous_optimizer"; }},
     {"prediction_error_limit",
      [](auto& c) { c.asynchronous_optimizer.prediction_error_limit = 0.1; }, kLate},

@@ -43,9 +43,9 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   if (GetParam() == "arms") {
     setup.phases.skip_backward.arms = {
         {"merged", 3}, {"linear", 2}, {"two_timescale", 4}, {"zero", 1}};
-  } else if (GetParam() == "dreamt") {
-    setup.phases.skip_backward.horizon = "dreamt";
-    setup.phases.skip_backward.dream_cost = 1000;  // learns only occasionally
+  } else if (GetParam() == "model_based") {
+    setup.phases.skip_backward.horizon = "model_based";
+    setup.phases.skip_backward.model_based_cost = 1000;  // learns only occasionally
   } else {
     setup.phases.skip_backward.predictor = GetParam();
   }
@@ -92,7 +92,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(EveryPredictor, Resume, ::testing::ValuesIn(predictor_names()),
                          [](const auto& test) { return test.param; });
 INSTANTIATE_TEST_SUITE_P(Bandit, Resume, ::testing::Values("arms"));
-INSTANTIATE_TEST_SUITE_P(Dreams, Resume, ::testing::Values("dreamt"));
+INSTANTIATE_TEST_SUITE_P(ModelBased, Resume, ::testing::Values("model_based"));
 
 TEST(Resume, EntersTheSavedPhaseAndRestoresInItsNextStep) {
   PhaseMachine::Setup setup = eager_setup();

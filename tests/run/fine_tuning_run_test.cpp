@@ -258,7 +258,7 @@ TEST_F(FineTuningRun, NamesSettingsThatRowsCannotGoWith) {
   config.training.cuda_graphs = true;
   EXPECT_THROW(train(config, "run"), ConfigError);
   config = FineTuningRun::config();
-  config.stretches = {{.until = 0.5, .sequence_length = 8}};
+  config.stages = {{.until = 0.5, .sequence_length = 8}};
   EXPECT_THROW(train(config, "run"), ConfigError);
   EXPECT_THROW(run_training({.config = FineTuningRun::config(),
                              .data = scratch_ / "examples.jsonl",

@@ -13,7 +13,7 @@ class MaskedRun : public RunOverRanks {
   HybridTrainerConfig encoder(const std::string& mixers = "tb") const {
     HybridTrainerConfig of = config();
     of.model.family = "semiseparable";
-    of.model.two_way = true;
+    of.model.bidirectional = true;
     of.model.layers = static_cast<std::int64_t>(mixers.size());
     of.model.mixers = mixers;
     of.objective = "masked";

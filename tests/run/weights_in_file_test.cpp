@@ -57,7 +57,7 @@ TEST(WeightsInFile, AreReadWhereTheTokensExpertsAreAlone) {
   const TemporaryFolder scratch;
   ModelConfig config{
       .family = "mixtral", .layers = 2, .heads = 4, .width = 256, .context = 32, .vocabulary = 64};
-  config.experts = {.count = 16, .chosen = 2, .inner_width = 512};
+  config.experts = {.count = 16, .chosen = 2, .intermediate_size = 512};
   const fs::path folder = scratch / "model";
   export_hugging_face(*make_model(config, 1, stream), nullptr, folder, stream, model_families(),
                       DType::kBF16);

@@ -19,9 +19,9 @@ LayerSpec layer_of(const Attention::Spec& attention, const typename Second::Spec
 }
 
 /// GPT-2's layer.
-inline LayerSpec plain_layer(std::int64_t width, int heads, std::int64_t inner_width) {
+inline LayerSpec plain_layer(std::int64_t width, int heads, std::int64_t intermediate_size) {
   return layer_of<FeedForward>({.width = width, .heads = heads, .head_size = width / heads},
-                               {.width = width, .inner_width = inner_width});
+                               {.width = width, .intermediate_size = intermediate_size});
 }
 
 /// Counts the elements that a tape keeps, except row statistics.

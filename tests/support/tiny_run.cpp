@@ -34,7 +34,7 @@ ModelConfig tiny_model(const std::string& family) {
     model.heads = ModelConfig{}.heads;
   } else {
     model.mixers = family == "qwen3_5" ? "da" : "ma";
-    model.key_heads = 1;
+    model.kv_heads = 1;
   }
   return model;
 }

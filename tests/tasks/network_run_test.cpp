@@ -240,8 +240,8 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
 
 TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
   HybridTrainerConfig config = NetworkRun::config();
-  config.stretches = {{.until = 0.5, .effective_batch = 4}};
-  EXPECT_TRUE(tells(refusal(config), "stretches: got some, but a sensors is no language model"));
+  config.stages = {{.until = 0.5, .effective_batch = 4}};
+  EXPECT_TRUE(tells(refusal(config), "stages: got some, but a sensors is no language model"));
   TrainingRunSettings all = settings(NetworkRun::config(), "run");
   all.export_to = scratch_ / "out";
   EXPECT_THROW(run_training(all, console_), DataError);

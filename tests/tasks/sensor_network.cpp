@@ -24,7 +24,7 @@ constexpr double kTold = 0.8;  // share of the examples with the true label
 class Perceptron final : public Module {
  public:
   Perceptron(const ModuleName& name, std::int64_t width, const Stream& stream)
-      : inner_(name, {.width = width, .inner_width = 4 * width}, stream) {}
+      : inner_(name, {.width = width, .intermediate_size = 4 * width}, stream) {}
   Tensor forward(const Tensor& x, ActivationTape& tape, const Stream& stream) override {
     return inner_.forward(x, x, tape, stream);
   }

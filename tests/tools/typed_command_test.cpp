@@ -13,8 +13,8 @@ namespace hybrid_trainer {
 namespace {
 
 TEST(TypedCommand, IsPastedIntoAShellAsItIs) {
-  const std::string typed = as_typed("train", {"--run", "my run", "--set", "stretches=[]"});
-  EXPECT_TRUE(typed.ends_with("test_tools train --run 'my run' --set 'stretches=[]'")) << typed;
+  const std::string typed = as_typed("train", {"--run", "my run", "--set", "stages=[]"});
+  EXPECT_TRUE(typed.ends_with("test_tools train --run 'my run' --set 'stages=[]'")) << typed;
 }
 
 /// Names come from data, and a user may paste a command from a message into a shell.

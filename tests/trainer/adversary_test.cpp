@@ -64,12 +64,13 @@ TEST_P(Adversaries, IsChargedAtMostOnePercentWithTheDefaults) {
     const AdversaryResult result = train_with(config, row.make(2));
     EXPECT_EQ(result.predictions.made > 0, row.is_finite) << row.name;
     EXPECT_LE(result.overhead, 0.01) << row.name;
-    EXPECT_EQ(result.planning > 0, config.phases.skip_backward.horizon == "dreamt") << row.name;
+    EXPECT_EQ(result.planning > 0, config.phases.skip_backward.horizon == "model_based")
+        << row.name;
     EXPECT_LT(result.loss, kMostOfOneSeed * plain.loss) << row.name;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(EachHorizon, Adversaries, ::testing::Values("measured", "dreamt"),
+INSTANTIATE_TEST_SUITE_P(EachHorizon, Adversaries, ::testing::Values("measured", "model_based"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -47,8 +47,8 @@ TEST_P(LateGradientsWithZero, HaveTheSameBitsWhateverTheLinkIs) {
     config.distributed.overlap = false;
     EXPECT_EQ(common_outcome(config, 2), wanted) << "without overlap, lag " << lag;
     config.distributed.overlap = true;
-    config.distributed.imitated_link.bytes = 100'000'000;
-    config.distributed.imitated_latency_microseconds = 1000;
+    config.distributed.simulated_link.bytes = 100'000'000;
+    config.distributed.simulated_latency_microseconds = 1000;
     EXPECT_EQ(common_outcome(config, 2), wanted) << "a slow link, lag " << lag;
   }
 }

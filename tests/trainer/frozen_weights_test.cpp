@@ -17,7 +17,7 @@ class FrozenWeightsTest : public ::testing::Test {
  protected:
   FrozenWeightsTest() {
     ModelConfig config{.family = "llama", .layers = 2, .heads = 2, .width = 32, .context = 16};
-    config.inner_width = 96;
+    config.intermediate_size = 96;
     config.vocabulary = 61;
     export_hugging_face(*make_model(config, 5, stream_), nullptr, folder_, stream_);
   }

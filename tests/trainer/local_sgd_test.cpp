@@ -39,8 +39,8 @@ TEST(LocalSteps, LeaveAllRanksTheSameWeightsInTheEndWhateverTheLinkIs) {
         SCOPED_TRACE(concat(exchange_name(form), ", ", optimizer, ", ", ranks, " ranks"));
         HybridTrainerConfig config = exchanged(local_config(optimizer), form);
         const RankOutcome wanted = common_outcome(config, ranks);
-        config.distributed.imitated_link.bytes = 10'000'000;
-        config.distributed.imitated_latency_microseconds = 1000;
+        config.distributed.simulated_link.bytes = 10'000'000;
+        config.distributed.simulated_latency_microseconds = 1000;
         EXPECT_TRUE(common_outcome(config, ranks).weights == wanted.weights);
         config.distributed.overlap = false;
         EXPECT_TRUE(common_outcome(config, ranks).weights == wanted.weights);

@@ -40,7 +40,7 @@ class LoraRunTest : public ::testing::Test {
     const fs::path folder = scratch_ / concat("base", seed, name_of(dtype), "_", width);
     if (fs::exists(folder)) return folder;
     ModelConfig config{.family = "llama", .layers = 2, .heads = 2, .width = width, .context = 16};
-    config.inner_width = 4 * width;
+    config.intermediate_size = 4 * width;
     config.vocabulary = load_tokenizer(data_)->vocabulary_size();
     const auto model = make_model(config, seed, stream_);
     export_hugging_face(*model, nullptr, folder, stream_, model_families(), dtype);
@@ -138,7 +138,7 @@ TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
   config.lora.base = kFileBase;
   const auto tokenizer = load_tokenizer(concat(HT_TEST_DATA_DIR, "/bpe_small"));
   ModelConfig of_file{.family = "llama", .layers = 2, .heads = 2, .width = 32, .context = 16};
-  of_file.inner_width = 64;
+  of_file.intermediate_size = 64;
   of_file.vocabulary = tokenizer->vocabulary_size();
   const fs::path file = scratch_ / "base.gguf";
   export_gguf(*make_model(of_file, 5, stream_), {*tokenizer}, "q8_0", file, stream_);

@@ -87,8 +87,8 @@ TEST(Ranks, WhatTheyCannotDoIsRefusedByName) {
   expect_refused("training.cuda_graphs", [](auto& config) { config.training.cuda_graphs = true; });
   expect_refused("phases.method",
                  [](auto& config) { config.phases.method = "asynchronous_optimizer"; });
-  expect_refused("stretches",
-                 [](auto& config) { config.stretches = {{.until = 0.5, .sequence_length = 8}}; });
+  expect_refused("stages",
+                 [](auto& config) { config.stages = {{.until = 0.5, .sequence_length = 8}}; });
 }
 
 }  // namespace

@@ -314,10 +314,10 @@ TEST(ScaledProducts, AStageComputesInItsOwn) {
   HybridTrainerConfig config = eight_bit_config();
   config.phases.max_predict_steps = 0;
   config.mixed_precision = MixedPrecisionConfig::all("fp32");
-  config.stretches = {{.until = 0.5, .precision = "fp16"}};
+  config.stages = {{.until = 0.5, .precision = "fp16"}};
   Training run(config);
   run.step_to(kSteps);
-  config.stretches.front().precision = "fp32";
+  config.stages.front().precision = "fp32";
   Training plain(config);
   plain.step_to(1);
   EXPECT_NE(run.records.front().loss, plain.records.front().loss);

@@ -27,7 +27,7 @@ std::unique_ptr<LanguageModel> make(const ModelConfig& config, std::uint64_t see
   const Attention::Spec attention{
       .width = config.width, .heads = 2, .head_size = 24, .biases = false, .output_bias = false};
   const FeedForward::Spec feed_forward{
-      .width = config.width, .inner_width = 3 * config.width, .biases = false};
+      .width = config.width, .intermediate_size = 3 * config.width, .biases = false};
   const BranchSpec first{
       .name = "mlp", .norm = "norm", .make = branch_of<FeedForward>(feed_forward)},
       second{.name = "attn", .norm = "other_norm", .make = branch_of<Attention>(attention)};

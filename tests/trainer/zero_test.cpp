@@ -241,8 +241,8 @@ TEST(Zero, HasTheSameBitsWithNothingBesideAndOverASlowLink) {
   config.distributed.overlap = false;
   expect_bits_of_one(config, {3}, {0, 1, 2, 3}, "no overlap");
   config.distributed.overlap = true;
-  config.distributed.imitated_link.bytes = 1'000'000'000;
-  config.distributed.imitated_latency_microseconds = 20;
+  config.distributed.simulated_link.bytes = 1'000'000'000;
+  config.distributed.simulated_latency_microseconds = 20;
   expect_bits_of_one(config, {2}, {0, 1, 2, 3}, "a slow link");
 }
 

@@ -78,7 +78,7 @@ class HybridTrainerConfigBuilder;
 
 /// Returns the default objective of a model: masked for an encoder, else next_token.
 inline const char* usual_objective(const ModelConfig& model) {
-  return model.two_way ? "masked" : "next_token";
+  return model.bidirectional ? "masked" : "next_token";
 }
 
 /// Complete configuration of a run, with the same groups and keys in C++, in JSON and for `--set`.
@@ -100,7 +100,7 @@ struct HybridTrainerConfig {
   CheckpointConfig checkpoint;
   ExportConfig exported;
   ObservabilityConfig observability;
-  std::vector<StretchConfig> stretches;
+  std::vector<StageConfig> stages;
   std::vector<PartConfig> parts{};
   std::string device = "auto";
   std::string objective = "next_token";
@@ -144,7 +144,7 @@ struct HybridTrainerConfig {
         OnResume::kMayChange));
     visit(Field{"observability", self.observability, "Additional output of the run."}.on_resume(
         OnResume::kMayChange));
-    visit(Field{"stretches", self.stretches,
+    visit(Field{"stages", self.stages,
                 "Schedule stages: short sequences or small batches at the start of a run."});
     visit(Field{"parts", self.parts,
                 "Settings for the parts of a model whose names match a pattern, such as "
@@ -155,15 +155,16 @@ struct HybridTrainerConfig {
                 "CUDA if a device is available, otherwise the CPU."}
               .on_resume(OnResume::kMayChange)
               .essential(Question::kSpeed));
-    visit(Field{"objective",
-                self.objective,
-                "Training objective. next_token: predict each token from the tokens before it. "
-                "masked: predict hidden tokens from the tokens on both sides; it needs an encoder "
-                "(model.two_way) and one more token for the mask. dpo and orpo: learn from pairs "
-                "of a better and a worse answer (`hybrid finetune`); dpo compares the model with "
-                "its initial weights, orpo needs no reference.",
-                Range{},
-                {"next_token", "masked", "dpo", "orpo"}});
+    visit(Field{
+        "objective",
+        self.objective,
+        "Training objective. next_token: predict each token from the tokens before it. "
+        "masked: predict hidden tokens from the tokens on both sides; it needs an encoder "
+        "(model.bidirectional) and one more token for the mask. dpo and orpo: learn from pairs "
+        "of a better and a worse answer (`hybrid finetune`); dpo compares the model with "
+        "its initial weights, orpo needs no reference.",
+        Range{},
+        {"next_token", "masked", "dpo", "orpo"}});
     visit(Field{"mask_share", self.mask_share,
                 "Share of each sequence's tokens, at least one, that objective masked predicts. 80 "
                 "% of them become the mask, 10 % a random token, and 10 % stay unchanged.",
@@ -211,7 +212,7 @@ struct HybridTrainerConfig {
   std::optional<std::size_t> device_budget() const { return memory.device_budget.limit(); }
   /// Returns the placement of the optimizer state between updates, paged or not.
   std::string optimizer_state_home() const;
-  /// Returns whether a phase of the run, or a stretch, uses this precision.
+  /// Returns whether a phase of the run, or a stage, uses this precision.
   bool computes_in(const std::string& precision) const;
   /// Returns whether backward updates each weight as soon as its gradient is complete. Requires consumed
   /// gradients, and no clipping, skipped updates (as in fp16) or predictions.
@@ -269,9 +270,7 @@ class HybridTrainerConfigBuilder {
   }
   Self& divergence_config(DivergenceConfig value) { return config_.divergence = value, *this; }
   Self& checkpoint_config(CheckpointConfig value) { return config_.checkpoint = value, *this; }
-  Self& stretches(std::vector<StretchConfig> value) {
-    return config_.stretches = std::move(value), *this;
-  }
+  Self& stages(std::vector<StageConfig> value) { return config_.stages = std::move(value), *this; }
   Self& parts(std::vector<PartConfig> value) { return config_.parts = std::move(value), *this; }
 
   /// Throws one ConfigError that lists every invalid field.

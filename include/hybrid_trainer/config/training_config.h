@@ -104,10 +104,10 @@ struct ExportConfig {
   bool operator==(const ExportConfig&) const = default;
 };
 
-/// Requires a phase or stretch in fp16.
+/// Requires a phase or stage in fp16.
 inline KeyNeed any_phase_in_fp16() {
   return KeyNeed::of({"mixed_precision.warmup", "mixed_precision.full", "mixed_precision.predict",
-                      "mixed_precision.correct", "stretches[].precision"},
+                      "mixed_precision.correct", "stages[].precision"},
                      {"fp16"}, "no phase computes in fp16");
 }
 
@@ -156,12 +156,12 @@ struct MixedPrecisionConfig {
   const std::string& of(Phase phase) const;
 };
 
-const std::vector<std::string>& stretch_precision_names();  // "fp32", "bf16", "fp16", "fp8"
+const std::vector<std::string>& stage_precision_names();  // "fp32", "bf16", "fp16", "fp8"
 
 /// Steps at the start of a run with another batch, precision or period of muon, such as short
-/// sequences or small batches. Missing fields are inherited. Stretches follow each other, then come
-/// the configuration's own batches, which no stretch may exceed. JSON list `stretches`.
-struct StretchConfig {
+/// sequences or small batches. Missing fields are inherited. Stages follow each other, then come
+/// the configuration's own batches, which no stage may exceed. JSON list `stages`.
+struct StageConfig {
   double until = 0.5;
   std::optional<std::int64_t> sequence_length{};
   std::optional<std::int64_t> effective_batch{};
@@ -183,7 +183,7 @@ struct StretchConfig {
                 Range::between(1, std::int64_t{1} << 36)});
     visit(Field{"precision", self.precision,
                 "Precision in Warmup and Full, in place of mixed_precision.", Range{},
-                stretch_precision_names()});
+                stage_precision_names()});
     visit(Field{"orthogonalization_period", self.orthogonalization_period,
                 "See optimizer.orthogonalization_period.", Range::between(1, 1 << 20)});
   }

@@ -14,10 +14,10 @@ struct BatchShape {
 };
 
 /// A number of batches with a different shape, at the beginning of a run.
-struct BatchStretch {
+struct BatchStage {
   std::int64_t batches = 0;
   BatchShape shape;
-  bool operator==(const BatchStretch&) const = default;
+  bool operator==(const BatchStage&) const = default;
 };
 
 /// Memory of one example in a batch.
@@ -27,7 +27,7 @@ class ExampleMemory {
   struct Draw {
     std::uint64_t epoch;  // seeds the augmentation
     std::int64_t batch;
-    std::int64_t piece;  // index of the piece, if the batches of a stretch share a sequence
+    std::int64_t piece;  // index of the piece, if the batches of a stage share a sequence
   };
   /// `draw` is none for an evaluation, which does not augment examples.
   ExampleMemory(Batch& batch, std::int64_t row, const std::optional<Draw>& draw = {})
@@ -103,9 +103,9 @@ class ShuffledBatches {
     std::int64_t batch_size = 1;
     bool shuffle = true;  // false: the order of the dataset
     std::uint64_t seed = 0;
-    /// Shapes of the first batches of a run. In a stretch with sequences of T / n tokens, each
+    /// Shapes of the first batches of a run. In a stage with sequences of T / n tokens, each
     /// sequence of T tokens is split into n pieces, which n consecutive batches use.
-    std::vector<BatchStretch> stretches{};
+    std::vector<BatchStage> stages{};
     /// Replaces shuffling: each row of a batch goes in order through a separate part of the
     /// dataset. Remaining examples are unused.
     bool rows_continue = false;
@@ -119,7 +119,7 @@ class ShuffledBatches {
   /// Returns the complete epochs in the first `batches`; 0 if epochs are not counted.
   std::int64_t epochs_in(std::int64_t batches) const;
   /// Writes batch `index` to `memory`, which is from empty_batch, and returns it; a smaller batch
-  /// is a view of a part. Thread-safe. Throws Error if a stretch's sequence length does not divide
+  /// is a view of a part. Thread-safe. Throws Error if a stage's sequence length does not divide
   /// the longest one, its number of batches is not a multiple of the pieces, or its batches are
   /// larger than the settings'.
   Batch read(std::int64_t index, const Batch& memory) const;

@@ -14,8 +14,8 @@ struct DistributedConfig {
   std::int64_t check_weights_every = 0;
   std::int64_t collective_timeout_seconds = 30;
   bool overlap = true;
-  MemorySize imitated_link{};
-  std::int64_t imitated_latency_microseconds = 0;
+  MemorySize simulated_link{};
+  std::int64_t simulated_latency_microseconds = 0;
   std::string backend = "auto";
 
   /// Returns `bucket_bytes`, or if 0, 1/32 of the weights' bytes, between 1 MiB and 4 MiB. The last
@@ -55,11 +55,11 @@ struct DistributedConfig {
     visit(Field{"overlap", self.overlap,
                 "Send gradients in parallel with the computation; with zero 1 and 2 also updated "
                 "weights, and with 3 gather weights. It changes no bit."});
-    visit(Field{"imitated_link", self.imitated_link,
+    visit(Field{"simulated_link", self.simulated_link,
                 "Bandwidth of a simulated link between ranks, in bytes per second each way, such "
                 "as 125MB, for measurements. Each message takes the simulated time in addition; 0B "
                 "simulates none. Without ranks there is no link."});
-    visit(Field{"imitated_latency_microseconds", self.imitated_latency_microseconds,
+    visit(Field{"simulated_latency_microseconds", self.simulated_latency_microseconds,
                 "Minimum time of each call over the simulated link, in microseconds.",
                 Range::between(0, 10'000'000)});
     visit(Field{"backend",
@@ -73,7 +73,7 @@ struct DistributedConfig {
 };
 
 /// Describes the simulated link: "125MB a second, 50 us a call"; empty if there is none.
-std::string imitated_link_text(const DistributedConfig& config);
+std::string simulated_link_text(const DistributedConfig& config);
 /// Throws ConfigError if the config's backend does not support the device.
 void check_backend(const DistributedConfig& config, Device device);
 

@@ -90,14 +90,14 @@ void rotate(const Tensor& x, RotatedHeads heads, const Tensor& table, std::int64
 /// ⌊h/(H/K)⌋ (Ainslie et al. 2023, "GQA"), the mask, and the transformation of scores.
 struct AttentionSpec {
   AttentionSpec(int all) : queries(all), keys(all) {}  // H = K
-  AttentionSpec(int query_heads, int key_heads) : queries(query_heads), keys(key_heads) {}
+  AttentionSpec(int query_heads, int kv_heads) : queries(query_heads), keys(kv_heads) {}
   int queries;
   int keys;
-  float scale = 0;          // of the scores; 0: 1/√head_size
-  float cap = 0;            // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: no cap
-  std::int64_t window = 0;  // keys per query including its own; 0: all previous keys
-  bool two_way = false;     // bidirectional: the window extends equally to later keys
-  BlockPattern pattern{};   // further restricts the keys; causal only
+  float scale = 0;             // of the scores; 0: 1/√head_size
+  float cap = 0;               // c: scaled scores s become c·tanh(s/c) (Gemma 2); 0: no cap
+  std::int64_t window = 0;     // keys per query including its own; 0: all previous keys
+  bool bidirectional = false;  // bidirectional: the window extends equally to later keys
+  BlockPattern pattern{};      // further restricts the keys; causal only
   /// Attention sinks (H) f32: e^sink is added to each query's sum of e^score, like a key with value 0
   /// (gpt-oss). Undefined: none.
   Tensor sinks{};
@@ -126,7 +126,7 @@ inline float score_scale(const AttentionSpec& spec, std::int64_t head_size) {
 /// Returns the mean number of keys per query over a sequence of `time` tokens.
 double keys_seen(const AttentionSpec& spec, std::int64_t time);
 
-/// Self-attention, causal unless spec.two_way, with an online softmax over key blocks: no (T, T) array
+/// Self-attention, causal unless spec.bidirectional, with an online softmax over key blocks: no (T, T) array
 /// is stored. qkv: (B, T, (H + 2·K)·head_size) f32 or bf16; a row contains all queries, then all keys,
 /// then all values, head h at h·head_size. y: (B, T, H·head_size). log_sum_exp: (B, H, T) f32 of scores
 /// and sink, saved for backward; undefined: not wanted. positions: (B, T) i32, the index of each token

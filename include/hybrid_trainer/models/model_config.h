@@ -15,7 +15,7 @@ inline constexpr const char* kSigmoidRule = "sigmoid";
 struct ExpertConfig {
   std::int64_t count = 0;
   std::int64_t chosen = 0;
-  std::int64_t inner_width = 0;
+  std::int64_t intermediate_size = 0;
   std::string rule{};
   std::string layers{};
   std::int64_t shared_width = 0;
@@ -32,7 +32,7 @@ struct ExpertConfig {
                 Range::between(0, 1024)});
     visit(Field{"chosen", self.chosen, "Experts per token; 0 uses the family's number.",
                 Range::between(0, 64)});
-    visit(Field{"inner_width", self.inner_width,
+    visit(Field{"intermediate_size", self.intermediate_size,
                 "Inner width of an expert, in channels; 0 uses 8/3 of the width, divided by the "
                 "number of chosen experts and rounded up to a multiple of 32.",
                 Range::between(0, 1 << 20)});
@@ -198,7 +198,7 @@ struct SemiseparableConfig {
 struct EncoderConfig {
   std::int64_t layers = 0;
   std::int64_t heads = 0;
-  std::int64_t inner_width = 0;
+  std::int64_t intermediate_size = 0;
   std::int64_t context = 0;
   std::int64_t features = 0;
   std::int64_t source_length = 0;
@@ -215,7 +215,7 @@ struct EncoderConfig {
     visit(Field{"heads", self.heads,
                 "Attention heads per encoder block; 0 uses the decoder's number.",
                 Range::between(0, 1024)});
-    visit(Field{"inner_width", self.inner_width,
+    visit(Field{"intermediate_size", self.intermediate_size,
                 "Inner width of the encoder's feed-forward branch, in channels; 0 uses the "
                 "decoder's width.",
                 Range::between(0, 1 << 20)});
@@ -244,9 +244,9 @@ struct ModelConfig {
   std::int64_t vocabulary = 0;
   double dropout = 0.0;
   std::optional<double> initializer_range{};
-  std::int64_t key_heads = 0;
+  std::int64_t kv_heads = 0;
   std::int64_t head_size = 0;
-  std::int64_t inner_width = 0;
+  std::int64_t intermediate_size = 0;
   ExpertConfig experts{};
   double norm_epsilon = 1e-5;
   double rope_theta = 1e4;
@@ -263,7 +263,7 @@ struct ModelConfig {
   double query_key_value_limit = 0;
   double logit_cap = 0;
   std::string mixers{};
-  bool two_way = false;
+  bool bidirectional = false;
   StateSpaceConfig state_space{};
   SemiseparableConfig semiseparable{};
   double rotary_share = 1;
@@ -307,15 +307,15 @@ struct ModelConfig {
                 "divided by √(2·layers). If left out: 0.02; matrices of models narrower than 768 "
                 "multiply it by √(768/width).",
                 Range{0, 1, true, false}});
-    visit(Field{"key_heads", self.key_heads,
+    visit(Field{"kv_heads", self.kv_heads,
                 "Number of key and value heads (grouped-query attention); must divide heads. Each "
-                "is shared by heads/key_heads query heads; 0 uses heads.",
+                "is shared by heads/kv_heads query heads; 0 uses heads.",
                 Range::between(0, 1024)}
               .needs_any(layers_of_attention()));
     visit(Field{"head_size", self.head_size,
                 "Channels per attention head, an even number; 0 uses width/heads.",
                 Range::between(0, 1024)});
-    visit(Field{"inner_width", self.inner_width,
+    visit(Field{"intermediate_size", self.intermediate_size,
                 "Inner width of the feed-forward branch, in channels; 0 uses 8/3 of the width, "
                 "rounded up to a multiple of 64.",
                 Range::between(0, 1 << 20)});
@@ -372,7 +372,7 @@ struct ModelConfig {
                 "convolution, t T + U·Vᵀ computed from tokens, p T + U·Vᵀ by position, and in "
                 "encoders h Hydra, b BK core. Empty uses the family's pattern: mamba2 m; "
                 "granitemoehybrid and bamba mmma; qwen3_5 and qwen3_next ddda; semiseparable t."});
-    visit(Field{"two_way", self.two_way,
+    visit(Field{"bidirectional", self.bidirectional,
                 "Make the model an encoder: each token also sees the tokens after it, and the "
                 "model cannot generate text (semiseparable)."});
     visit(Field{"state_space", self.state_space,

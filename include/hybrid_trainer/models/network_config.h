@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 
 /// Sizes of trident's sensor inputs and of the parts that read them. The model's width, heads and
-/// inner_width apply to all its transformers, its layers and context to the event decoder.
+/// intermediate_size apply to all its transformers, its layers and context to the event decoder.
 struct TridentConfig {
   static constexpr std::int64_t kEventKinds = 8, kPlumeKinds = 2;
   std::int64_t frames = 8;

@@ -157,7 +157,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
     std::shared_ptr<RotaryTable> rotary{};  // rotates queries and keys by their positions
     bool gated = false;
     std::int64_t taps = 0;                     // of the convolution; 0: none
-    bool two_way = false;                      // tokens attend to later ones too, as in an encoder
+    bool bidirectional = false;                // tokens attend to later ones too, as in an encoder
     bool sinks = false;                        // see kernels::AttentionSpec
     std::shared_ptr<RelativeBias> relative{};  // added to scores; its owner visits its parameters
     std::uint64_t pattern_seed = 0;  // seeds the key of heads.pattern, with the module's name
@@ -179,7 +179,7 @@ class Attention final : public TwoProductBranch, public Rebuilder {
   /// Requires a window, which bounds the carried keys; no pattern, since it counts blocks from the
   /// start of a sequence; and no relative bias.
   bool goes_in_segments() const override {
-    return heads_.window > 0 && !heads_.two_way && !convolution_ && !relative_ &&
+    return heads_.window > 0 && !heads_.bidirectional && !convolution_ && !relative_ &&
            !heads_.pattern.is_on() && preparation_.is_relative();
   }
   void initialize(const FirstDeviations& deviations, std::uint64_t seed,

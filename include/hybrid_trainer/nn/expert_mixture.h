@@ -81,8 +81,8 @@ struct RouterCopy {
 class RoutedExperts final : public Rebuilder {
  public:
   struct Spec {
-    std::int64_t width = 0;        // C of the residual stream
-    std::int64_t inner_width = 0;  // of an expert
+    std::int64_t width = 0;              // C of the residual stream
+    std::int64_t intermediate_size = 0;  // of an expert
     kernels::RoutingSpec routing{};
     kernels::Gate gate = kernels::Gate::kSilu;
     std::optional<kernels::ClampedGate> clamped{};  // replaces the gate

@@ -10,7 +10,7 @@ class FeedForward final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;  // C of the residual stream
-    std::int64_t inner_width = 0;
+    std::int64_t intermediate_size = 0;
     bool biases = true;
     bool exact_gelu = false;  // kernels::ActivationKind::kGelu instead of GPT-2's gelu_forward
     ProductFiles files{};
@@ -35,7 +35,7 @@ class GatedFeedForward final : public TwoProductBranch, public Rebuilder {
  public:
   struct Spec {
     std::int64_t width = 0;  // C of the residual stream
-    std::int64_t inner_width = 0;
+    std::int64_t intermediate_size = 0;
     bool biases = true;
     kernels::Gate gate = kernels::Gate::kSilu;  // f
     ProductFiles files{};                       // the parts: gate, up

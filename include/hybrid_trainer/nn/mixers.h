@@ -276,7 +276,7 @@ class SemiseparableMixer final : public TwoProductBranch, public Rebuilder {
     std::int64_t heads = 1;
     std::int64_t head_size = 0;
     std::int64_t rank = 8;
-    bool two_way = false;
+    bool bidirectional = false;
     std::int64_t positions = 0;  // longest document if U, V and T depend on position; else 0
     bool biases = false;         // of both products
     ProductFiles files{};

@@ -46,9 +46,9 @@ Node sum(const ModuleName& name, std::vector<std::string> reads);
 struct Transformer {
   std::int64_t layers = 1;
   int heads = 4;
-  std::int64_t inner_width = 0;  // of the perceptron; 0: 4·C
-  bool causal = false;           // tokens attend only to earlier ones
-  float score_scale = 0;         // scale of self-attention's scores; 0: 1/√(C/heads)
+  std::int64_t intermediate_size = 0;  // of the perceptron; 0: 4·C
+  bool causal = false;                 // tokens attend only to earlier ones
+  float score_scale = 0;               // scale of self-attention's scores; 0: 1/√(C/heads)
   /// T5's relative position bias of self-attention, shared by all layers; none: disabled.
   std::optional<RelativeBuckets> relative{};
   float dropout = 0;

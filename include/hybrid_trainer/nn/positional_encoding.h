@@ -118,7 +118,7 @@ class RotaryTable {
 struct RelativeBuckets {
   std::int64_t count = 32;
   std::int64_t most = 128;
-  bool two_way = false;
+  bool bidirectional = false;
   /// Returns the bucket of `distance`, the key's position minus the query's.
   std::int64_t of(std::int64_t distance) const;
 };

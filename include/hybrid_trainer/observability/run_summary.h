@@ -101,7 +101,7 @@ struct RunSummary {
     /// Seconds waiting for other ranks or their messages; not measured on CUDA devices.
     std::optional<double> exposed_seconds{};
     /// The simulated link, such as "125MB a second, 50 us a call"; empty if there is none.
-    std::string imitated_link{};
+    std::string simulated_link{};
     std::string lost_rank{};  // error that ended the run
     /// See StepRecord; over all steps since the program began.
     std::string slowest_rank{};

@@ -131,7 +131,7 @@ struct OptimizerConfig {
               .on_resume(OnResume::kMayChange)
               .needs_any(optimizer_that_reads("orthogonalization_blocks"))
               .needs_any(KeyNeed::of(
-                  {"optimizer.orthogonalization_period", "stretches[].orthogonalization_period"},
+                  {"optimizer.orthogonalization_period", "stages[].orthogonalization_period"},
                   {"1"}, "optimizer.orthogonalization_period is 1: whole matrices in each step",
                   KeyTest::Kind::kIsNoneOf)));
     visit(Field{"groups", self.groups, "Groups of weights with different optimizer settings."});

@@ -44,7 +44,8 @@ struct SkipBackwardConfig {
   std::int64_t max_shrinks = 2;        // shorter predictions that Correct tries before it reverts
   double evidence_sigmas = 2.0;        // standard errors above zero at which a gain counts
   double aim_cost = 0.3;               // cost of a direction from Muon, which orthogonalizes
-  double dream_cost = 32;  // cost of an operation of the small models, relative to a Full step's
+  double model_based_cost =
+      32;  // cost of an operation of the small models, relative to a Full step's
   std::int64_t residual_store = 32;  // model-based predictions whose errors are kept
 
   template <class Self, class Visitor>
@@ -66,14 +67,15 @@ struct SkipBackwardConfig {
                 "\"steps\": 8}]. Each prediction uses the variant whose predictions lowered the "
                 "loss most for their cost, or one that was tried too rarely. Empty uses predictor, "
                 "and its horizon grows from trial_steps."});
-    visit(Field{"horizon",
-                self.horizon,
-                "Source of the number of predicted steps and their length. measured: the result of "
-                "the last prediction. dreamt: small recurrent models that learn the run's loss "
-                "during training; they choose at most the steps that the gate allows, and also "
-                "give the confidence of a prediction.",
-                Range{},
-                {"measured", "dreamt"}});
+    visit(
+        Field{"horizon",
+              self.horizon,
+              "Source of the number of predicted steps and their length. measured: the result of "
+              "the last prediction. model_based: small recurrent models that learn the run's loss "
+              "during training; they choose at most the steps that the gate allows, and also "
+              "give the confidence of a prediction.",
+              Range{},
+              {"measured", "model_based"}});
     visit(
         Field{"slow_steps", self.slow_steps,
               "Updates that the slow predictors look back on: the time constant of two_timescale's "
@@ -101,7 +103,7 @@ struct SkipBackwardConfig {
     visit(constant("max_shrinks", self.max_shrinks, Range::at_least(0)));
     visit(constant("evidence_sigmas", self.evidence_sigmas, Range::at_least(0)));
     visit(constant("aim_cost", self.aim_cost, Range::at_least(0)));
-    visit(constant("dream_cost", self.dream_cost, Range::at_least(0)));
+    visit(constant("model_based_cost", self.model_based_cost, Range::at_least(0)));
     visit(constant("residual_store", self.residual_store, Range::between(0, 4096)));
   }
 };

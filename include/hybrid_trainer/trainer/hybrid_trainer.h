@@ -113,7 +113,7 @@ enum class CheckpointUse {
 ///
 /// The caller, which builds the model and provides the batches, applies the config's groups
 /// `model`, `data.shuffle` and `training.evaluate_every_steps`. A batch has data.batch_size ·
-/// gradient_accumulation.micro_batches examples or, if the config has stretches, batch_shape().
+/// gradient_accumulation.micro_batches examples or, if the config has stages, batch_shape().
 class HybridTrainer {
  public:
   /// `model` and `stream` must outlive the trainer. Predict offloads to `host_pool`, by default
@@ -145,7 +145,7 @@ class HybridTrainer {
   /// Until then, either all ranks use the model or none. Collective.
   void hold_weights(bool holds);
   std::int64_t steps_done() const { return progress_.steps_done; }
-  /// Returns the shape of the next step's batch, from data.batch_size, accumulation and stretches.
+  /// Returns the shape of the next step's batch, from data.batch_size, accumulation and stages.
   BatchShape batch_shape() const;
   /// Returns the phase machine: the phase of the next step, and totals over all steps.
   PhaseMachine& machine() { return machine_; }

@@ -103,7 +103,7 @@ GgufName gguf_name(const ModelConfig& model, const std::string& in_folder) {
   if (layout.gemma && found.ends_with("norm")) name.change = GgufChange::kOnePlus;
   if (layout.pairs_rows && (found == "attn_q" || found == "attn_k")) {
     name.change = GgufChange::kPairedRows;
-    name.heads = found == "attn_q" || model.key_heads == 0 ? model.heads : model.key_heads;
+    name.heads = found == "attn_q" || model.kv_heads == 0 ? model.heads : model.kv_heads;
   }
   return name;
 }

@@ -28,8 +28,8 @@ std::int64_t head_size(const ModelConfig& model) {
   return model.head_size > 0 ? model.head_size : model.width / model.heads;
 }
 
-std::int64_t key_heads(const ModelConfig& model) {
-  return model.key_heads > 0 ? model.key_heads : model.heads;
+std::int64_t kv_heads(const ModelConfig& model) {
+  return model.kv_heads > 0 ? model.kv_heads : model.heads;
 }
 
 void check_scaling(const RotaryScaling& scaling) {
@@ -294,9 +294,9 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
       gguf_count(name + ".context_length", model.context),
       gguf_count(name + ".embedding_length", model.width),
       gguf_count(name + ".feed_forward_length",
-                 model.inner_width > 0 ? model.inner_width : 4 * model.width),
+                 model.intermediate_size > 0 ? model.intermediate_size : 4 * model.width),
       gguf_count(name + ".attention.head_count", model.heads),
-      gguf_count(name + ".attention.head_count_kv", key_heads(model)),
+      gguf_count(name + ".attention.head_count_kv", kv_heads(model)),
       gguf_number(
           name + (rotates ? ".attention.layer_norm_rms_epsilon" : ".attention.layer_norm_epsilon"),
           model.norm_epsilon),

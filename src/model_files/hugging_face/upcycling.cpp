@@ -102,11 +102,11 @@ void add_noise(const Tensor& matrix, const ExpertMatrix& which, const Upcycling&
 
 /// Returns the inner columns to redraw, the same in all matrices of an expert.
 std::vector<bool> columns_drawn_anew(const ExpertMatrix& which, const Upcycling& asked,
-                                     std::int64_t inner_width) {
+                                     std::int64_t intermediate_size) {
   const RandomKey key = key_of(asked, which, Draw::kColumns);
-  const auto width = static_cast<std::uint64_t>(inner_width);
-  const auto count = std::llround(asked.redraw * static_cast<double>(inner_width));
-  std::vector<bool> drawn(static_cast<std::size_t>(inner_width));
+  const auto width = static_cast<std::uint64_t>(intermediate_size);
+  const auto count = std::llround(asked.redraw * static_cast<double>(intermediate_size));
+  std::vector<bool> drawn(static_cast<std::size_t>(intermediate_size));
   for (std::int64_t i = 0; i < count; ++i)
     drawn[random_permuted(key, static_cast<std::uint64_t>(i), width)] = true;
   return drawn;
@@ -223,9 +223,9 @@ void check_is_held(const ModelConfig& dense, const MixtureOf& mixture, std::int6
   const bool some_layers = dense.window_layers.find('a') != std::string::npos;
   if (dense.window > 0 && some_layers && mixture.mixture == std::string("qwen3_moe"))
     refuse("has a window of attention in some layers alone");
-  if (dense.inner_width % shards != 0)
-    throw DataError(concat(folder, ": its inner width (intermediate_size), ", dense.inner_width,
-                           ", is not divisible by ", shards, " shards"));
+  if (dense.intermediate_size % shards != 0)
+    throw DataError(concat(folder, ": its inner width (intermediate_size), ",
+                           dense.intermediate_size, ", is not divisible by ", shards, " shards"));
 }
 
 ModelConfig mixture_config(const ModelConfig& dense, const MixtureOf& mixture,
@@ -234,10 +234,10 @@ ModelConfig mixture_config(const ModelConfig& dense, const MixtureOf& mixture,
   model.family = mixture.mixture;
   model.experts = {.count = asked.experts,
                    .chosen = asked.chosen,
-                   .inner_width = dense.inner_width / asked.shards,
+                   .intermediate_size = dense.intermediate_size / asked.shards,
                    .rule = kSoftmaxOfChosenRule};
-  if (mixture.has_shared) model.experts.shared_width = dense.inner_width;
-  if (!mixture.has_dense_layers) model.inner_width = 0;
+  if (mixture.has_shared) model.experts.shared_width = dense.intermediate_size;
+  if (!mixture.has_dense_layers) model.intermediate_size = 0;
   std::vector<std::string> problems;
   collect_model_problems(model, problems, registry);
   if (!problems.empty()) throw ConfigError(problems);
@@ -328,7 +328,7 @@ class MixturePlan {
   }
 
   void check_shape(const std::string& name, ExpertPart part) const {
-    const std::int64_t inner = dense_.model.inner_width, width = dense_.model.width;
+    const std::int64_t inner = dense_.model.intermediate_size, width = dense_.model.width;
     const Shape want = part == ExpertPart::kDown ? Shape{width, inner} : Shape{inner, width};
     const SafetensorsFile& file = dense_.weights.file_of(name);
     const Shape got = file.entry(name).tensor_shape();
@@ -338,7 +338,8 @@ class MixturePlan {
   }
 
   void add_expert(const std::string& from, const std::string& name, ExpertMatrix which) {
-    const std::int64_t inner = dense_.model.inner_width / asked_.shards, width = dense_.model.width;
+    const std::int64_t inner = dense_.model.intermediate_size / asked_.shards,
+                       width = dense_.model.width;
     const bool is_last = which.part == ExpertPart::kDown;
     if (is_last)  // each shard's router weight is its copy's, divided by the number of shards
       which.scale = static_cast<double>(asked_.shards) * (mixture_.has_shared ? kSharedWeight : 1);

@@ -185,7 +185,7 @@ void bart_keys(ConfigKeys& keys, ModelConfig& model) {
 ModelFamily bart_family() {
   return {.name = "bart",
           .title = "BART",
-          .keys = {"heads", "dropout", "initializer_range", "inner_width", "embedding_scale",
+          .keys = {"heads", "dropout", "initializer_range", "intermediate_size", "embedding_scale",
                    "encoder"},
           .collect_problems = bart_collect_problems,
           .resolved = bart_resolved,

@@ -22,7 +22,7 @@ Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
                              const std::shared_ptr<RotaryTable>& rotary) {
   Attention::Spec attention{
       .width = config.width,
-      .heads = {static_cast<int>(config.heads), static_cast<int>(config.key_heads)},
+      .heads = {static_cast<int>(config.heads), static_cast<int>(config.kv_heads)},
       .head_size = config.head_size,
       .biases = config.attention_bias,
       .output_bias = config.attention_bias,
@@ -48,7 +48,7 @@ RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
   std::optional<kernels::ClampedGate> clamped;
   if (experts.gate_limit > 0) clamped.emplace(static_cast<float>(experts.gate_limit));
   return {.width = config.width,
-          .inner_width = experts.inner_width,
+          .intermediate_size = experts.intermediate_size,
           .routing = {.experts = experts.count,
                       .chosen = experts.chosen,
                       .rule = routing_rule(experts.rule)},
@@ -59,12 +59,12 @@ RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate) {
 }
 
 void resolve_attention(ModelConfig& config) {
-  if (config.key_heads == 0) config.key_heads = config.heads;
+  if (config.kv_heads == 0) config.kv_heads = config.heads;
   if (config.head_size == 0) config.head_size = config.width / config.heads;
 }
 
-void resolve_inner_width(ModelConfig& config) {
-  if (config.inner_width == 0) config.inner_width = (8 * config.width + 191) / 192 * 64;
+void resolve_intermediate_size(ModelConfig& config) {
+  if (config.intermediate_size == 0) config.intermediate_size = (8 * config.width + 191) / 192 * 64;
 }
 
 void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t count,
@@ -73,9 +73,9 @@ void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t cou
   if (experts.count == 0) return;
   if (experts.chosen == 0) experts.chosen = std::min(chosen, experts.count);
   if (experts.rule.empty()) experts.rule = rule;
-  if (experts.inner_width > 0) return;
+  if (experts.intermediate_size > 0) return;
   const std::int64_t parts = 96 * experts.chosen;  // 8/3 of the width in multiples of 32
-  experts.inner_width = (8 * width + parts - 1) / parts * 32;
+  experts.intermediate_size = (8 * width + parts - 1) / parts * 32;
 }
 
 bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string>& problems) {
@@ -87,8 +87,8 @@ bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string
 }
 
 void collect_key_head_problem(const ModelConfig& config, std::vector<std::string>& problems) {
-  if (config.heads % config.key_heads == 0) return;
-  problems.push_back(concat("model.key_heads: got ", config.key_heads,
+  if (config.heads % config.kv_heads == 0) return;
+  problems.push_back(concat("model.kv_heads: got ", config.kv_heads,
                             ", which does not divide model.heads ", config.heads));
 }
 

@@ -14,16 +14,16 @@ Attention::Spec attention_of(const ModelConfig& config, std::int64_t window,
 /// The experts of a mixture.
 RoutedExperts::Spec experts_of(const ModelConfig& config, kernels::Gate gate);
 
-/// Replaces zeros of key_heads, head_size and inner_width with their defaults.
+/// Replaces zeros of kv_heads, head_size and intermediate_size with their defaults.
 void resolve_attention(ModelConfig& config);
-void resolve_inner_width(ModelConfig& config);
+void resolve_intermediate_size(ModelConfig& config);
 /// Replaces zeros with the family's defaults: `count` experts, of which `rule` selects `chosen`.
 void resolve_experts(ExpertConfig& experts, std::int64_t width, std::int64_t count,
                      std::int64_t chosen, const char* rule);
 
 /// Adds a problem if the size of a config's heads is undefined; returns whether it does.
 bool collect_head_size_problem(const ModelConfig& given, std::vector<std::string>& problems);
-/// Adds the problem of a resolved config's key_heads, if there is one.
+/// Adds the problem of a resolved config's kv_heads, if there is one.
 void collect_key_head_problem(const ModelConfig& config, std::vector<std::string>& problems);
 /// Adds problems of a resolved config's experts.
 void collect_expert_problems(const ModelConfig& config, std::vector<std::string>& problems);

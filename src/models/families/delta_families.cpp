@@ -45,13 +45,13 @@ HybridDecoder qwen(const char* name, const char* title) {
 
 std::vector<ModelPreset> qwen3_5_presets() {
   const auto shape = [](std::int64_t layers, std::int64_t width, std::int64_t heads,
-                        std::int64_t key_heads, std::int64_t head_size, StateSpaceConfig sizes) {
+                        std::int64_t kv_heads, std::int64_t head_size, StateSpaceConfig sizes) {
     return ModelConfig{.family = "qwen3_5",
                        .layers = layers,
                        .heads = heads,
                        .width = width,
                        .context = 32768,
-                       .key_heads = key_heads,
+                       .kv_heads = kv_heads,
                        .head_size = head_size,
                        .norm_epsilon = 1e-6,
                        .tied_head = true,
@@ -60,7 +60,7 @@ std::vector<ModelPreset> qwen3_5_presets() {
   };
   ModelConfig small =
       shape(24, 1024, 8, 2, 256, {.heads = 16, .head_size = 128, .groups = 16});  // Qwen3.5 0.8B
-  small.inner_width = 3584;
+  small.intermediate_size = 3584;
   small.context = 262144;
   small.rope_theta = 1e7;
   return {{"qwen3_5-tiny",
@@ -70,9 +70,9 @@ std::vector<ModelPreset> qwen3_5_presets() {
 }
 
 /// Keys for Gated DeltaNet mixers, gated attention, and rotation of a quarter of each head.
-void delta_rule_keys(ConfigKeys& keys, ModelConfig& model, double missing_key_heads) {
+void delta_rule_keys(ConfigKeys& keys, ModelConfig& model, double missing_kv_heads) {
   sizes_with_attention(keys, model);
-  keys.member("intermediate_size", model.inner_width);
+  keys.member("intermediate_size", model.intermediate_size);
   keys.member("max_position_embeddings", model.context, 32768);
   keys.member("rms_norm_eps", model.norm_epsilon, 1e-6);
   keys.member("head_dim", model.head_size, 256);
@@ -81,7 +81,7 @@ void delta_rule_keys(ConfigKeys& keys, ModelConfig& model, double missing_key_he
   keys.member("linear_num_key_heads", model.state_space.groups, 16);
   keys.member("linear_key_head_dim", model.state_space.state_size, 128);
   keys.member("linear_conv_kernel_dim", model.state_space.taps, 4);
-  keys.member("num_key_value_heads", model.key_heads, missing_key_heads);
+  keys.member("num_key_value_heads", model.kv_heads, missing_kv_heads);
   if (!keys.fit(model)) return;
   rotary_keys(keys, model, {.share = 0.25});
   mixer_keys(keys, model, MixerKeys::kAttentionInterval, 'd');

@@ -21,7 +21,7 @@ std::unique_ptr<LanguageModel> gpt2_make(const ModelConfig& config, std::uint64_
                             .files = files("c_attn")};
   set_block_pattern(attention, config);
   const FeedForward::Spec feed_forward{
-      .width = config.width, .inner_width = 4 * config.width, .files = files("c_fc")};
+      .width = config.width, .intermediate_size = 4 * config.width, .files = files("c_fc")};
   const LayerSpec layer{
       {.name = "attn", .norm = "ln_1", .make = branch_of<Attention>(attention)},
       {.name = "mlp", .norm = "ln_2", .make = branch_of<FeedForward>(feed_forward)}};

@@ -25,10 +25,10 @@ std::vector<std::string> keys_of(const HybridDecoder& kind) {
   const auto add = [&](bool has, std::initializer_list<const char*> more) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
   };
-  add(has_attention(kind), {"heads", "key_heads", "head_size", "rope_theta", "rope_scaling",
+  add(has_attention(kind), {"heads", "kv_heads", "head_size", "rope_theta", "rope_scaling",
                             "rotary_share", "window", "attention_pattern"});
-  add(!kind.encoder_letters.empty(), {"two_way", "semiseparable"});
-  add(kind.has_feed_forward, {"inner_width", "dropout"});
+  add(!kind.encoder_letters.empty(), {"bidirectional", "semiseparable"});
+  add(kind.has_feed_forward, {"intermediate_size", "dropout"});
   add(kind.attention_bias, {"attention_bias"});
   add(kind.mlp_bias, {"mlp_bias"});
   add(kind.has_experts, {"experts"});
@@ -40,7 +40,7 @@ ModelConfig resolved_hybrid(const HybridDecoder& kind, const ModelConfig& given)
   ModelConfig config = given;
   if (config.mixers.empty()) config.mixers = kind.pattern;
   if (has_attention(kind)) resolve_attention(config);
-  if (kind.has_feed_forward) resolve_inner_width(config);
+  if (kind.has_feed_forward) resolve_intermediate_size(config);
   if (kind.has_experts)
     resolve_experts(config.experts, config.width, 0, kind.chosen_experts, kSoftmaxOfChosenRule);
   if (kind.scales && config.query_scalar == 0)
@@ -61,7 +61,7 @@ Attention::Spec hybrid_attention(const HybridDecoder& kind, const ModelConfig& c
   if (kind.query_key_norm) spec.query_key_norm = norm.of_root_mean_square();
   spec.gated = kind.gated_attention;
   spec.taps = taps;
-  spec.two_way = config.two_way;
+  spec.bidirectional = config.bidirectional;
   spec.files = kind.files.attention(config);
   return spec;
 }
@@ -101,7 +101,7 @@ SemiseparableMixer::Spec semiseparable_of(const HybridDecoder& kind, const Model
           .heads = config.heads,
           .head_size = config.head_size,
           .rank = config.semiseparable.rank,
-          .two_way = config.two_way,
+          .bidirectional = config.bidirectional,
           .positions = positions,
           .files = kind.files.mixer_products(config)};
 }
@@ -121,7 +121,7 @@ LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchS
   if (!kind.has_feed_forward) return layer;
   if (config.experts.count > 0) {
     const ExpertMixture::Spec mixture{.experts = experts_of(config, kernels::Gate::kSilu),
-                                      .shared_width = config.inner_width,
+                                      .shared_width = config.intermediate_size,
                                       .files = kind.files.mixture_products};
     layer.push_back({.name = {"mlp", kind.files.mixture},
                      .norm = {"ln_2", kind.files.mlp_norm},
@@ -129,7 +129,7 @@ LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchS
     return layer;
   }
   const GatedFeedForward::Spec feed_forward{.width = config.width,
-                                            .inner_width = config.inner_width,
+                                            .intermediate_size = config.intermediate_size,
                                             .biases = config.mlp_bias,
                                             .files = kind.files.mlp_products};
   layer.push_back({.name = {"mlp", kind.files.mlp},
@@ -140,7 +140,7 @@ LayerSpec layer_of(const HybridDecoder& kind, const ModelConfig& config, BranchS
 
 /// Returns the letters of the layers that a config supports.
 const std::string& letters_of(const HybridDecoder& kind, const ModelConfig& config) {
-  return config.two_way ? kind.encoder_letters : kind.letters;
+  return config.bidirectional ? kind.encoder_letters : kind.letters;
 }
 
 BranchMaker mixer_of(char letter, const HybridDecoder& kind, const ModelConfig& config,
@@ -216,16 +216,18 @@ std::string words_of(const std::string& letters) {
 void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& config,
                              std::vector<std::string>& problems) {
   const std::string& letters = letters_of(kind, config);
-  const std::string& others = config.two_way ? kind.letters : kind.encoder_letters;
+  const std::string& others = config.bidirectional ? kind.letters : kind.encoder_letters;
   for (const char letter : config.mixers) {
     if (letters.find(letter) != std::string::npos || others.find(letter) == std::string::npos)
       continue;
     const std::string word = words_of({letter});
-    problems.push_back(concat(
-        "model.mixers: got ", config.mixers, ", and ", word,
-        config.two_way
-            ? " sees only earlier tokens; an encoder (model.two_way) takes " + words_of(letters)
-            : " sees later tokens, so a decoder cannot use it; set model.two_way for an encoder"));
+    problems.push_back(
+        concat("model.mixers: got ", config.mixers, ", and ", word,
+               config.bidirectional
+                   ? " sees only earlier tokens; an encoder (model.bidirectional) takes " +
+                         words_of(letters)
+                   : " sees later tokens, so a decoder cannot use it; set model.bidirectional for "
+                     "an encoder"));
     return;
   }
   collect_pattern_problems("model.mixers", config.mixers, letters, words_of(letters), config.layers,
@@ -293,7 +295,7 @@ void collect_hybrid_mixture_problems(const HybridDecoder& kind, const ModelConfi
            " either all layers have experts or none; leave it out");
   if (config.experts.shared_width > 0)
     refuse("shared_width", config.experts.shared_width,
-           " the shared expert is as wide as model.inner_width; leave it out");
+           " the shared expert is as wide as model.intermediate_size; leave it out");
 }
 
 void collect_hybrid_problems(const HybridDecoder& kind, const ModelConfig& config,

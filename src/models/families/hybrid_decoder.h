@@ -16,7 +16,7 @@ struct HybridDecoder {
   const char* title;
   std::string letters;  // supported mixers, of ModelConfig::mixers
   std::string pattern;  // default of the layers' mixers
-  /// Supported mixers of an encoder (ModelConfig::two_way); empty: decoder only.
+  /// Supported mixers of an encoder (ModelConfig::bidirectional); empty: decoder only.
   std::string encoder_letters{};
   NormKind norm = NormKind::kRootMeanSquare;
   bool has_feed_forward = true;

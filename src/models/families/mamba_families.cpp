@@ -26,14 +26,14 @@ std::vector<ModelPreset> mamba_presets() {
 
 /// Mamba-2 mixers with attention in some layers, without rotation.
 ModelConfig granite(std::int64_t layers, std::int64_t width, std::int64_t heads,
-                    std::int64_t key_heads, std::int64_t inner_width) {
+                    std::int64_t kv_heads, std::int64_t intermediate_size) {
   return {.family = "granitemoehybrid",
           .layers = layers,
           .heads = heads,
           .width = width,
           .context = 32768,
-          .key_heads = key_heads,
-          .inner_width = inner_width,
+          .kv_heads = kv_heads,
+          .intermediate_size = intermediate_size,
           .tied_head = true,
           .rotary_share = 0};
 }
@@ -113,9 +113,9 @@ void mamba2_keys(ConfigKeys& keys, ModelConfig& model) {
 
 void granite_hybrid_keys(ConfigKeys& keys, ModelConfig& model) {
   sizes_with_attention(keys, model);
-  keys.member("num_key_value_heads", model.key_heads, 0);
+  keys.member("num_key_value_heads", model.kv_heads, 0);
   keys.member("head_dim", model.head_size, 0);
-  keys.member("shared_intermediate_size", model.inner_width, 1024);
+  keys.member("shared_intermediate_size", model.intermediate_size, 1024);
   keys.member("max_position_embeddings", model.context, 2048);
   keys.member("rms_norm_eps", model.norm_epsilon, 1e-6);
   scale_keys(keys, model);
@@ -127,10 +127,10 @@ void granite_hybrid_keys(ConfigKeys& keys, ModelConfig& model) {
   mamba_keys(keys, model, kMambaKeys);
   expert_keys(keys, model,
               {.count = "num_local_experts",
-               .inner_width = "intermediate_size",
+               .intermediate_size = "intermediate_size",
                .missing_count = 8,
                .missing_chosen = 2,
-               .missing_inner_width = 11008,
+               .missing_intermediate_size = 11008,
                .may_be_none = true});
   keys.inert({"mamba_chunk_size"});
   mamba_extras(keys);
@@ -142,9 +142,9 @@ constexpr double kBambaShare = 0.5;
 
 void bamba_keys(ConfigKeys& keys, ModelConfig& model) {
   sizes_with_attention(keys, model);
-  keys.nullable("num_key_value_heads", model.key_heads, 8);
+  keys.nullable("num_key_value_heads", model.kv_heads, 8);
   keys.member("head_dim", model.head_size, 0);
-  keys.member("intermediate_size", model.inner_width, 14336);
+  keys.member("intermediate_size", model.intermediate_size, 14336);
   keys.member("max_position_embeddings", model.context, 262144);
   keys.member("rms_norm_eps", model.norm_epsilon, 1e-5);
   keys.member("mlp_bias", model.mlp_bias, 0);

@@ -18,7 +18,7 @@ bool has_feed_forward(const RotaryDecoder& kind) {
 
 std::vector<std::string> config_keys(const RotaryDecoder& kind) {
   std::vector<std::string> keys{
-      "heads",        "dropout",    "initializer_range", "key_heads", "head_size",
+      "heads",        "dropout",    "initializer_range", "kv_heads",  "head_size",
       "norm_epsilon", "rope_theta", "rope_scaling",      "tied_head", "attention_pattern"};
   const auto add = [&](bool has, std::initializer_list<const char*> more) {
     if (has) keys.insert(keys.end(), more.begin(), more.end());
@@ -30,7 +30,7 @@ std::vector<std::string> config_keys(const RotaryDecoder& kind) {
   add(kind.caps, {"query_scalar", "attention_cap", "logit_cap"});
   add(kind.scales, {"query_scalar", "embedding_scale", "residual_scale", "logit_scale"});
   add(kind.limits_values, {"query_key_value_limit"});
-  add(has_feed_forward(kind), {"inner_width"});
+  add(has_feed_forward(kind), {"intermediate_size"});
   add(has_experts(kind), {"experts"});
   return keys;
 }
@@ -46,7 +46,7 @@ ModelConfig resolved_config(const RotaryDecoder& kind, const ModelConfig& given)
     if (kind.experts->is_clamped && config.experts.gate_limit == 0)
       config.experts.gate_limit = static_cast<double>(kernels::ClampedGate{}.limit);
   }
-  if (has_feed_forward(kind)) resolve_inner_width(config);
+  if (has_feed_forward(kind)) resolve_intermediate_size(config);
   if (config.window_layers.empty()) config.window_layers = kind.windows;
   if (kind.window_rope && config.window_rope_theta == 0) config.window_rope_theta = 1e4;
   if ((kind.caps || kind.scales) && config.query_scalar == 0)
@@ -69,7 +69,7 @@ Attention::Spec rotary_attention(const RotaryDecoder& kind, const ModelConfig& c
 BranchSpec feed_forward_of(const RotaryDecoder& kind, const ModelConfig& config) {
   const GatedFeedForward::Spec feed_forward{
       .width = config.width,
-      .inner_width = config.inner_width,
+      .intermediate_size = config.intermediate_size,
       .biases = config.mlp_bias,
       .gate = kind.gate,
       .files = {.first = {"gate_proj", "up_proj"}, .last = "down_proj"}};
@@ -209,11 +209,11 @@ void rotary_decoder_keys(const RotaryDecoder& kind, ConfigKeys& keys, ModelConfi
   keys.member("hidden_size", model.width);
   keys.member("vocab_size", model.vocabulary);
   keys.member("max_position_embeddings", model.context, kind.file_context);
-  keys.nullable("num_key_value_heads", model.key_heads, kind.file_key_heads);
+  keys.nullable("num_key_value_heads", model.kv_heads, kind.file_kv_heads);
   keys.member("rms_norm_eps", model.norm_epsilon, kind.file_epsilon);
   keys.member("tie_word_embeddings", model.tied_head, kind.file_tied_head);
   keys.member("head_dim", model.head_size, kind.file_head_size);
-  if (has_feed_forward(kind)) keys.member("intermediate_size", model.inner_width);
+  if (has_feed_forward(kind)) keys.member("intermediate_size", model.intermediate_size);
   if (kind.limits_values) keys.nullable("clip_qkv", model.query_key_value_limit, 0);
   if (kind.scales) scale_keys(keys, model);
   if (kind.attention_bias)

@@ -6,18 +6,18 @@ namespace hybrid_trainer {
 namespace {
 
 std::vector<ModelPreset> llama_presets() {
-  const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t key_heads,
+  const auto shape = [](std::int64_t layers, std::int64_t heads, std::int64_t kv_heads,
                         std::int64_t width, std::int64_t context) {
     return ModelConfig{.family = "llama",
                        .layers = layers,
                        .heads = heads,
                        .width = width,
                        .context = context,
-                       .key_heads = key_heads,
+                       .kv_heads = kv_heads,
                        .tied_head = true};
   };
   ModelConfig billion = shape(16, 32, 8, 2048, 8192);  // Llama 3.2's
-  billion.inner_width = 8192;
+  billion.intermediate_size = 8192;
   billion.rope_theta = 5e5;
   return {{"llama-tiny", shape(4, 4, 2, 128, 64), 16, 64, "muon", 1e-2},
           {"llama-125m", shape(12, 12, 4, 768, 1024), 4, 1024, "adamw", 6e-4, 50257},
@@ -30,9 +30,9 @@ std::vector<ModelPreset> qwen3_presets() {
                           .heads = 16,
                           .width = 1024,
                           .context = 40960,
-                          .key_heads = 8,
+                          .kv_heads = 8,
                           .head_size = 128,
-                          .inner_width = 3072,
+                          .intermediate_size = 3072,
                           .norm_epsilon = 1e-6,
                           .rope_theta = 1e6,
                           .tied_head = true};
@@ -50,7 +50,7 @@ RotaryDecoder gemma(const char* name, const char* title, const char* architectur
           .scaled_embedding = true,
           .caps = true,
           .attention_bias = true,
-          .file_key_heads = 4,
+          .file_kv_heads = 4,
           .file_head_size = 256,
           .file_tied_head = true,
           .window_keys = WindowKeys::kLayerTypes,
@@ -76,7 +76,7 @@ ModelFamily mistral_family() {
                                 .title = "Mistral",
                                 .architecture = "MistralForCausalLM",
                                 .windows = "w",
-                                .file_key_heads = 8,
+                                .file_kv_heads = 8,
                                 .file_context = 131072,
                                 .window_keys = WindowKeys::kAll,
                                 .gguf = {.architecture = "llama", .pairs_rows = true}});
@@ -88,7 +88,7 @@ ModelFamily qwen2_family() {
                                 .architecture = "Qwen2ForCausalLM",
                                 .biased_queries = true,
                                 .windows = "w",
-                                .file_key_heads = 32,
+                                .file_kv_heads = 32,
                                 .file_context = 32768,
                                 .window_keys = WindowKeys::kFromLayer,
                                 .gguf = {.architecture = "qwen2"}});
@@ -101,7 +101,7 @@ ModelFamily qwen3_family() {
                                 .query_key_norm = true,
                                 .windows = "w",
                                 .attention_bias = true,
-                                .file_key_heads = 32,
+                                .file_kv_heads = 32,
                                 .file_head_size = 128,
                                 .file_context = 32768,
                                 .window_keys = WindowKeys::kFromLayer,

@@ -7,7 +7,7 @@ namespace {
 
 ProductFiles own_files(const ModelConfig&) { return {}; }
 
-ModelPreset semiseparable_tiny(const char* name, const char* mixers, bool two_way) {
+ModelPreset semiseparable_tiny(const char* name, const char* mixers, bool bidirectional) {
   return {name,
           {.family = "semiseparable",
            .layers = 4,
@@ -16,7 +16,7 @@ ModelPreset semiseparable_tiny(const char* name, const char* mixers, bool two_wa
            .context = 1 << 20,  // its state has a constant size
            .tied_head = true,
            .mixers = mixers,
-           .two_way = two_way},
+           .bidirectional = bidirectional},
           16,
           64,
           "muon",

@@ -13,7 +13,7 @@ std::unique_ptr<Network> series_make(const ModelConfig& config, std::uint64_t se
                                      const Stream& stream) {
   const graph::Transformer blocks{.layers = config.layers,
                                   .heads = static_cast<int>(config.heads),
-                                  .inner_width = config.inner_width,
+                                  .intermediate_size = config.intermediate_size,
                                   .dropout = static_cast<float>(config.dropout)};
   std::vector<graph::Node> nodes{
       graph::input("kinematics", {config.context, config.series.channels}),
@@ -30,7 +30,7 @@ std::unique_ptr<Network> series_make(const ModelConfig& config, std::uint64_t se
 
 ModelConfig series_resolved(const ModelConfig& given) {
   ModelConfig config = given;
-  if (config.inner_width == 0) config.inner_width = 4 * config.width;
+  if (config.intermediate_size == 0) config.intermediate_size = 4 * config.width;
   config.series.channels = std::max<std::int64_t>(config.series.channels, 1);
   return config;
 }
@@ -50,7 +50,7 @@ ModelFamily series_family() {
   const ModelConfig tiny{.family = "series", .layers = 2, .heads = 4, .width = 32, .context = 32};
   return {.name = "series",
           .title = "Series",
-          .keys = {"heads", "dropout", "inner_width", "series"},
+          .keys = {"heads", "dropout", "intermediate_size", "series"},
           .collect_problems = series_collect_problems,
           .resolved = series_resolved,
           .make = series_make,

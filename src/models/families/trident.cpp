@@ -29,7 +29,7 @@ ModuleMaker perceptron(std::int64_t inner, std::int64_t outputs) {
 graph::Transformer blocks(const ModelConfig& config, std::int64_t layers) {
   return {.layers = layers,
           .heads = static_cast<int>(config.heads),
-          .inner_width = config.inner_width,
+          .intermediate_size = config.intermediate_size,
           .dropout = static_cast<float>(config.dropout)};
 }
 
@@ -153,7 +153,7 @@ std::unique_ptr<Network> trident_make(const ModelConfig& config, std::uint64_t s
 
 ModelConfig trident_resolved(const ModelConfig& given) {
   ModelConfig config = given;
-  if (config.inner_width == 0) config.inner_width = 4 * config.width;
+  if (config.intermediate_size == 0) config.intermediate_size = 4 * config.width;
   if (config.vocabulary == 0) config.vocabulary = kEventKinds + 1;
   return config;
 }
@@ -211,7 +211,7 @@ std::vector<ModelPreset> trident_presets() {
 ModelFamily trident_family() {
   return {.name = "trident",
           .title = "TRIDENT",
-          .keys = {"heads", "dropout", "inner_width", "trident"},
+          .keys = {"heads", "dropout", "intermediate_size", "trident"},
           .collect_problems = trident_collect_problems,
           .resolved = trident_resolved,
           .make = trident_make,

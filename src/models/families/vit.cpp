@@ -53,12 +53,12 @@ LayerSpec vit_layer(const ModelConfig& config) {
       .width = config.width,
       .heads = static_cast<int>(config.heads),
       .head_size = config.width / config.heads,
-      .two_way = true,
+      .bidirectional = true,
       .files = {.first = {"attention.query", "attention.key", "attention.value"},
                 .last = "output.dense"}};
   const FeedForward::Spec feed_forward{
       .width = config.width,
-      .inner_width = config.inner_width,
+      .intermediate_size = config.intermediate_size,
       .exact_gelu = true,
       .files = {.first = {"intermediate.dense"}, .last = "output.dense"}};
   return {{.name = {"attn", "attention"},
@@ -104,7 +104,7 @@ ModelConfig vit_resolved(const ModelConfig& given) {
   const auto complete = [](std::int64_t& value, std::int64_t meant) {
     if (value == 0) value = meant;
   };
-  complete(config.inner_width, 4 * config.width);
+  complete(config.intermediate_size, 4 * config.width);
   complete(config.vision.image_size, kImageSize);
   complete(config.vision.patch_size, kPatchSize);
   return config;
@@ -209,7 +209,7 @@ void vit_keys(ConfigKeys& keys, ModelConfig& model) {
   keys.member("num_hidden_layers", model.layers, 12);
   keys.member("num_attention_heads", model.heads, 12);
   keys.member("hidden_size", model.width, 768);
-  keys.member("intermediate_size", model.inner_width, 3072);
+  keys.member("intermediate_size", model.intermediate_size, 3072);
   keys.member("layer_norm_eps", model.norm_epsilon, 1e-12);
   if (!keys.fit(model)) return;
   if (ConfigReader* const reader = keys.reader()) {
@@ -231,7 +231,7 @@ void vit_keys(ConfigKeys& keys, ModelConfig& model) {
 ModelFamily vit_family() {
   return {.name = "vit",
           .title = "ViT",
-          .keys = {"heads", "initializer_range", "inner_width", "norm_epsilon", "vision"},
+          .keys = {"heads", "initializer_range", "intermediate_size", "norm_epsilon", "vision"},
           .collect_problems = vit_collect_problems,
           .resolved = vit_resolved,
           .make = vit_make,

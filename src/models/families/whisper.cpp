@@ -123,7 +123,7 @@ void whisper_keys(ConfigKeys& keys, ModelConfig& model) {
 ModelFamily whisper_family() {
   return {.name = "whisper",
           .title = "Whisper",
-          .keys = {"heads", "dropout", "initializer_range", "inner_width", "encoder"},
+          .keys = {"heads", "dropout", "initializer_range", "intermediate_size", "encoder"},
           .collect_problems = whisper_collect_problems,
           .resolved = whisper_resolved,
           .make = whisper_make,

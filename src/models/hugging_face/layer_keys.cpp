@@ -264,7 +264,7 @@ void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) 
     return value != nullptr && is_zero(*value);
   };
   if (names.may_be_none && is_zero_in_file(names.count))
-    return keys.inert({names.inner_width, kChosen, kBalance, kWantsBalance});
+    return keys.inert({names.intermediate_size, kChosen, kBalance, kWantsBalance});
   keys.member(names.count, experts.count, names.missing_count);
   if (reader == nullptr && experts.count == 0) return;
   if (reader != nullptr) check_names_agree(*reader, names.count);
@@ -272,7 +272,7 @@ void expert_keys(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) 
   if (reader != nullptr && experts.chosen > experts.count)
     reader->problem(concat(kChosen, ": got ", experts.chosen, ", want at most ",
                            first_key(names.count), ", ", experts.count));
-  keys.member(names.inner_width, experts.inner_width, names.missing_inner_width);
+  keys.member(names.intermediate_size, experts.intermediate_size, names.missing_intermediate_size);
   if (!names.shared_width.empty() && !is_zero_in_file(names.shared_width))
     keys.member(names.shared_width, experts.shared_width, 5632);
   rule_key(keys, model, names);

@@ -54,9 +54,9 @@ void mamba_keys(ConfigKeys& keys, ModelConfig& model, const MambaKeys& mamba);
 /// for the model's experts.
 struct ExpertKeys {
   std::string count{};  // alternatives separated by '|', the first is written
-  std::string inner_width{}, shared_width{};
+  std::string intermediate_size{}, shared_width{};
   /// Values of missing keys.
-  std::int64_t missing_count = 0, missing_chosen = 0, missing_inner_width = 0;
+  std::int64_t missing_count = 0, missing_chosen = 0, missing_intermediate_size = 0;
   bool may_be_none = false;  // a count of 0 means dense
   /// Key for normalizing the chosen experts' weights: off if missing, on in families without it.
   std::string sums_to_one{};

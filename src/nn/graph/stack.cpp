@@ -131,7 +131,7 @@ LayerSpec layer_of(const Transformer& spec, const LayerInputs& inputs) {
                    .make = branch_of<Attention>({.width = width,
                                                  .heads = heads,
                                                  .head_size = head_size,
-                                                 .two_way = !spec.causal,
+                                                 .bidirectional = !spec.causal,
                                                  .relative = inputs.relative})}};
   if (inputs.source)
     layer.push_back({.name = "cross",
@@ -143,10 +143,10 @@ LayerSpec layer_of(const Transformer& spec, const LayerInputs& inputs) {
                                                         .source = inputs.source,
                                                         .source_length = inputs.source_tokens,
                                                         .text_length = inputs.tokens})});
-  const std::int64_t inner = spec.inner_width > 0 ? spec.inner_width : 4 * width;
+  const std::int64_t inner = spec.intermediate_size > 0 ? spec.intermediate_size : 4 * width;
   layer.push_back({.name = "mlp",
                    .norm = "ln_2",
-                   .make = branch_of<FeedForward>({.width = width, .inner_width = inner})});
+                   .make = branch_of<FeedForward>({.width = width, .intermediate_size = inner})});
   return layer;
 }
 

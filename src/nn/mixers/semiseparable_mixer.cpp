@@ -63,7 +63,7 @@ kernels::StateSpaceSpec scan_of(const SemiseparableMixer::Spec& spec, bool backw
 std::int64_t first_rows(const SemiseparableMixer::Spec& spec) {
   const kernels::StateSpaceSpec scan = scan_of(spec, false);
   if (spec.positions > 0) return scan.values();
-  return scan.columns() + spec.heads * (spec.two_way ? 3 : 2);
+  return scan.columns() + spec.heads * (spec.bidirectional ? 3 : 2);
 }
 
 }  // namespace
@@ -75,7 +75,7 @@ SemiseparableMixer::SemiseparableMixer(const ModuleName& name, const Spec& spec,
                               spec.biases)},
       scan_(scan_of(spec, false)),
       back_(scan_of(spec, true)),
-      taps_{.heads = spec.heads, .ahead = spec.two_way} {
+      taps_{.heads = spec.heads, .ahead = spec.bidirectional} {
   if (spec.positions > 0)
     tables_.emplace(Tables{Parameter(name / "factors.weight", {spec.positions, table_columns()},
                                      Role::kEmbedding, stream),

@@ -59,7 +59,7 @@ int upcycle_command(const std::vector<std::string>& arguments) {
       upcycle_hugging_face(operands->front(), options.asked, options.output);
   const auto bytes = std::filesystem::file_size(options.output + "/model.safetensors");
   std::cerr << "wrote " << options.output << ": a " << model.family << " with "
-            << model.experts.count << " experts of inner width " << model.experts.inner_width
+            << model.experts.count << " experts of inner width " << model.experts.intermediate_size
             << " in each layer, " << model.experts.chosen << " chosen; " << units::bytes(bytes)
             << (dtype == DType::kBF16 ? " in bf16" : " in f32") << "\n";
   if (const std::string warning = untrained_router_warning(model.experts); !warning.empty())

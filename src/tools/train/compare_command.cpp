@@ -13,11 +13,11 @@ namespace hybrid_trainer {
 
 namespace {
 
-void print_arm(const ArmResult& arm) {
-  std::cerr << arm.name;
-  if (arm.learning_rate) std::cerr << "  learning rate " << brief(*arm.learning_rate);
-  if (arm.edge_of_sweep) std::cerr << " (the edge of its sweep)";
-  if (const auto& loss = arm.loss().interval) {
+void print_variant(const VariantResult& variant) {
+  std::cerr << variant.name;
+  if (variant.learning_rate) std::cerr << "  learning rate " << brief(*variant.learning_rate);
+  if (variant.edge_of_sweep) std::cerr << " (the edge of its sweep)";
+  if (const auto& loss = variant.loss().interval) {
     std::cerr << "  validation loss " << units::fixed(loss->mean, 4);
     if (loss->low <= loss->high)
       std::cerr << " (" << units::fixed(loss->low, 4) << " to " << units::fixed(loss->high, 4)
@@ -25,19 +25,19 @@ void print_arm(const ArmResult& arm) {
   } else {
     std::cerr << "  no validation loss of all seeds";
   }
-  if (arm.to_target && arm.to_target->seconds.interval)
-    std::cerr << "  target after " << units::duration(arm.to_target->seconds.interval->mean);
+  if (variant.to_target && variant.to_target->seconds.interval)
+    std::cerr << "  target after " << units::duration(variant.to_target->seconds.interval->mean);
   std::cerr << "\n";
 }
 
 void print_result(const ComparisonResult& result, const std::string& output) {
-  for (const ArmResult& arm : result.arms) print_arm(arm);
-  for (const ArmResult& arm : result.arms) {
-    if (!arm.claim.empty()) std::cerr << arm.claim << "\n";
-    if (arm.why_no_claim.empty()) continue;
-    const std::string difference = difference_text(arm, result.arms.front());
+  for (const VariantResult& variant : result.variants) print_variant(variant);
+  for (const VariantResult& variant : result.variants) {
+    if (!variant.claim.empty()) std::cerr << variant.claim << "\n";
+    if (variant.why_no_claim.empty()) continue;
+    const std::string difference = difference_text(variant, result.variants.front());
     if (!difference.empty()) std::cerr << difference << "\n";
-    std::cerr << "no claim about " << arm.name << ": " << arm.why_no_claim << "\n";
+    std::cerr << "no claim about " << variant.name << ": " << variant.why_no_claim << "\n";
   }
   for (const std::string& warning : result.warnings) std::cerr << "warning: " << warning << "\n";
   std::cerr << "report: " << output << "/report.html\n";

@@ -73,7 +73,8 @@ void print_end(const RunSummary& summary, const std::string& run) {
                       ? concat("; rank ", ranks->slowest_rank, " took ",
                                brief(*ranks->slowest_rank_ratio), " times as long as the others")
                       : "")
-              << (ranks->imitated_link.empty() ? "" : "; simulated link: " + ranks->imitated_link);
+              << (ranks->simulated_link.empty() ? ""
+                                                : "; simulated link: " + ranks->simulated_link);
   }
   if (summary.speculation) {
     const RunSummary::Speculation& late = *summary.speculation;

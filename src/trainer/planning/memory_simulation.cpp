@@ -56,7 +56,7 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
 /// the same number of pending exchanges.
 HybridTrainerConfig with_fewer_repeats(HybridTrainerConfig config, const SimulatedRank& rank) {
   constexpr std::int64_t kMost = 3;
-  config.stretches.clear();
+  config.stages.clear();
   LocalSgdConfig& local = config.phases.local_sgd;
   local.steps = std::min(local.steps, (local.delay + 1) * local.fragments);
   if (rank.ranks > 1) return config;  // each has few
@@ -302,10 +302,10 @@ MemoryNeed simulate_memory(const HybridTrainerConfig& config, Device device, Sim
                            const ModelRegistry& registry, SimulatedRank rank,
                            MemoryListener* listener) {
   MemoryNeed need = SimulatedRun(config, device, registry, rank, listener).run(phases);
-  for (const StretchConfig& stretch : config.stretches) {
-    if (!stretch.precision) continue;
+  for (const StageConfig& stage : config.stages) {
+    if (!stage.precision) continue;
     HybridTrainerConfig other = config;
-    other.mixed_precision.warmup = other.mixed_precision.full = *stretch.precision;
+    other.mixed_precision.warmup = other.mixed_precision.full = *stage.precision;
     include_larger(need, SimulatedRun(other, device, registry, rank, listener).run(phases));
   }
   return need;

@@ -23,7 +23,7 @@ HybridTrainerConfig gradient_alone(HybridTrainerConfig config) {
   config.optimizer = {};
   config.predict_aware_memory.offload_strategy = "none";
   config.phases = {};  // delayed updates use other optimizers
-  config.stretches = {};
+  config.stages = {};
   return config;
 }
 
@@ -78,7 +78,7 @@ ModelConfig narrowed(ModelConfig model, const ModelFamily& family) {
   if (model.width <= kWidestBlock) return model;
   const std::int64_t heads = std::max<std::int64_t>(1, model.heads * kWidestBlock / model.width);
   model.heads = kWidestBlock % heads == 0 ? heads : kWidestBlock / 64;
-  model.inner_width = model.inner_width * kWidestBlock / model.width;
+  model.intermediate_size = model.intermediate_size * kWidestBlock / model.width;
   model.width = kWidestBlock;
   return model;
 }
@@ -132,17 +132,17 @@ HybridTrainerConfig sample_of(const HybridTrainerConfig& config, const ModelRegi
   model.encoder = resolved_model_config(config.model, registry).encoder;
   if (model.width > kWidest) {
     constexpr std::int64_t kHeads = kWidest / 64;  // with as many queries per head as the model
-    if (model.key_heads > 0)
-      model.key_heads = std::max<std::int64_t>(1, model.key_heads * kHeads / model.heads);
+    if (model.kv_heads > 0)
+      model.kv_heads = std::max<std::int64_t>(1, model.kv_heads * kHeads / model.heads);
     model.heads = kHeads;
     model.head_size = 0;
-    model.inner_width = model.inner_width * kWidest / model.width;
+    model.intermediate_size = model.intermediate_size * kWidest / model.width;
     StateSpaceConfig& mixer = model.state_space;
     mixer.heads = mixer.heads * kWidest / model.width;
     if (mixer.heads > 0) mixer.groups = std::gcd(mixer.groups, mixer.heads);
     if (model.encoder.layers > 0) model.encoder.heads = kHeads;
-    model.encoder.inner_width = model.encoder.inner_width * kWidest / model.width;
-    model.experts.inner_width = model.experts.inner_width * kWidest / model.width;
+    model.encoder.intermediate_size = model.encoder.intermediate_size * kWidest / model.width;
+    model.experts.intermediate_size = model.experts.intermediate_size * kWidest / model.width;
     model.experts.shared_width = model.experts.shared_width * kWidest / model.width;
     model.width = kWidest;
   }

@@ -10,11 +10,12 @@ namespace hybrid_trainer {
 namespace {
 
 Communicator& through_link(Communicator& ranks, const DistributedConfig& config,
-                           std::optional<ImitatedLink>& link) {
-  if (imitated_link_text(config).empty()) return ranks;
+                           std::optional<SimulatedLink>& link) {
+  if (simulated_link_text(config).empty()) return ranks;
   return link.emplace(
-      ranks, LinkSpeed{.bytes_per_second = static_cast<double>(config.imitated_link.bytes),
-                       .latency = std::chrono::microseconds(config.imitated_latency_microseconds)});
+      ranks,
+      LinkSpeed{.bytes_per_second = static_cast<double>(config.simulated_link.bytes),
+                .latency = std::chrono::microseconds(config.simulated_latency_microseconds)});
 }
 
 constexpr double kFading = 0.9;

@@ -19,7 +19,7 @@ class RankLinks {
   Communicator& ranks() { return *beside_; }
 
  private:
-  std::optional<ImitatedLink> link_;
+  std::optional<SimulatedLink> link_;
   std::unique_ptr<Communicator> beside_;
 };
 

@@ -22,16 +22,16 @@ std::string micro_batches_key(Phase phase) {
 
 }  // namespace
 
-MicroBatches::MicroBatches(const HybridTrainerConfig& config, const Stretches& stretches)
-    : stretches_(stretches.all()),
+MicroBatches::MicroBatches(const HybridTrainerConfig& config, const Stages& stages)
+    : stages_(stages.all()),
       of_config_(config.gradient_accumulation.micro_batches),
       budget_bytes_(config.device_budget().value_or(0)) {
   counts_.fill(of_config_);
 }
 
 std::int64_t MicroBatches::of(const Batch& batch, std::int64_t of_largest) const {
-  if (stretches_.size() == 1) return of_largest;
-  const std::int64_t most_tokens = stretches_.back().batch.tokens() / of_largest;
+  if (stages_.size() == 1) return of_largest;
+  const std::int64_t most_tokens = stages_.back().batch.tokens() / of_largest;
   std::int64_t count = 1;
   while (batch.size() % count != 0 || batch.tokens() / count > most_tokens) ++count;
   return count;
@@ -51,8 +51,7 @@ void MicroBatches::require_whole(const Batch& batch) const {
 /// Returns twice the count, or the next multiple that changes the batch's micro-batches; none if
 /// the batch cannot be split further.
 std::optional<std::int64_t> MicroBatches::halved(const Batch& batch) const {
-  const std::int64_t largest =
-      stretches_.size() == 1 ? batch.size() : stretches_.back().batch.batch_size;
+  const std::int64_t largest = stages_.size() == 1 ? batch.size() : stages_.back().batch.batch_size;
   for (std::int64_t count = 2 * own_factor_ * this->count(); largest % count == 0; count *= 2) {
     if (of(batch, count) != of(batch)) return count;
   }
@@ -203,7 +202,7 @@ void check_goes_in_segments(const LossModel& model, const HybridTrainerConfig& c
   if (model.goes_in_segments()) return;
   throw ConfigError(
       {concat(got, ", and ",
-              config.model.two_way
+              config.model.bidirectional
                   ? "an encoder sees later tokens too, so its sequences go whole; leave it out"
                   : kSeesAll)});
 }

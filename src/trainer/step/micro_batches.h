@@ -10,7 +10,7 @@
 #include "hybrid_trainer/nn/network.h"
 #include "hybrid_trainer/nn/segmented_pass.h"
 #include "hybrid_trainer/optim/optimizer.h"
-#include "src/config/stretches.h"
+#include "src/config/stages.h"
 #include "src/distributed/communicator.h"
 #include "src/trainer/sharding/leaf_gradients.h"
 #include "src/trainer/sharding/weight_parts.h"
@@ -22,15 +22,15 @@ namespace hybrid_trainer {
 /// time that memory is too short in the phase.
 class MicroBatches {
  public:
-  /// `stretches` must outlive this object.
-  MicroBatches(const HybridTrainerConfig& config, const Stretches& stretches);
+  /// `stages` must outlive this object.
+  MicroBatches(const HybridTrainerConfig& config, const Stages& stages);
 
   /// Switches to the phase's number and resets this rank's own factor.
   void enter(Phase phase) {
     phase_ = phase;
     own_factor_ = 1;
   }
-  /// Returns the number for this batch. A smaller batch of a stretch has the fewest micro-batches
+  /// Returns the number for this batch. A smaller batch of a stage has the fewest micro-batches
   /// that are no larger than in the largest batch.
   std::int64_t of(const Batch& batch) const { return of(batch, own_factor_ * count()); }
   /// Returns the micro-batch with this index.
@@ -57,7 +57,7 @@ class MicroBatches {
   /// Count of a batch of the largest size, on all ranks.
   std::int64_t count() const { return counts_[static_cast<std::size_t>(phase_)]; }
 
-  const std::vector<Stretch>& stretches_;
+  const std::vector<Stage>& stages_;
   const std::int64_t of_config_;
   const std::size_t budget_bytes_;  // of the device; 0: none
   Phase phase_ = Phase::kWarmup;

@@ -9,20 +9,19 @@
 
 namespace hybrid_trainer {
 
-LearningRates::LearningRates(const HybridTrainerConfig& config, const Stretches& stretches)
+LearningRates::LearningRates(const HybridTrainerConfig& config, const Stages& stages)
     : schedule_(config.schedule),
       peak_(config.optimizer.learning_rate),
       steps_(config.training.steps),
       lag_(config.phases.traits().delay),
-      stretches_(stretches) {}
+      stages_(stages) {}
 
 double LearningRates::scheduled(std::int64_t steps_done) const {
   return learning_rate(schedule_, peak_, steps_done, steps_);
 }
 
 double LearningRates::rate_at(std::int64_t steps_done) const {
-  return found_factor_ * rate_factor_ * stretches_.at(steps_done).rate_factor *
-         scheduled(steps_done);
+  return found_factor_ * rate_factor_ * stages_.at(steps_done).rate_factor * scheduled(steps_done);
 }
 
 std::vector<float> LearningRates::rates_from(std::int64_t first) const {

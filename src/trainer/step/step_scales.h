@@ -10,17 +10,17 @@
 #include "hybrid_trainer/optim/learning_rate_schedule.h"
 #include "hybrid_trainer/optim/optimizer.h"
 #include "hybrid_trainer/phases/trainable.h"
-#include "src/config/stretches.h"
+#include "src/config/stages.h"
 #include "src/distributed/communicator.h"
 
 namespace hybrid_trainer {
 
-/// Learning rate of each step: the schedule's rate times the factors of stretches, the
+/// Learning rate of each step: the schedule's rate times the factors of stages, the
 /// learning-rate finder and roll backs.
 class LearningRates {
  public:
-  /// `stretches` must outlive this object.
-  LearningRates(const HybridTrainerConfig& config, const Stretches& stretches);
+  /// `stages` must outlive this object.
+  LearningRates(const HybridTrainerConfig& config, const Stages& stages);
   /// Sets the number of completed steps.
   void set_steps_done(std::int64_t steps) { steps_done_ = steps; }
   std::int64_t steps_done() const { return steps_done_; }
@@ -42,7 +42,7 @@ class LearningRates {
   const ScheduleConfig schedule_;
   const double peak_;
   const std::int64_t steps_, lag_;
-  const Stretches& stretches_;
+  const Stages& stages_;
   std::int64_t steps_done_ = 0;
   double found_factor_ = 1, rate_factor_ = 1;
 };

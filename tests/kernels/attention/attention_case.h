@@ -21,7 +21,7 @@ struct AttentionRules {
   float scale = 0, cap = 0;
   std::int64_t window = 0;
   std::int64_t document = 0;  // sequence b has documents of document + b tokens; 0: one document
-  bool two_way = false;
+  bool bidirectional = false;
   bool has_sinks = false;
   BlockPattern pattern{};
   std::int64_t reach = 0;  // bias for distances below R = reach; 0: no bias
@@ -30,11 +30,11 @@ struct AttentionRules {
 /// An attention case with reference functions for each query and key.
 struct AttentionCase : AttentionSizes, AttentionRules {
   AttentionSpec counts() const {
-    AttentionSpec spec(heads, key_heads());
+    AttentionSpec spec(heads, kv_heads());
     spec.scale = scale;
     spec.cap = cap;
     spec.window = window;
-    spec.two_way = two_way;
+    spec.bidirectional = bidirectional;
     spec.pattern = pattern;
     return spec;
   }
@@ -64,7 +64,7 @@ struct AttentionCase : AttentionSizes, AttentionRules {
     return tensor_of(values, {batch, length}, DType::kI32, stream);
   }
   bool sees(std::int64_t b, std::int64_t q, std::int64_t k) const {
-    if (k > q) return two_way && sees(b, k, q);
+    if (k > q) return bidirectional && sees(b, k, q);
     return (window == 0 || k > q - window) && (document == 0 || k >= q - place(b, q));
   }
   /// Whether the pattern hides a key from a query of a head.
@@ -74,19 +74,19 @@ struct AttentionCase : AttentionSizes, AttentionRules {
                                             static_cast<std::int32_t>(k / pattern.block));
   }
   /// End of the keys that query q may see.
-  std::int64_t end(std::int64_t q) const { return two_way ? length : q + 1; }
+  std::int64_t end(std::int64_t q) const { return bidirectional ? length : q + 1; }
   double score(double product, double added = 0) const {
     const double scaled =
         product * (scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(head_size))) + added;
     return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
   }
   std::int64_t channels() const { return heads * head_size; }
-  int key_heads() const { return keys == 0 ? heads : keys; }
-  std::int64_t width() const { return (heads + 2 * key_heads()) * head_size; }
+  int kv_heads() const { return keys == 0 ? heads : keys; }
+  std::int64_t width() const { return (heads + 2 * kv_heads()) * head_size; }
   /// First column of the queries (part 0), keys or values that head h reads.
   std::int64_t column(std::int64_t h, std::int64_t part) const {
     if (part == 0) return h * head_size;
-    return channels() + ((part - 1) * key_heads() + h / (heads / key_heads())) * head_size;
+    return channels() + ((part - 1) * kv_heads() + h / (heads / kv_heads())) * head_size;
   }
 };
 

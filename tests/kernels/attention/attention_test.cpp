@@ -29,28 +29,32 @@ constexpr AttentionCase kMasked[] = {
     {{2, 390, 4, 9, 2}, {.scale = 0.25f, .cap = 2, .window = 90, .document = 150}},  // untiled
     {{1, 700, 2, 32, 1}, {.cap = 5, .window = 130, .document = 290}}};
 constexpr AttentionCase kTwoWay[] = {
-    {{2, 1, 2, 3, 1}, {.two_way = true}},
-    {{2, 70, 2, 5, 1}, {.two_way = true}},
-    {{1, 95, 2, 32, 1}, {.two_way = true}},                   // a padded key in tiles
-    {{1, 300, 2, 64, 1}, {.cap = 1.5f, .two_way = true}},     // a group and a cap
-    {{1, 130, 1, 32, 1}, {.window = 1, .two_way = true}},     // only itself
-    {{1, 300, 1, 32, 1}, {.window = 100, .two_way = true}},   // a window on both sides
-    {{2, 300, 1, 5, 1}, {.document = 37, .two_way = true}},   // documents
-    {{1, 300, 1, 32, 1}, {.document = 37, .two_way = true}},  // in tiles
+    {{2, 1, 2, 3, 1}, {.bidirectional = true}},
+    {{2, 70, 2, 5, 1}, {.bidirectional = true}},
+    {{1, 95, 2, 32, 1}, {.bidirectional = true}},                   // a padded key in tiles
+    {{1, 300, 2, 64, 1}, {.cap = 1.5f, .bidirectional = true}},     // a group and a cap
+    {{1, 130, 1, 32, 1}, {.window = 1, .bidirectional = true}},     // only itself
+    {{1, 300, 1, 32, 1}, {.window = 100, .bidirectional = true}},   // a window on both sides
+    {{2, 300, 1, 5, 1}, {.document = 37, .bidirectional = true}},   // documents
+    {{1, 300, 1, 32, 1}, {.document = 37, .bidirectional = true}},  // in tiles
     {{1, 300, 2, 32, 1},
-     {.scale = 0.25f, .cap = 2, .window = 90, .document = 130, .two_way = true}}  // everything
+     {.scale = 0.25f,
+      .cap = 2,
+      .window = 90,
+      .document = 130,
+      .bidirectional = true}}  // everything
 };
 constexpr AttentionCase kWithSinks[] = {
     {{2, 7, 3, 5}, {.has_sinks = true}},
     {{1, 130, 3, 32, 1}, {.has_sinks = true}},
     {{1, 140, 4, 9, 2},
      {.scale = 0.25f, .cap = 2, .window = 90, .document = 100, .has_sinks = true}},
-    {{1, 70, 2, 64, 1}, {.window = 40, .document = 50, .two_way = true, .has_sinks = true}}};
+    {{1, 70, 2, 64, 1}, {.window = 40, .document = 50, .bidirectional = true, .has_sinks = true}}};
 
 std::string text(const AttentionCase& c, DType dtype) {
   return concat("B ", c.batch, " T ", c.length, " H ", c.heads, " of ", c.counts().keys, " head ",
                 c.head_size, " ", name_of(dtype), " scale ", c.scale, " cap ", c.cap, " window ",
-                c.window, " documents ", c.document, c.two_way ? " two-way" : "",
+                c.window, " documents ", c.document, c.bidirectional ? " two-way" : "",
                 c.has_sinks ? " sinks" : "", " blocks of ", c.pattern.block);
 }
 
@@ -73,8 +77,8 @@ constexpr AttentionCase kWithPatterns[] = {
 /// sequence.
 constexpr AttentionCase kBiased[] = {
     {{2, 37, 3, 5}, {.scale = 1, .reach = 37}},
-    {{1, 140, 2, 32, 1}, {.cap = 1.5f, .document = 50, .two_way = true, .reach = 150}},
-    {{1, 300, 2, 16, 2}, {.window = 90, .two_way = true, .reach = 300}},
+    {{1, 140, 2, 32, 1}, {.cap = 1.5f, .document = 50, .bidirectional = true, .reach = 150}},
+    {{1, 300, 2, 16, 2}, {.window = 90, .bidirectional = true, .reach = 300}},
     {{1, 100, 2, 8, 2},
      {.has_sinks = true,
       .pattern = {.block = 16, .local = 2, .global = 1, .random = 1},
@@ -185,8 +189,9 @@ TEST(Attention, BackwardMatchesFiniteDifferences) {
        {AttentionCase{{2, 7, 2, 5}, {}}, AttentionCase{{1, 70, 1, 3}, {}},
         AttentionCase{{1, 9, 4, 3, 2}, {}},
         AttentionCase{{2, 17, 4, 4, 2}, {.scale = 0.6f, .cap = 1.5f, .window = 5, .document = 7}},
-        AttentionCase{{2, 17, 4, 4, 2},
-                      {.scale = 0.6f, .cap = 1.5f, .window = 5, .document = 7, .two_way = true}},
+        AttentionCase{
+            {2, 17, 4, 4, 2},
+            {.scale = 0.6f, .cap = 1.5f, .window = 5, .document = 7, .bidirectional = true}},
         AttentionCase{{2, 17, 4, 4, 2}, {.window = 5, .document = 7, .has_sinks = true}},
         AttentionCase{{1, 23, 2, 4, 1},
                       {.document = 9, .pattern = {.block = 4, .global = 1, .random = 1}}}}) {
@@ -413,8 +418,8 @@ TEST(Attention, ThrowsOnMismatch) {
                  ShapeMismatch)
         << distances;
   }
-  AttentionSpec two_way(2);
-  two_way.two_way = true;
+  AttentionSpec bidirectional(2);
+  bidirectional.bidirectional = true;
   for (const BlockPattern& pattern :
        {BlockPattern{.block = 2, .local = 0}, BlockPattern{.block = 1, .random = 1 << 30}}) {
     AttentionSpec spec(2);
@@ -423,7 +428,7 @@ TEST(Attention, ThrowsOnMismatch) {
   }
   EXPECT_THROW(attention_decode(y, cache, cache, t.qkv.view({4, 18}).rows(0, 1),
                                 tensor_of({0}, {1}, DType::kI32, stream),
-                                tensor_of({0}, {1}, DType::kI32, stream), two_way, stream),
+                                tensor_of({0}, {1}, DType::kI32, stream), bidirectional, stream),
                Error);
 }
 

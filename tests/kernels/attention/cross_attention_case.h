@@ -12,18 +12,18 @@ namespace hybrid_trainer::kernels {
 /// Shape of a cross-attention and the number of keys of each sequence.
 struct CrossCase {
   std::int64_t batch, queries, keys;
-  int heads, key_heads;
+  int heads, kv_heads;
   std::int64_t head_size;
   Values lengths{};  // empty: all keys
   float scale = 0, cap = 0;
   AttentionSpec spec() const {
-    AttentionSpec all(heads, key_heads);
+    AttentionSpec all(heads, kv_heads);
     all.scale = scale;
     all.cap = cap;
     return all;
   }
   Shape rows() const { return {batch, queries, heads * head_size}; }
-  Shape key_rows() const { return {batch, keys, 2 * key_heads * head_size}; }
+  Shape key_rows() const { return {batch, keys, 2 * kv_heads * head_size}; }
   Tensor counts(const Stream& stream) const {
     return lengths.empty() ? Tensor() : tensor_of(lengths, {batch}, DType::kI32, stream);
   }
@@ -31,7 +31,7 @@ struct CrossCase {
     return lengths.empty() ? keys : static_cast<std::int64_t>(lengths[static_cast<std::size_t>(b)]);
   }
   std::string text(DType dtype) const {
-    return concat("B ", batch, " T ", queries, " S ", keys, " H ", heads, " of ", key_heads,
+    return concat("B ", batch, " T ", queries, " S ", keys, " H ", heads, " of ", kv_heads,
                   " head ", head_size, lengths.empty() ? "" : " lengths ", name_of(dtype),
                   " scale ", scale, " cap ", cap);
   }
@@ -47,9 +47,9 @@ inline CrossCase random_cross_case(std::uint64_t number) {
               .queries = 1 + below(below(4) == 0 ? 150 : 40),
               .keys = 1 + below(below(4) == 0 ? 300 : 60),
               .heads = 1,
-              .key_heads = static_cast<int>(1 + below(3)),
+              .kv_heads = static_cast<int>(1 + below(3)),
               .head_size = below(3) == 0 ? 32 * (1 + below(2)) : 1 + below(40)};
-  c.heads = c.key_heads * static_cast<int>(1 + below(3));
+  c.heads = c.kv_heads * static_cast<int>(1 + below(3));
   if (below(2) == 0)
     for (std::int64_t b = 0; b < c.batch; ++b)
       c.lengths.push_back(static_cast<double>(below(static_cast<std::uint64_t>(c.keys) + 1)));

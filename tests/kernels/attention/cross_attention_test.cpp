@@ -61,10 +61,10 @@ double add_query(const CrossCase& c, const CrossQuery& at) {
 CrossReference reference_of(const CrossCase& c, const CrossTensors& t) {
   const Values q = values_of(t.q), kv = values_of(t.kv), dy = values_of(t.dy);
   CrossReference all{Values(q.size()), {}, Values(q.size()), Values(kv.size())};
-  const std::int64_t stride = 2 * c.key_heads * c.head_size;
+  const std::int64_t stride = 2 * c.kv_heads * c.head_size;
   for (std::int64_t item = 0; item < c.batch * c.heads; ++item) {
     const std::int64_t b = item / c.heads, h = item % c.heads;
-    const std::int64_t keys_at = b * c.keys * stride + h / (c.heads / c.key_heads) * c.head_size;
+    const std::int64_t keys_at = b * c.keys * stride + h / (c.heads / c.kv_heads) * c.head_size;
     for (std::int64_t query = 0; query < c.queries; ++query) {
       const std::int64_t at = ((b * c.queries + query) * c.heads + h) * c.head_size;
       all.log_sum_exp.push_back(add_query(c, {.query = q.data() + at,
@@ -135,7 +135,7 @@ const CrossCase kLarge{.batch = 3,
                        .queries = 140,
                        .keys = 530,
                        .heads = 4,
-                       .key_heads = 2,
+                       .kv_heads = 2,
                        .head_size = 32,
                        .lengths = {530, 515, 0}};
 
@@ -200,7 +200,7 @@ TEST(CrossAttention, ReadsNoKeyBeyondALength) {
 TEST(CrossAttention, EqualsTwoWaySelfAttentionOnTheSameSequence) {
   const Stream stream = cpu_stream();
   const CrossCase c{
-      .batch = 2, .queries = 90, .keys = 90, .heads = 4, .key_heads = 2, .head_size = 12};
+      .batch = 2, .queries = 90, .keys = 90, .heads = 4, .kv_heads = 2, .head_size = 12};
   const CrossTensors t(c, DType::kF32, stream);
   t.forward(stream);
   const Values q = values_of(t.q), kv = values_of(t.kv);
@@ -209,11 +209,11 @@ TEST(CrossAttention, EqualsTwoWaySelfAttentionOnTheSameSequence) {
     for (std::size_t i = 0; i < 48; ++i) qkv.push_back(q[row * 48 + i]);
     for (std::size_t i = 0; i < 48; ++i) qkv.push_back(kv[row * 48 + i]);
   }
-  AttentionSpec two_way = t.spec;
-  two_way.two_way = true;
+  AttentionSpec bidirectional = t.spec;
+  bidirectional.bidirectional = true;
   const Tensor y = clone(t.y, stream);
   attention_forward(y, Tensor(), tensor_of(qkv, {2, 90, 96}, DType::kF32, stream), Tensor(),
-                    two_way, stream);
+                    bidirectional, stream);
   expect_close(y, values_of(t.y), 1e-6);
 }
 
@@ -222,19 +222,19 @@ TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
   for (const DType dtype : kRealTypes) {
     for (const CrossCase& c :
          {CrossCase{
-              .batch = 2, .queries = 3, .keys = 70, .heads = 4, .key_heads = 2, .head_size = 9},
+              .batch = 2, .queries = 3, .keys = 70, .heads = 4, .kv_heads = 2, .head_size = 9},
           CrossCase{.batch = 3,
           .queries = 3,
           .keys = 300,
           .heads = 2,
-          .key_heads = 2,
+          .kv_heads = 2,
           .head_size = 64,
           .lengths = {300, 0, 131}},
           CrossCase{.batch = 2,
           .queries = 3,
           .keys = 33,
           .heads = 6,
-          .key_heads = 2,
+          .kv_heads = 2,
           .head_size = 5,
           .lengths = {33, 7},
           .scale = 0.3f,
@@ -267,8 +267,7 @@ TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
 
 TEST(CrossAttention, NamesWhatDoesNotFit) {
   const Stream stream = cpu_stream();
-  const CrossCase c{
-      .batch = 2, .queries = 3, .keys = 5, .heads = 4, .key_heads = 2, .head_size = 6};
+  const CrossCase c{.batch = 2, .queries = 3, .keys = 5, .heads = 4, .kv_heads = 2, .head_size = 6};
   const CrossTensors t(c, DType::kF32, stream);
   const auto message = [&](const auto& call) -> std::string {
     try {

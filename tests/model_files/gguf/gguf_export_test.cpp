@@ -25,9 +25,9 @@ ModelConfig small(const std::string& family) {
   ModelConfig model{.family = family, .layers = 2, .heads = 4, .width = 32, .context = 64};
   model.vocabulary = 604;
   if (family == "gpt2") return model;
-  model.key_heads = 2;
+  model.kv_heads = 2;
   model.head_size = 12;
-  model.inner_width = 40;
+  model.intermediate_size = 40;
   if (family.starts_with("gemma")) {
     model.tied_head = true;
     model.window = 8;

@@ -30,9 +30,9 @@ ModelConfig small_model(const std::string& family) {
   ModelConfig model{.family = family, .layers = 2, .heads = 4, .width = 32, .context = 64};
   model.vocabulary = 604;
   if (family == "gpt2") return model;
-  model.key_heads = 2;
+  model.kv_heads = 2;
   model.head_size = 12;
-  model.inner_width = 40;
+  model.intermediate_size = 40;
   if (family.starts_with("gemma")) {
     model.tied_head = true;
     model.window = 8;
@@ -283,8 +283,8 @@ class GgufInBlocks : public GgufReading {
   GgufInBlocks() {
     config_ = {.family = "llama", .layers = 2, .heads = 4, .width = 64, .context = 64};
     config_.vocabulary = 604;
-    config_.key_heads = 2;
-    config_.inner_width = 96;
+    config_.kv_heads = 2;
+    config_.intermediate_size = 96;
     const auto model = make_model(config_, 1, stream_);
     export_gguf(*model, {*tokenizer_}, "q8_0", path_, stream_);
   }

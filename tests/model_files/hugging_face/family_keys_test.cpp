@@ -91,7 +91,7 @@ TEST_F(FamilyKeys, LayersOfAGgufFileAreCheckedBeforeListsAreMadeOfThem) {
 
 TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
   const ModelConfig llama = read("llama", "");
-  EXPECT_EQ(llama.key_heads, 4);
+  EXPECT_EQ(llama.kv_heads, 4);
   EXPECT_EQ(llama.head_size, 8);
   EXPECT_EQ(llama.context, 2048);
   EXPECT_EQ(llama.norm_epsilon, 1e-6);
@@ -100,14 +100,14 @@ TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
   const ModelConfig mistral = read("mistral", R"("num_key_value_heads": 2)");
   EXPECT_EQ(mistral.window, 4096);
   EXPECT_EQ(mistral.context, 131072);
-  expect_refused("mistral", "", "key_heads");  // 8 of them by default, for 4 heads
+  expect_refused("mistral", "", "kv_heads");  // 8 of them by default, for 4 heads
   EXPECT_EQ(read("mistral", R"("num_key_value_heads": 2, "sliding_window": null)").window, 0);
   const ModelConfig qwen2 = read("qwen2", R"("num_key_value_heads": 2, "sliding_window": 9)");
   EXPECT_EQ(qwen2.window, 0);  // not used by default
   EXPECT_EQ(read("qwen3", R"("num_key_value_heads": 2)").head_size, 128);
   const ModelConfig gemma2 = read("gemma2", "");
   EXPECT_EQ(gemma2.head_size, 256);
-  EXPECT_EQ(gemma2.key_heads, 4);
+  EXPECT_EQ(gemma2.kv_heads, 4);
   EXPECT_EQ(gemma2.query_scalar, 256);
   EXPECT_EQ(gemma2.attention_cap, 50);
   EXPECT_EQ(gemma2.logit_cap, 30);
@@ -289,7 +289,7 @@ TEST_F(FamilyKeys, NullIsTheSameAsAnAbsentKey) {
 
 TEST_F(FamilyKeys, NoHeadsOfKeysAreThoseOfQueries) {
   for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "mixtral"})
-    EXPECT_EQ(read(type, R"("num_key_value_heads": null)").key_heads, 4) << type;
+    EXPECT_EQ(read(type, R"("num_key_value_heads": null)").kv_heads, 4) << type;
 }
 
 TEST_F(FamilyKeys, APositionsRangeMayBeSetWhereAnglesTurn) {

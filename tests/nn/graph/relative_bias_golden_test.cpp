@@ -31,12 +31,12 @@ LayerSpec encoder_layer(const LayerInputs& inputs) {
                                          .head_size = 5,
                                          .biases = false,
                                          .output_bias = false,
-                                         .two_way = true,
+                                         .bidirectional = true,
                                          .relative = inputs.relative})},
           {.name = "mlp",
            .norm = "ln_2",
            .make = branch_of<FeedForward>(
-               {.width = inputs.width, .inner_width = kInner, .biases = false})}};
+               {.width = inputs.width, .intermediate_size = kInner, .biases = false})}};
 }
 
 std::vector<Node> around_blocks(const Node& blocks) {
@@ -49,7 +49,7 @@ Node encoder() {
                 .layer = encoder_layer,
                 .residual = {.norm = kNorm},
                 .relative = RelativeBias::Spec{
-                    .heads = kHeads, .buckets = {.count = 8, .most = 6, .two_way = true}}});
+                    .heads = kHeads, .buckets = {.count = 8, .most = 6, .bidirectional = true}}});
 }
 
 /// Built-in transformer blocks, whose biases start at 0.
@@ -57,7 +57,7 @@ Node decoder() {
   return transformer("blocks", "x",
                      {.layers = 3,
                       .heads = kHeads,
-                      .inner_width = kInner,
+                      .intermediate_size = kInner,
                       .causal = true,
                       .score_scale = 1,
                       .relative = RelativeBuckets{.count = 6, .most = 9},

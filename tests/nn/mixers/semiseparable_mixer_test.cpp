@@ -16,7 +16,7 @@ constexpr std::int64_t kSemiseparableTime = 70, kSemiseparableWidth = 6, kSemise
 
 struct SemiseparableCase {
   const char* name;
-  bool two_way;
+  bool bidirectional;
   std::int64_t positions;
   friend std::ostream& operator<<(std::ostream& out, const SemiseparableCase& c) {
     return out << c.name;
@@ -39,7 +39,7 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<SemiseparableCase
       weights_[name.substr(name.find('.') + 1)] = values_of(master_of(parameter));
     });
   }
-  std::int64_t taps() const { return GetParam().two_way ? 3 : 2; }
+  std::int64_t taps() const { return GetParam().bidirectional ? 3 : 2; }
   Table whole(const Tensor& x) {
     ForwardOnlyTape tape(pass_);
     return values_of(mixer_.forward(x, Tensor{}, tape, stream_));
@@ -96,9 +96,9 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<SemiseparableCase
     for (std::int64_t k = 0; k < kRank; ++k)
       sum += u[static_cast<std::size_t>((kSemiseparableHeads + head) * kRank + k)] *
              v[static_cast<std::size_t>(head * kRank + k)];
-    const bool two_way = GetParam().two_way;
-    sum /= static_cast<double>(two_way ? kSemiseparableTime : i + 1);
-    if (!two_way && j > i) return 0;
+    const bool bidirectional = GetParam().bidirectional;
+    sum /= static_cast<double>(bidirectional ? kSemiseparableTime : i + 1);
+    if (!bidirectional && j > i) return 0;
     if (std::abs(i - j) <= 1) sum += own[static_cast<std::size_t>(head * taps() + j - i + 1)];
     return sum;
   }
@@ -111,7 +111,7 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<SemiseparableCase
                              .heads = kSemiseparableHeads,
                              .head_size = kSemiseparableSize,
                              .rank = kRank,
-                             .two_way = GetParam().two_way,
+                             .bidirectional = GetParam().bidirectional,
                              .positions = GetParam().positions},
                             stream_};
   std::map<std::string, Table> weights_;
@@ -151,7 +151,7 @@ TEST_P(SemiseparableMixerTest, MultipliesByTheDenseMatrices) {
 }
 
 TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) {
-  if (GetParam().two_way) {
+  if (GetParam().bidirectional) {
     EXPECT_EQ(state_, nullptr);
     EXPECT_THROW(decoded(0, 5), Error);
     return;
@@ -167,7 +167,7 @@ TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) 
 }
 
 TEST_P(SemiseparableMixerTest, GoesOnInPartsWhereItIsCausal) {
-  if (GetParam().two_way) return;
+  if (GetParam().bidirectional) return;
   Table got = decoded(0, 3);
   for (const auto& [begin, end] :
        {std::pair{3, 40}, std::pair{40, 43}, std::pair{43, 69}, std::pair{69, 70}}) {
@@ -184,7 +184,7 @@ TEST_P(SemiseparableMixerTest, SeesLaterTokensWhereItIsTwoWay) {
   const auto first = [](const Table& all) {
     return Table(all.begin(), all.begin() + kSemiseparableWidth);
   };
-  EXPECT_EQ(first(before) != first(after), GetParam().two_way);
+  EXPECT_EQ(first(before) != first(after), GetParam().bidirectional);
 }
 
 TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {

@@ -9,9 +9,9 @@
 namespace hybrid_trainer {
 namespace {
 
-PhaseConfig dreaming() {
+PhaseConfig model_based() {
   PhaseConfig config;
-  config.skip_backward.horizon = "dreamt";
+  config.skip_backward.horizon = "model_based";
   config.max_predict_steps = 16;
   return config;
 }
@@ -55,22 +55,22 @@ class PlannedRun {
 };
 
 TEST(JumpPlanner, IsSureOfJumpsThatAlwaysComeTrueAndNotOfOthers) {
-  const JumpPlanner::Plan good = PlannedRun(dreaming(), 1).run(240),
-                          bad = PlannedRun(dreaming(), -1).run(240);
+  const JumpPlanner::Plan good = PlannedRun(model_based(), 1).run(240),
+                          bad = PlannedRun(model_based(), -1).run(240);
   EXPECT_GT(good.confidence, 0.7);
   EXPECT_LT(bad.confidence, 0.3);
 }
 
-TEST(JumpPlanner, ShortensStepsWhereDropsCameOutSmallerThanDreamt) {
-  PhaseConfig without = dreaming();
+TEST(JumpPlanner, ShortensStepsWhereDropsCameOutSmallerThanPlanned) {
+  PhaseConfig without = model_based();
   without.skip_backward.residual_store = 0;
   const double free = PlannedRun(without, -1).run(160).step_length,
-               held = PlannedRun(dreaming(), -1).run(160).step_length;
+               held = PlannedRun(model_based(), -1).run(160).step_length;
   EXPECT_LT(held, free);
 }
 
 TEST(JumpPlanner, MeasuresLossesInRunningDeviationsFromAMeanThatFades) {
-  JumpPlanner planner(dreaming());
+  JumpPlanner planner(model_based());
   for (int i = 0; i < 400; ++i)
     planner.see_update(i % 2 == 0 ? 2.0 : 4.0, i % 2 == 0 ? 1 : 3, false);
   State state;
@@ -84,12 +84,12 @@ TEST(JumpPlanner, MeasuresLossesInRunningDeviationsFromAMeanThatFades) {
 }
 
 TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
-  PlannedRun whole(dreaming(), 1), stopped(dreaming(), 1);
+  PlannedRun whole(model_based(), 1), stopped(model_based(), 1);
   whole.run(64);
   stopped.run(64);
   State state;
   stopped.planner().save(state);
-  stopped.planner() = JumpPlanner(dreaming());
+  stopped.planner() = JumpPlanner(model_based());
   stopped.planner().load(state);
   const JumpPlanner::Plan a = whole.run(32), b = stopped.run(32);
   EXPECT_EQ(a.steps, b.steps);
@@ -98,10 +98,10 @@ TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
   EXPECT_EQ(a.drop, b.drop);
 }
 
-/// The price of an operation is dream_cost times that of an operation in a Full step.
+/// The price of an operation is model_based_cost times that of an operation in a Full step.
 TEST(JumpPlanner, ChargesWhatItComputesInFullSteps) {
-  PhaseConfig config = dreaming();
-  config.skip_backward.dream_cost = 8;
+  PhaseConfig config = model_based();
+  config.skip_backward.model_based_cost = 8;
   JumpPlanner planner(config);
   const double flops = planner.plan_flops(4);
   EXPECT_EQ(planner.price_of(4, 1000), 8 * flops / 1000);
@@ -114,7 +114,7 @@ TEST(JumpPlanner, ChargesWhatItComputesInFullSteps) {
 
 TEST(JumpPlanner, LearnsFromAnUpdateWhereTheRunHasRoomForItsCost) {
   const auto learns = [](const RunCosts& costs) {
-    JumpPlanner planner(dreaming());
+    JumpPlanner planner(model_based());
     for (int i = 0; i < 15; ++i) planner.see_update(1, 1, true);
     planner.see_update(GradientMeasurement{1, 1}, costs);
     return planner.take_flops() > 0;
@@ -130,7 +130,7 @@ TEST(JumpPlanner, LearnsFromAnUpdateWhereTheRunHasRoomForItsCost) {
 }
 
 TEST(JumpPlanner, CountsWhatItComputes) {
-  JumpPlanner planner(dreaming());
+  JumpPlanner planner(model_based());
   for (int i = 0; i < 15; ++i) planner.see_update(1, 1, true);
   EXPECT_EQ(planner.take_flops(), 0) << "too few updates to learn from";
   planner.see_update(1, 1, false);
@@ -151,7 +151,7 @@ TEST(JumpPlanner, CountsWhatItComputes) {
 
 TEST(JumpPlanner, LearnsWhereItMayAlone) {
   const auto learnt = [](bool may_learn) {
-    JumpPlanner planner(dreaming());
+    JumpPlanner planner(model_based());
     for (int i = 0; i < 40; ++i) planner.see_update(2.0 - 0.01 * i, 1, may_learn);
     State state;
     planner.save(state);
@@ -162,7 +162,7 @@ TEST(JumpPlanner, LearnsWhereItMayAlone) {
 }
 
 TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
-  PlannedRun run(dreaming(), 1);
+  PlannedRun run(model_based(), 1);
   run.run(40);
   run.planner().see_update(NAN, 1, true);
   run.planner().see_update(1, INFINITY, true);
@@ -174,7 +174,7 @@ TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
 /// Running means of the loss and of the logarithm of the norm weight each update by 0.02.
 TEST(JumpPlanner, ItsRunningMeansFollowTheRun) {
   PhaseConfig config;
-  config.skip_backward.horizon = "dreamt";
+  config.skip_backward.horizon = "model_based";
   JumpPlanner planner(config);
   const auto real = [&](const char* name) {
     State state;

@@ -46,19 +46,19 @@ TEST(LatentDynamics, HasTheGradientOfItsLoss) {
 
 /// Mean error of the predicted loss after `ahead` model steps, over windows that were not trained
 /// on.
-double error_of_dreams(const LatentDynamics& model, std::size_t ahead) {
+double error_of_predictions(const LatentDynamics& model, std::size_t ahead) {
   double sum = 0;
   for (const double start : {0.7, 1.1, 1.6}) {
     const std::vector<SeenStep> run = falling(8 + ahead, start, true);
     LatentDynamics::Latent latent;
     for (std::size_t t = 0; t < 8; ++t) latent = model.observed(latent, run[t]);
-    for (std::size_t t = 8; t < run.size(); ++t) latent = model.dreamt(latent, run[t].action);
+    for (std::size_t t = 8; t < run.size(); ++t) latent = model.predicted(latent, run[t].action);
     sum += std::abs(model.decoded(latent)[0] - run.back().seen[0]) / 3;
   }
   return sum;
 }
 
-TEST(LatentDynamics, DreamsALossBetterThanOneThatStaysAndKnowsItsActions) {
+TEST(LatentDynamics, PredictsBetterThanAConstantLossAndUsesActions) {
   LatentDynamics model(2, 1);
   double first = 0, last = 0;
   for (int i = 0; i < 3000; ++i) {
@@ -73,10 +73,11 @@ TEST(LatentDynamics, DreamsALossBetterThanOneThatStaysAndKnowsItsActions) {
     const auto run = falling(12, start, true);
     stays += std::abs(run[7].seen[0] - run.back().seen[0]) / 3;
   }
-  EXPECT_LT(error_of_dreams(model, 4), 0.5 * stays);
+  EXPECT_LT(error_of_predictions(model, 4), 0.5 * stays);
   LatentDynamics::Latent latent;
   for (const SeenStep& step : falling(8, 1.2, true)) latent = model.observed(latent, step);
-  EXPECT_LT(model.decoded(model.dreamt(latent, 1))[0], model.decoded(model.dreamt(latent, 0))[0])
+  EXPECT_LT(model.decoded(model.predicted(latent, 1))[0],
+            model.decoded(model.predicted(latent, 0))[0])
       << "an action lowers the loss";
 }
 
@@ -113,9 +114,9 @@ TEST(LatentDynamics, HoldsNoCategoryForImpossible) {
   const std::vector<SeenStep> window = falling(5, 1.3, true);
   LatentDynamics::Latent seen;
   for (const SeenStep& step : window) {
-    const LatentDynamics::Latent dreamt = model.dreamt(seen, step.action);
+    const LatentDynamics::Latent predicted = model.predicted(seen, step.action);
     seen = model.observed(seen, step);
-    for (const VectorXd& z : {dreamt.z, seen.z}) {
+    for (const VectorXd& z : {predicted.z, seen.z}) {
       EXPECT_NEAR(z.sum(), LatentDynamics::kGroups, 1e-12);
       EXPECT_GE(z.minCoeff(), 0.01 / LatentDynamics::kCategories - 1e-12);
     }

@@ -166,29 +166,29 @@ TEST(Predict, ChangesNothingWithTheZeroPredictor) {
 
 double planning_cost(const PhaseOutcome& outcome) { return outcome.planning_cost.value_or(0); }
 
-TEST(PredictPhase, ChargesWhatDreamsHorizons) {
+TEST(PredictPhase, ChargesModelBasedHorizons) {
   PhaseMachine::Setup setup = eager_setup();
   BowlRun measured({}, setup, 0.1);
   for (const PhaseOutcome& outcome : measured.run(60)) EXPECT_FALSE(outcome.planning_cost);
   EXPECT_EQ(measured.machine.statistics().planning_cost, 0);
-  setup.phases.skip_backward.horizon = "dreamt";
+  setup.phases.skip_backward.horizon = "model_based";
   setup.phases.skip_backward.aim_cost = 0;
-  BowlRun dreamt({}, setup, 0.1);
+  BowlRun model_based({}, setup, 0.1);
   double sum = 0;
   for (int i = 0; i < 200; ++i) {
-    const PhaseOutcome outcome = dreamt.step();
+    const PhaseOutcome outcome = model_based.step();
     sum += planning_cost(outcome);
     if (outcome.phase == Phase::kFull) {
       EXPECT_EQ(outcome.cost, 1 + planning_cost(outcome));
     }
   }
-  EXPECT_GE(dreamt.machine.statistics().predictions.made, 5);
-  EXPECT_NEAR(dreamt.machine.statistics().planning_cost, sum, 1e-12);
+  EXPECT_GE(model_based.machine.statistics().predictions.made, 5);
+  EXPECT_NEAR(model_based.machine.statistics().planning_cost, sum, 1e-12);
 }
 
-TEST(PredictPhase, ChargesDreamsByTheStepsThatTheyAreBeside) {
+TEST(PredictPhase, ChargesModelsByTheCostOfAFullStep) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.skip_backward.horizon = "dreamt";
+  setup.phases.skip_backward.horizon = "model_based";
   setup.phases.warmup_steps = 20;
   BowlRun small({}, setup, 0.1), large({}, setup, 0.1);
   large.bowl.flops = 4 * small.bowl.flops;
@@ -199,9 +199,9 @@ TEST(PredictPhase, ChargesDreamsByTheStepsThatTheyAreBeside) {
   EXPECT_EQ(planning_cost(large.step()), cost / 4);
 }
 
-TEST(PredictPhase, HoldsWhatDreamsWithinAQuarterOfTheTrialShareWhilePredictionsDoNotPay) {
+TEST(PredictPhase, KeepsModelBasedHorizonsWithinAQuarterOfTheTrialShareWhilePredictionsDoNotPay) {
   PhaseMachine::Setup setup = eager_setup();
-  setup.phases.skip_backward.horizon = "dreamt";
+  setup.phases.skip_backward.horizon = "model_based";
   setup.phases.skip_backward.trial_share = 0.1;
   QuadraticBowl::Options uphill;
   uphill.direction_scale = -1;

@@ -304,15 +304,15 @@ TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
 
 TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
   const Stream stream(MemoryPool::create("device"));
-  for (const std::int64_t key_heads : {0, 1, 8, 32}) {
+  for (const std::int64_t kv_heads : {0, 1, 8, 32}) {
     HybridTrainerConfig config = four_layers();
     config.model.family = "llama";
     config.model.width = 1024;
     config.model.heads = 32;  // like Llama 3.1
-    config.model.key_heads = key_heads;
+    config.model.kv_heads = kv_heads;
     config.model.head_size = 34;
-    config.model.inner_width = 3584;
-    EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8) << key_heads;
+    config.model.intermediate_size = 3584;
+    EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8) << kv_heads;
   }
 }
 
@@ -346,10 +346,10 @@ TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {
   HybridTrainerConfig config = four_layers();
   config.optimizer.name = "muon";
   config.phases.method = "asynchronous_optimizer";
-  StretchConfig first;
+  StageConfig first;
   first.until = 0.5;
   first.orthogonalization_period = 5;
-  config.stretches.push_back(first);
+  config.stages.push_back(first);
   EXPECT_GT(measure_step_rates(config, stream).flops_per_second, 1e8);
   config.phases.asynchronous_optimizer.exact_state = "file";
   EXPECT_GT(measure_step_rates(config, stream).write_bytes_per_second, 1e6);

@@ -100,12 +100,12 @@ TEST(MemorySimulation, KnowsTheRoundedCopiesOfOperands) {
 
 /// One layer for each letter of model.mixers. Their tables by position may be offloaded.
 TEST(MemorySimulation, KnowsEachMixer) {
-  for (const bool two_way : {false, true}) {
+  for (const bool bidirectional : {false, true}) {
     HybridTrainerConfig config = three_layers();
     config.model.family = "semiseparable";
-    config.model.two_way = two_way;
-    if (two_way) config.objective = "masked";
-    config.model.mixers = two_way ? "ahtpb" : "acmdtp";
+    config.model.bidirectional = bidirectional;
+    if (bidirectional) config.objective = "masked";
+    config.model.mixers = bidirectional ? "ahtpb" : "acmdtp";
     config.model.layers = std::ssize(config.model.mixers);
     config.model.width = 32;
     config.model.state_space = {.heads = 2, .head_size = 16, .state_size = 8};
@@ -200,7 +200,7 @@ TEST(MemorySimulation, KnowsExpertsWhateverTheirTokens) {
   config.model.family = "qwen2_moe";
   config.model.experts = {.count = 5,
                           .chosen = 2,
-                          .inner_width = 48,
+                          .intermediate_size = 48,
                           .layers = "efe",
                           .shared_width = 32,
                           .balance_loss = 0.01};

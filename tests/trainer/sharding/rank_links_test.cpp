@@ -36,8 +36,8 @@ TEST(RankLinks, LetGoOnBesideWhatIsComputedUnlessTheyAreNotTo) {
 
 TEST(RankLinks, ImitateALinkWhereOneIsGiven) {
   for (const DistributedConfig& config :
-       {DistributedConfig{.imitated_link = {1'000'000}},
-        DistributedConfig{.imitated_latency_microseconds = 20'000}}) {
+       {DistributedConfig{.simulated_link = {1'000'000}},
+        DistributedConfig{.simulated_latency_microseconds = 20'000}}) {
     run_thread_ranks(2, [&](Communicator& others) {
       RankLinks links(others, config);
       const Stream stream{MemoryPool::create("rank")};
@@ -50,9 +50,9 @@ TEST(RankLinks, ImitateALinkWhereOneIsGiven) {
 }
 
 TEST(RankLinks, SayWhatIsImitated) {
-  EXPECT_EQ(imitated_link_text({}), "");
+  EXPECT_EQ(simulated_link_text({}), "");
   EXPECT_EQ(
-      imitated_link_text({.imitated_link = {125'000'000}, .imitated_latency_microseconds = 50}),
+      simulated_link_text({.simulated_link = {125'000'000}, .simulated_latency_microseconds = 50}),
       "125MB a second, 50 us a call");
 }
 

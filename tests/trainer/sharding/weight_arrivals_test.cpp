@@ -117,7 +117,7 @@ TEST(WeightArrivals, SendNothingWithoutAChange) {
 /// between.
 TEST(WeightArrivals, LetOnesOwnPartChangeOnlyWhenItIsSent) {
   run_thread_ranks(2, [&](Communicator& others) {
-    ImitatedLink link(others, {.latency = std::chrono::milliseconds(2)});
+    SimulatedLink link(others, {.latency = std::chrono::milliseconds(2)});
     BackgroundCommunicator ranks(link, true);
     SharedWeights shared(ranks, true);
     shared.change_own_parts(1);

@@ -8,33 +8,33 @@
 namespace hybrid_trainer {
 
 /// A schedule stage with defaults filled in.
-struct Stretch {
+struct Stage {
   std::int64_t first_step = 0;             // steps before it
   BatchShape batch;                        // of the whole step
   std::optional<std::string> precision{};  // precision name
   std::optional<std::int64_t> orthogonalization_period{};
   double rate_factor = 1;  // factor of the learning rate, by tokens per step
-  bool operator==(const Stretch&) const = default;
+  bool operator==(const Stage&) const = default;
 };
 
 /// The schedule of a run: its stages, then the rest of the run.
-class Stretches {
+class Stages {
  public:
-  explicit Stretches(const HybridTrainerConfig& config);
+  explicit Stages(const HybridTrainerConfig& config);
   /// Returns the stage of the step after `steps_done`.
-  const Stretch& at(std::int64_t steps_done) const;
-  const std::vector<Stretch>& all() const { return stretches_; }  // the last is the rest of the run
+  const Stage& at(std::int64_t steps_done) const;
+  const std::vector<Stage>& all() const { return stages_; }  // the last is the rest of the run
   /// Returns the batch stages for the order of the data.
-  std::vector<BatchStretch> batches() const;
+  std::vector<BatchStage> batches() const;
 
  private:
-  std::vector<Stretch> stretches_;
+  std::vector<Stage> stages_;
 };
 
 /// Adds problems that the fields' ranges cannot express.
-void collect_stretch_problems(const HybridTrainerConfig& config, std::vector<std::string>& found);
+void collect_stage_problems(const HybridTrainerConfig& config, std::vector<std::string>& found);
 
 /// Returns "64 sequences of 128 tokens", with precision and period if the stage sets them.
-std::string text_of(const Stretch& stretch);
+std::string text_of(const Stage& stage);
 
 }  // namespace hybrid_trainer

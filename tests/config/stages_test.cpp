@@ -1,4 +1,4 @@
-#include "src/config/stretches.h"
+#include "src/config/stages.h"
 
 #include <gtest/gtest.h>
 
@@ -10,14 +10,14 @@ namespace hybrid_trainer {
 namespace {
 
 /// Twelve steps of 8 x 4 tokens, about thirteen of 2 x 16, then 4 x 16.
-HybridTrainerConfig stretched_config() {
+HybridTrainerConfig staged_config() {
   HybridTrainerConfig config = tiny_config();
-  config.stretches = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
-                      {.until = 0.6, .effective_batch = 2}};
+  config.stages = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
+                   {.until = 0.6, .effective_batch = 2}};
   return config;
 }
 
-class StretchedRun : public ::testing::Test {
+class StagedRun : public ::testing::Test {
  protected:
   void SetUp() override { prepare_tiny_data(data_); }
   void train(const HybridTrainerConfig& config, const std::string& name, bool resume = false) {
@@ -33,54 +33,54 @@ class StretchedRun : public ::testing::Test {
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST(Stretches, AreCountedInStepsThatUseTheirWindowsUp) {
-  HybridTrainerConfig config = stretched_config();
+TEST(Stages, AreCountedInStepsThatUseTheirWindowsUp) {
+  HybridTrainerConfig config = staged_config();
   config.training.steps = 45;  // 13.5 steps round to 14, then up to a multiple of 4
-  const Stretches stretches(config);
-  ASSERT_EQ(stretches.all().size(), 3u);
-  EXPECT_EQ(stretches.all()[1].first_step, 16);
-  EXPECT_EQ(stretches.all()[2].first_step, 27);
-  EXPECT_EQ(stretches.at(0).batch, (BatchShape{8, 4}));
-  EXPECT_EQ(stretches.at(15).batch, (BatchShape{8, 4}));
-  EXPECT_EQ(stretches.at(16).batch, (BatchShape{2, 16}));
-  EXPECT_EQ(stretches.at(27).batch, (BatchShape{4, 16}));
-  const std::vector<BatchStretch> wanted{{16, {8, 4}}, {11, {2, 16}}};
-  EXPECT_EQ(stretches.batches(), wanted);
+  const Stages stages(config);
+  ASSERT_EQ(stages.all().size(), 3u);
+  EXPECT_EQ(stages.all()[1].first_step, 16);
+  EXPECT_EQ(stages.all()[2].first_step, 27);
+  EXPECT_EQ(stages.at(0).batch, (BatchShape{8, 4}));
+  EXPECT_EQ(stages.at(15).batch, (BatchShape{8, 4}));
+  EXPECT_EQ(stages.at(16).batch, (BatchShape{2, 16}));
+  EXPECT_EQ(stages.at(27).batch, (BatchShape{4, 16}));
+  const std::vector<BatchStage> wanted{{16, {8, 4}}, {11, {2, 16}}};
+  EXPECT_EQ(stages.batches(), wanted);
 }
 
-TEST(Stretches, AsManyTokensWhereNoBatchIsGiven) {
+TEST(Stages, AsManyTokensWhereNoBatchIsGiven) {
   HybridTrainerConfig config = tiny_config();
   config.gradient_accumulation.micro_batches = 3;
-  config.stretches = {{.until = 0.5, .sequence_length = 8}};
-  EXPECT_EQ(Stretches(config).at(0).batch, (BatchShape{24, 8}));
+  config.stages = {{.until = 0.5, .sequence_length = 8}};
+  EXPECT_EQ(Stages(config).at(0).batch, (BatchShape{24, 8}));
 }
 
-TEST(Stretches, TheLearningRateFollowsTheTokens) {
-  const HybridTrainerConfig config = stretched_config();
-  EXPECT_DOUBLE_EQ(Stretches(config).at(0).rate_factor, std::sqrt(0.5));
-  EXPECT_EQ(Stretches(config).at(39).rate_factor, 1);
+TEST(Stages, TheLearningRateFollowsTheTokens) {
+  const HybridTrainerConfig config = staged_config();
+  EXPECT_DOUBLE_EQ(Stages(config).at(0).rate_factor, std::sqrt(0.5));
+  EXPECT_EQ(Stages(config).at(39).rate_factor, 1);
 }
 
-TEST(Stretches, ProblemsAreToldByPath) {
+TEST(Stages, ProblemsAreToldByPath) {
   HybridTrainerConfig config = tiny_config();
   config.phases.method = "asynchronous_optimizer";
-  config.stretches = {{.until = 0.5, .sequence_length = 5},
-                      {.until = 0.4, .sequence_length = 8, .effective_batch = 9},
-                      {.until = 0.9, .precision = "bf16"},
-                      {.until = 0.95, .orthogonalization_period = 2},
-                      {.until = 1.5, .precision = "fp8"}};
+  config.stages = {{.until = 0.5, .sequence_length = 5},
+                   {.until = 0.4, .sequence_length = 8, .effective_batch = 9},
+                   {.until = 0.9, .precision = "bf16"},
+                   {.until = 0.95, .orthogonalization_period = 2},
+                   {.until = 1.5, .precision = "fp8"}};
   std::string all;
   for (const std::string& problem : config.problems()) all += problem + "\n";
   for (const char* wanted :
-       {"stretches[0].sequence_length: got 5, want a whole part of data.sequence_length 16",
-        "stretches[1].effective_batch: got 9, want at most 8", "stretches[1].until: got 0.4",
-        "stretches[2].precision: got bf16", "stretches[3].orthogonalization_period: got 2",
-        "stretches[4].until", "stretches[4].precision"})
+       {"stages[0].sequence_length: got 5, want a whole part of data.sequence_length 16",
+        "stages[1].effective_batch: got 9, want at most 8", "stages[1].until: got 0.4",
+        "stages[2].precision: got bf16", "stages[3].orthogonalization_period: got 2",
+        "stages[4].until", "stages[4].precision"})
     EXPECT_NE(all.find(wanted), std::string::npos) << wanted << "\nin\n" << all;
 }
 
-TEST_F(StretchedRun, EachStepHasItsBatchAndRate) {
-  train(stretched_config(), "run");
+TEST_F(StagedRun, EachStepHasItsBatchAndRate) {
+  train(staged_config(), "run");
   train(tiny_config(), "plain");
   const auto found = records("run"), plain = records("plain");
   ASSERT_EQ(found.size(), 40u);
@@ -97,32 +97,32 @@ TEST_F(StretchedRun, EachStepHasItsBatchAndRate) {
   EXPECT_EQ(found[13].event.find("sequences"), std::string::npos);
 }
 
-TEST_F(StretchedRun, EachFieldActs) {
-  train(stretched_config(), "given");
+TEST_F(StagedRun, EachFieldActs) {
+  train(staged_config(), "given");
   std::set<std::string> digests{digest("given")};
   const auto differs = [&](const char* what, auto&& change) {
-    HybridTrainerConfig config = stretched_config();
+    HybridTrainerConfig config = staged_config();
     change(config);
     train(config, what);
     EXPECT_TRUE(digests.insert(digest(what)).second) << what;
   };
-  differs("until", [](auto& c) { c.stretches[0].until = 0.4; });
-  differs("sequence_length", [](auto& c) { c.stretches[0].sequence_length = 8; });
-  differs("effective_batch", [](auto& c) { c.stretches[1].effective_batch = 3; });
-  differs("precision", [](auto& c) { c.stretches[1].precision = "bf16"; });
+  differs("until", [](auto& c) { c.stages[0].until = 0.4; });
+  differs("sequence_length", [](auto& c) { c.stages[0].sequence_length = 8; });
+  differs("effective_batch", [](auto& c) { c.stages[1].effective_batch = 3; });
+  differs("precision", [](auto& c) { c.stages[1].precision = "bf16"; });
   differs("muon", [](auto& c) { c.optimizer.name = "muon"; });
   differs("orthogonalization_period", [](auto& c) {
     c.optimizer.name = "muon";
-    c.stretches[0].orthogonalization_period = 2;
+    c.stages[0].orthogonalization_period = 2;
   });
 }
 
-TEST_F(StretchedRun, ResumedAnywhereItIsTheSame) {
-  HybridTrainerConfig config = stretched_config();
+TEST_F(StagedRun, ResumedAnywhereItIsTheSame) {
+  HybridTrainerConfig config = staged_config();
   config.optimizer.name = "muon";
   config.optimizer.orthogonalization_period = 3;
-  config.stretches[1].precision = "bf16";
-  config.stretches[1].orthogonalization_period = 2;
+  config.stages[1].precision = "bf16";
+  config.stages[1].orthogonalization_period = 2;
   config.checkpoint = {.every_steps = 1, .keep = 40};
   train(config, "whole");
   for (std::int64_t stop = 2; stop < 40; stop += 3) {
@@ -137,9 +137,9 @@ TEST_F(StretchedRun, ResumedAnywhereItIsTheSame) {
 
 /// A reverted prediction across a stage boundary is repeated with the batches of the steps that it
 /// replaced.
-TEST_F(StretchedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
-  HybridTrainerConfig config = stretched_config();
-  config.stretches[1].precision = "bf16";
+TEST_F(StagedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
+  HybridTrainerConfig config = staged_config();
+  config.stages[1].precision = "bf16";
   config.mixed_precision = {"fp32", "fp32", "fp32", "fp32"};
   config.phases.skip_backward.max_shrinks = 0;
   config.phases.skip_backward.decay = 1;
@@ -156,8 +156,8 @@ TEST_F(StretchedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   EXPECT_GT(across, 0) << "no prediction crosses a stage boundary";
 }
 
-TEST_F(StretchedRun, MicroBatchesAreNoLargerThanTheRest) {
-  HybridTrainerConfig config = stretched_config();
+TEST_F(StagedRun, MicroBatchesAreNoLargerThanTheRest) {
+  HybridTrainerConfig config = staged_config();
   config.data.batch_size = 1;
   config.gradient_accumulation.micro_batches = 4;
   train(config, "run");
@@ -168,11 +168,11 @@ TEST_F(StretchedRun, MicroBatchesAreNoLargerThanTheRest) {
   EXPECT_EQ(found[24].micro_batches, 4);
 }
 
-TEST_F(StretchedRun, TakesNoMoreMemoryThanThePlanSays) {
-  HybridTrainerConfig config = stretched_config();
+TEST_F(StagedRun, TakesNoMoreMemoryThanThePlanSays) {
+  HybridTrainerConfig config = staged_config();
   config.model.width = 64;
   config.model.vocabulary = 17;
-  config.stretches[0].precision = "bf16";
+  config.stages[0].precision = "bf16";
   const MemoryNeed need = simulate_memory(config, {});
   config.memory.device_budget.bytes = need.device_bytes;
   train(config, "run");
@@ -182,8 +182,8 @@ TEST_F(StretchedRun, TakesNoMoreMemoryThanThePlanSays) {
   }
 }
 
-TEST_F(StretchedRun, LateUpdatesGoThroughThem) {
-  HybridTrainerConfig config = stretched_config();
+TEST_F(StagedRun, LateUpdatesGoThroughThem) {
+  HybridTrainerConfig config = staged_config();
   config.phases.method = "asynchronous_optimizer";
   config.phases.asynchronous_optimizer.delay = 2;
   config.checkpoint = {.every_steps = 1, .keep = 40};
