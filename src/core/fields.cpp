@@ -101,6 +101,16 @@ std::string range_problem(const std::string& path, double value, const Range& ra
   return concat(path, ": got ", value, ", want a number in ", range.text());
 }
 
+std::string text_of(const std::vector<LetterWord>& letters) {
+  std::string text;
+  for (std::size_t i = 0; i < letters.size(); ++i)
+    text += concat(i == 0                    ? ""
+                   : i + 1 == letters.size() ? " and "
+                                             : ", ",
+                   std::string(1, letters[i].letter), " (", letters[i].word, ")");
+  return text;
+}
+
 std::string choice_problem(const std::string& path, const std::string& value,
                            const std::vector<std::string>& choices) {
   std::vector<std::string> shown = choices;

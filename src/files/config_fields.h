@@ -19,6 +19,7 @@ struct FieldNode {
   Range range;                       // of a number, or of each number of a list
   std::vector<std::string> choices;  // of a text; empty: any
   FieldValue value;                  // current value in the struct
+  std::vector<LetterWord> letters;   // of a text that JSON may also give as a list of words
   bool is_size = false;              // a MemorySize
   bool is_constant = false;          // not a key; see constant()
   bool left_out = false;             // an empty optional, or a constant with its default
@@ -166,6 +167,7 @@ FieldNode field_node(const Field<T>& field) {
   }
   node.resume = field.resume;
   node.question = field.question;
+  node.letters = field.letters;
   node.needs = field.all_needs;
   return node;
 }

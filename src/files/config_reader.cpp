@@ -78,7 +78,10 @@ const char* wanted(const FieldNode& field) {
     case 1: return "true or false";
     case 2: return "a whole number";
     case 3: return "a number";
-    case 4: return field.is_size ? "bytes: 1000000, \"500MB\", \"16GiB\"" : "a text";
+    case 4:
+      return field.is_size           ? "bytes: 1000000, \"500MB\", \"16GiB\""
+             : field.letters.empty() ? "a text"
+                                     : "a text of letters or a list of words";
     default: return "a list of numbers";
   }
 }
@@ -185,8 +188,26 @@ std::string unknown_key(const FieldNode& root, const FieldNode& group, const std
   return path + ": unknown key" + name_hint(name, names_of(group));
 }
 
+/// Assigns the letters of a list of words, or returns the problem.
+std::string assign_words(const FieldNode& field, const std::string& path,
+                         const json::array& words) {
+  std::string letters;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string word = words[i].is_string() ? words[i].get_string().c_str() : "";
+    const auto found = std::ranges::find(field.letters, word, &LetterWord::word);
+    if (found == field.letters.end())
+      return concat(path, "[", i, "]: got ", brief(words[i]), ", want one of the words of ",
+                    text_of(field.letters));
+    letters += found->letter;
+  }
+  field.assign(letters);
+  return "";
+}
+
 /// Assigns the value, or returns the problem.
 std::string assign(const FieldNode& field, const std::string& path, const json::value& value) {
+  if (!field.letters.empty() && value.is_array())
+    return assign_words(field, path, value.get_array());
   const auto own = converted(field, value);
   if (!own) return concat(path, ": got ", brief(value), ", want ", wanted(field));
   const std::string problem = value_problem(field, path, *own);
@@ -289,12 +310,16 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
 
 /// Sets one value of `--set`; texts may be unquoted.
 static void set_value(const FieldNode& field, const std::string& path, const std::string& text) {
-  const bool is_text = std::holds_alternative<std::string>(field.value);
+  const bool is_list = !field.letters.empty() && text.starts_with('[');
+  const bool is_text = std::holds_alternative<std::string>(field.value) && !is_list;
   json::value value = json::string(text);
   try {
     value = parse_json_text(is_text ? json::serialize(value) : text, path);
   } catch (const DataError&) {
     if (is_text) throw ConfigError({path + ": the text is not valid UTF-8"});
+    if (is_list)
+      throw ConfigError({concat(path, ": got ", text, ", want a list such as [\"",
+                                field.letters.front().word, "\"]")});
   }
   const std::string problem = assign(field, path, value);
   if (!problem.empty()) throw ConfigError({problem});

@@ -142,6 +142,12 @@ struct AddType {
     schema["type"] = "string";
     if (field.is_size) schema["type"] = json::array{"string", "integer"};
     schema["default"] = value;
+    if (!field.letters.empty()) {
+      json::array words;
+      for (const LetterWord& letter : field.letters) words.emplace_back(letter.word);
+      schema["type"] = json::array{"string", "array"};
+      schema["items"] = json::object{{"enum", std::move(words)}};
+    }
     if (field.choices.empty()) return;
     json::array choices;
     for (const std::string& choice : field.choices) choices.emplace_back(choice);
@@ -197,6 +203,8 @@ std::string allowed_text(const FieldNode& field) {
     std::string operator()(double) const { return bounded("number", field.range); }
     std::string operator()(const std::string&) const {
       if (field.is_size) return "bytes, 16GiB";
+      if (!field.letters.empty())
+        return concat("letters, or a list of their words: ", text_of(field.letters));
       return field.choices.empty() ? "text" : join(field.choices);
     }
     std::string operator()(const std::vector<double>&) const {

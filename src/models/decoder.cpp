@@ -21,10 +21,13 @@ FirstDeviations usual_deviations(const ModelConfig& config) {
 }
 
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
-                              const std::string& letters, const std::string& kinds,
-                              std::int64_t layers, std::vector<std::string>& problems) {
-  if (pattern.find_first_not_of(letters) != std::string::npos)
-    problems.push_back(concat(key, ": got ", pattern, ", want letters ", kinds));
+                              const std::vector<LetterWord>& letters, std::int64_t layers,
+                              std::vector<std::string>& problems) {
+  const auto is_known = [&](char letter) {
+    return std::ranges::count(letters, letter, &LetterWord::letter) > 0;
+  };
+  if (!std::ranges::all_of(pattern, is_known))
+    problems.push_back(concat(key, ": got ", pattern, ", want letters ", text_of(letters)));
   if (std::ssize(pattern) > layers) {
     problems.push_back(concat(key, ": got ", pattern, ", ", pattern.size(), " letters for ", layers,
                               " layers; want at most one for each layer, fewer are repeated"));

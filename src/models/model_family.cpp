@@ -64,6 +64,25 @@ void add_texts(const T& config, const std::string& group,
 
 }  // namespace
 
+const std::vector<LetterWord>& mixer_letters() {
+  static const std::vector<LetterWord> letters{
+      {'a', "attention"},     {'c', "convolved_attention"},
+      {'m', "mamba2"},        {'d', "gated_deltanet"},
+      {'t', "semiseparable"}, {'p', "semiseparable_by_position"},
+      {'h', "hydra"},         {'b', "bk_core"}};
+  return letters;
+}
+
+const std::vector<LetterWord>& window_letters() {
+  static const std::vector<LetterWord> letters{{'w', "sliding_attention"}, {'a', "full_attention"}};
+  return letters;
+}
+
+const std::vector<LetterWord>& expert_letters() {
+  static const std::vector<LetterWord> letters{{'e', "experts"}, {'f', "feed_forward"}};
+  return letters;
+}
+
 ModelConfig with_layers(ModelConfig config, std::int64_t layers) {
   config.layers = layers;
   return config;

@@ -426,6 +426,60 @@ TEST(ConfigFields, KeysOfOtherFamiliesAreReadAndRefusedIfTheySaySomething) {
                                      "such key; leave it out"});
 }
 
+TEST(ConfigFields, WordsOfAListAreWrittenAsLetters) {
+  HybridTrainerConfig listed;
+  read_config_text(listed, R"({"model": {"family": "granitemoehybrid", "mixers":
+      ["mamba2", "mamba2", "attention"], "experts": {"layers": ["feed_forward", "experts"]},
+      "window_layers": ["sliding_attention", "full_attention"]}})",
+                   "text");
+  EXPECT_EQ(listed.model.mixers, "mma");
+  EXPECT_EQ(listed.model.experts.layers, "fe");
+  EXPECT_EQ(listed.model.window_layers, "wa");
+  HybridTrainerConfig spelled;
+  spelled.model.family = "granitemoehybrid";
+  set_field(spelled, "model.mixers", R"(["mamba2", "mamba2", "attention"])");
+  EXPECT_EQ(spelled.model.mixers, "mma");
+  set_field(spelled, "model.mixers", "mma");
+  spelled.model.experts.layers = "fe";
+  spelled.model.window_layers = "wa";
+  EXPECT_EQ(config_json(listed), config_json(spelled));
+  set_field(spelled, "model.mixers", "[]");
+  EXPECT_EQ(spelled.model.mixers, "") << "the family's pattern";
+}
+
+TEST(ConfigFields, UnknownWordOfAListNamesAllWords) {
+  const auto problem = [](const char* text) {
+    HybridTrainerConfig config;
+    return message_of<ConfigError>([&] { set_field(config, "model.window_layers", text); });
+  };
+  const std::string wanted =
+      ", want one of the words of w (sliding_attention) and a (full_attention)";
+  EXPECT_EQ(problem(R"(["full_attention", "full"])"),
+            "model.window_layers[1]: got \"full\"" + wanted);
+  EXPECT_EQ(problem("[3]"), "model.window_layers[0]: got 3" + wanted);
+  EXPECT_EQ(problem("[full_attention]"),
+            "model.window_layers: got [full_attention], want a list "
+            "such as [\"sliding_attention\"]");
+  HybridTrainerConfig config;
+  EXPECT_EQ(message_of<ConfigError>(
+                [&] { read_config_text(config, "{\"model\": {\"mixers\": 3}}", "text"); }),
+            "text:1: model.mixers: got 3, want a text of letters or a list of words");
+  EXPECT_EQ(message_of<ConfigError>([&] {
+              set_field(config, "objective", "[\"masked\"]");
+            }).find("words"),
+            std::string::npos)
+      << "other texts have no letters";
+}
+
+TEST(ConfigFields, SchemaOfLettersAllowsAListOfWords) {
+  const boost::json::value schema = boost::json::parse(json_schema(HybridTrainerConfig{}));
+  const boost::json::value& layers =
+      schema.at("properties").at("model").at("properties").at("window_layers");
+  EXPECT_EQ(layers.at("type"), (boost::json::array{"string", "array"}));
+  EXPECT_EQ(layers.at("items").at("enum"),
+            (boost::json::array{"sliding_attention", "full_attention"}));
+}
+
 TEST(ConfigFields, TablesHaveTheKeysOfTheModelsKind) {
   HybridTrainerConfig config;
   const auto has = [&](const char* key) {

@@ -47,8 +47,9 @@ ModelFamily summing_family() {
           .keys = {"window_layers"},
           .collect_problems =
               [](const ModelConfig& config, std::vector<std::string>& problems) {
-                collect_pattern_problems("model.window_layers", config.window_layers, "sa",
-                                         "s (sums) and a (attends)", config.layers, problems);
+                collect_pattern_problems("model.window_layers", config.window_layers,
+                                         {{'s', "sums"}, {'a', "attends"}}, config.layers,
+                                         problems);
               },
           .resolved =
               [](ModelConfig config) {

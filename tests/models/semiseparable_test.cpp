@@ -184,12 +184,10 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
   EXPECT_EQ(of("ahtpb", true), Lines{});
   const char* const see_ahead =
       " sees later tokens, so a decoder cannot use it; set model.bidirectional for an encoder";
-  EXPECT_EQ(of("th", false), Lines{concat("model.mixers: got th, and h (Hydra)", see_ahead)});
-  EXPECT_EQ(of("b", false), Lines{concat("model.mixers: got b, and b (BK core)", see_ahead)});
-  for (const auto& [letter, name] :
-       std::map<std::string, std::string>{{"m", "m (Mamba-2)"},
-                                          {"d", "d (Gated DeltaNet)"},
-                                          {"c", "c (attention after a convolution)"}}) {
+  EXPECT_EQ(of("th", false), Lines{concat("model.mixers: got th, and h (hydra)", see_ahead)});
+  EXPECT_EQ(of("b", false), Lines{concat("model.mixers: got b, and b (bk_core)", see_ahead)});
+  for (const auto& [letter, name] : std::map<std::string, std::string>{
+           {"m", "m (mamba2)"}, {"d", "d (gated_deltanet)"}, {"c", "c (convolved_attention)"}}) {
     const Lines problems = of("t" + letter, true);
     ASSERT_EQ(problems.size(), 1u) << letter;
     EXPECT_TRUE(problems[0].starts_with(

@@ -94,6 +94,15 @@ enum class KeyOwner {
   kOther,  // another kind: only read, so that its value can be checked
 };
 
+/// A letter of a text such as "mma", and the word for it in a JSON list, ["mamba2", "mamba2",
+/// "attention"].
+struct LetterWord {
+  char letter;
+  std::string word;
+};
+/// Returns "m (mamba2) and a (attention)".
+std::string text_of(const std::vector<LetterWord>& letters);
+
 /// The question of a new user that a key answers.
 enum class Question { kNone, kModel, kData, kLength, kSpeed, kMemory };
 
@@ -121,6 +130,7 @@ struct Field {
   Question question = Question::kNone;
   std::vector<KeyNeed> all_needs{};  // of a group: apply to all its keys
   bool is_constant = false;
+  std::vector<LetterWord> letters{};  // of a std::string that JSON may also give as a list of words
 
   Field on_resume(OnResume value) && {
     resume = value;
@@ -129,6 +139,11 @@ struct Field {
   /// Lists the key in `hybrid config --essential`.
   Field essential(Question asked) && {
     question = asked;
+    return std::move(*this);
+  }
+  /// JSON and --set may give the letters also as a list of words.
+  Field spelled(std::vector<LetterWord> words) && {
+    letters = std::move(words);
     return std::move(*this);
   }
   /// The field has no effect unless `key` has one of the values.

@@ -59,10 +59,9 @@ inline char kind_of_layer(const std::string& pattern, std::int64_t layer) {
 }
 
 /// Adds problems of the pattern in a config's `key`: unknown letters, or more letters than layers.
-/// `kinds` explains the `letters` in messages.
 void collect_pattern_problems(const std::string& key, const std::string& pattern,
-                              const std::string& letters, const std::string& kinds,
-                              std::int64_t layers, std::vector<std::string>& problems);
+                              const std::vector<LetterWord>& letters, std::int64_t layers,
+                              std::vector<std::string>& problems);
 
 /// Sets the config's block pattern of attention, if it has one.
 void set_block_pattern(Attention::Spec& attention, const ModelConfig& config);

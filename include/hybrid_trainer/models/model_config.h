@@ -11,6 +11,11 @@ inline constexpr const char* kSoftmaxRule = "softmax";
 inline constexpr const char* kSoftmaxOfChosenRule = "softmax_of_chosen";
 inline constexpr const char* kSigmoidRule = "sigmoid";
 
+/// Letters of model.mixers, model.window_layers and model.experts.layers, with their words.
+const std::vector<LetterWord>& mixer_letters();
+const std::vector<LetterWord>& window_letters();
+const std::vector<LetterWord>& expert_letters();
+
 /// A mixture of experts that replaces the feed-forward branch.
 struct ExpertConfig {
   std::int64_t count = 0;
@@ -45,7 +50,8 @@ struct ExpertConfig {
                 {"", kSoftmaxRule, kSoftmaxOfChosenRule, kSigmoidRule}});
     visit(Field{"layers", self.layers,
                 "Layers with experts, one letter per layer, repeated: e with experts, f with a "
-                "feed-forward branch. Empty: all layers have experts (qwen2_moe, qwen3_moe)."});
+                "feed-forward branch. Empty: all layers have experts (qwen2_moe, qwen3_moe)."}
+              .spelled(expert_letters()));
     visit(Field{"shared_width", self.shared_width,
                 "Inner width of the shared expert, which processes all tokens in addition; 0: no "
                 "shared expert (qwen2_moe).",
@@ -346,7 +352,8 @@ struct ModelConfig {
     visit(
         Field{"window_layers", self.window_layers,
               "Layers with the sliding window, one letter per layer, repeated: w with the window, "
-              "a without. Empty uses the family's pattern: w; gemma2 wa; gemma3 wwwwwa."});
+              "a without. Empty uses the family's pattern: w; gemma2 wa; gemma3 wwwwwa."}
+            .spelled(window_letters()));
     visit(Field{"window_rope_theta", self.window_rope_theta,
                 "rope_theta of the layers with a window, which use no rope_scaling; 0 uses 10000.",
                 Range::between(0, 1e12)});
@@ -371,7 +378,8 @@ struct ModelConfig {
                 "Mamba-2, d Gated DeltaNet; in semiseparable also c attention after a short "
                 "convolution, t T + U·Vᵀ computed from tokens, p T + U·Vᵀ by position, and in "
                 "encoders h Hydra, b BK core. Empty uses the family's pattern: mamba2 m; "
-                "granitemoehybrid and bamba mmma; qwen3_5 and qwen3_next ddda; semiseparable t."});
+                "granitemoehybrid and bamba mmma; qwen3_5 and qwen3_next ddda; semiseparable t."}
+              .spelled(mixer_letters()));
     visit(Field{"bidirectional", self.bidirectional,
                 "Make the model an encoder: each token also sees the tokens after it, and the "
                 "model cannot generate text (semiseparable)."});

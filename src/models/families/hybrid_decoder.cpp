@@ -197,19 +197,11 @@ DecoderSpec hybrid_spec(const HybridDecoder& kind, const ModelConfig& config) {
           .layers = "layers", .tokens = kind.files.tokens, .final_norm = kind.files.final_norm}};
 }
 
-std::string words_of(const std::string& letters) {
-  static const std::map<char, std::string> words{{'a', "a (attention)"},
-                                                 {'c', "c (attention after a convolution)"},
-                                                 {'m', "m (Mamba-2)"},
-                                                 {'d', "d (Gated DeltaNet)"},
-                                                 {'h', "h (Hydra)"},
-                                                 {'t', "t (T + U·Vᵀ from tokens)"},
-                                                 {'p', "p (T + U·Vᵀ by position)"},
-                                                 {'b', "b (BK core)"}};
-  std::string text;
-  for (std::size_t i = 0; i < letters.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == letters.size() ? " and " : ", ") + words.at(letters[i]);
-  return text;
+std::vector<LetterWord> with_words(const std::string& letters) {
+  std::vector<LetterWord> words;
+  for (const char letter : letters)
+    words.push_back(*std::ranges::find(mixer_letters(), letter, &LetterWord::letter));
+  return words;
 }
 
 /// Adds a problem for letters that the family does not have, or only for the other direction.
@@ -220,17 +212,17 @@ void collect_letter_problems(const HybridDecoder& kind, const ModelConfig& confi
   for (const char letter : config.mixers) {
     if (letters.find(letter) != std::string::npos || others.find(letter) == std::string::npos)
       continue;
-    const std::string word = words_of({letter});
+    const std::string word = text_of(with_words({letter}));
     problems.push_back(
         concat("model.mixers: got ", config.mixers, ", and ", word,
                config.bidirectional
                    ? " sees only earlier tokens; an encoder (model.bidirectional) takes " +
-                         words_of(letters)
+                         text_of(with_words(letters))
                    : " sees later tokens, so a decoder cannot use it; set model.bidirectional for "
                      "an encoder"));
     return;
   }
-  collect_pattern_problems("model.mixers", config.mixers, letters, words_of(letters), config.layers,
+  collect_pattern_problems("model.mixers", config.mixers, with_words(letters), config.layers,
                            problems);
 }
 

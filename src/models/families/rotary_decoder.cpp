@@ -161,9 +161,8 @@ void collect_mixture_problems(const RotaryDecoder& kind, const ModelConfig& conf
                               ", and all layers of the family ", kind.name,
                               " have experts; leave it out"));
   if (kind.experts->keys.has_dense_layers)
-    collect_pattern_problems("model.experts.layers", experts.layers, "ef",
-                             "e (with experts) and f (with a feed-forward branch)", config.layers,
-                             problems);
+    collect_pattern_problems("model.experts.layers", experts.layers, expert_letters(),
+                             config.layers, problems);
   if (experts.gate_limit > 0 && !kind.experts->is_clamped)
     problems.push_back(concat("model.experts.gate_limit: got ", experts.gate_limit,
                               ", but experts of the family ", kind.name,
@@ -185,8 +184,8 @@ void collect_problems(const RotaryDecoder& kind, const ModelConfig& config,
                               ", want an even number: positions rotate pairs of channels"));
   }
   if (whole.window_layers != kind.windows) {
-    collect_pattern_problems("model.window_layers", config.window_layers, "wa",
-                             "w (with a window) and a (without)", config.layers, problems);
+    collect_pattern_problems("model.window_layers", config.window_layers, window_letters(),
+                             config.layers, problems);
   }
   if (kind.window_keys == WindowKeys::kAll && whole.window_layers.find('a') != std::string::npos) {
     problems.push_back(concat("model.window_layers: got ", config.window_layers,
