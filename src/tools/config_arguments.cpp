@@ -93,7 +93,8 @@ static void add_memory_option(po::options_description& options, ConfigArguments&
 
 void add_source_options(po::options_description& options, ConfigArguments& arguments) {
   options.add_options()("preset", po::value(&arguments.preset)->value_name("NAME"),
-                        concat("Built-in configuration: ", join(preset_names()), ".").c_str());
+                        "Built-in configuration, for example tiny or qwen3-0.6b; `hybrid config "
+                        "--presets` lists all.");
   options.add_options()("config", po::value(&arguments.file)->value_name("FILE"),
                         "JSON configuration file; omitted keys keep their defaults.");
   add_set_option(options, arguments);

@@ -106,15 +106,32 @@ std::string families_markdown() {
   return text;
 }
 
+/// Returns the presets with their sizes, grouped by family.
+std::string presets_text() {
+  std::size_t longest = 0;
+  for (const std::string& name : preset_names()) longest = std::max(longest, name.size());
+  std::string text;
+  for (const ModelFamily& family : model_families()) {
+    if (family.presets.empty()) continue;
+    text += concat(text.empty() ? "" : "\n", family.title, "\n");
+    for (const ModelPreset& preset : family.presets)
+      text += concat("  ", preset.name, std::string(longest + 2 - preset.name.size(), ' '),
+                     preset.model.layers, " layers of width ", preset.model.width,
+                     family.is_of_language ? concat(", context ", preset.model.context) : "", "\n");
+  }
+  return text + "\nTrain one with --preset NAME; `hybrid config --preset NAME` prints its keys.\n";
+}
+
 }  // namespace
 
 int config_command(const std::vector<std::string>& arguments) {
   ConfigArguments source;
-  bool schema = false, markdown = false, essential = false;
+  bool schema = false, markdown = false, essential = false, presets = false;
   CommandSyntax syntax{.name = "config",
                        .usage =
                            "[--preset NAME | --config FILE] [--set KEY=VALUE]... "
-                           "[--essential | --schema | --markdown]",
+                           "[--essential | --schema | --markdown]\n"
+                           "       hybrid config --presets",
                        .description = "Prints the full configuration as JSON, including defaults.",
                        .operands = {}};
   add_config_options(syntax.options, source);
@@ -124,10 +141,18 @@ int config_command(const std::vector<std::string>& arguments) {
                                "Print the configuration's JSON schema instead.");
   syntax.options.add_options()("markdown", po::bool_switch(&markdown),
                                "Print docs/CONFIG.md instead: tables of all keys.");
+  syntax.options.add_options()("presets", po::bool_switch(&presets),
+                               "List all built-in configurations instead, grouped by family.");
   if (!parse_command_line(syntax, arguments)) return 0;
+  if (presets && arguments.size() > 1)
+    throw UsageError("--presets lists all presets; leave out the other options");
   if (schema + markdown + essential > 1)
     throw UsageError("give one of --essential, --schema and --markdown");
 
+  if (presets) {
+    std::cout << presets_text();
+    return 0;
+  }
   const HybridTrainerConfig config = build_config(source);
   if (essential) {
     std::cout << essential_text(config);
