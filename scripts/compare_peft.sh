@@ -38,7 +38,7 @@ while [ $# -gt 0 ]; do
 done
 [[ $chats =~ ^[1-9][0-9]*$ ]] || fail "--chats $chats; want a whole number from 1"
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "--rounds $rounds; want a whole number from 1"
-[ -x "$hybrid" ] || fail "there is no $hybrid; run scripts/build.sh first" 66
+[ -x "$hybrid" ] || fail "$hybrid: does not exist; run scripts/build.sh first" 66
 if [ -z "$model" ] || [ -z "$python" ]; then
   made_by=(--transformers)
   [ -z "$python" ] || made_by=(--python "$python")

@@ -16,7 +16,7 @@ if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
 fi
 texts=()
 for text in "$@"; do
-  [ -e "$text" ] || { echo "error: there is no file or folder \"$text\"" >&2; exit 66; }
+  [ -e "$text" ] || { echo "error: $text: does not exist" >&2; exit 66; }
   texts+=("$(realpath "$text")")
 done
 title() { printf '\n== %s\n' "$*" >&2; }

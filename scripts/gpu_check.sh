@@ -144,7 +144,7 @@ if [ -n "$dry" ]; then
 fi
 
 nvidia-smi -L >/dev/null 2>&1 || fail "no NVIDIA driver or device here: nvidia-smi -L does not work" 69
-[ -z "$from" ] || [ -e "$from" ] || fail "--from $from: there is no such folder or archive" 66
+[ -z "$from" ] || [ -e "$from" ] || fail "--from $from: does not exist" 66
 unpack
 if [ ! -x "$programs/hybrid" ]; then
   can_build || fail "no $programs/hybrid; run scripts/gpu_check.sh --pack where the packages of scripts/install_dependencies.sh are, and bring build/gpu here" 66

@@ -4,7 +4,7 @@
 . "$(dirname "${BASH_SOURCE[0]}")/strict.sh"
 [ $# -eq 2 ] || { sed -n '2,3s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 64; }
 report=$(realpath "$1")/report.html picture=$(realpath "$2")
-[ -f "$report" ] || { echo "error: there is no $report" >&2; exit 66; }
+[ -f "$report" ] || { echo "error: $report: does not exist" >&2; exit 66; }
 for program in chromium pngquant; do
   command -v "$program" >/dev/null || { echo "error: $program is missing; apt install $program" >&2; exit 69; }
 done

@@ -569,9 +569,10 @@ ComparisonSpec read_comparison_spec(const fs::path& file) {
   if (!problems.all().empty()) throw ConfigError(std::move(problems.all()));
   if (!spec.data.empty()) spec.data = (spec.folder / spec.data).lexically_normal();
   if (!spec.data.empty() && !fs::exists(spec.data)) {
-    throw MissingInput(concat(file.string(), ": data: there is no ", spec.data.string(),
-                              "; make it with hybrid prepare (a relative path is against the "
-                              "spec's folder)"));
+    throw MissingInput(
+        concat(file.string(), ": data: ", spec.data.string(),
+               ": does not exist; make it with hybrid prepare (a relative path is against the "
+               "spec's folder)"));
   }
   if (!spec.data.empty()) root["data"] = spec.data.string();
   if (!spec.model.empty()) root["model"] = spec.model.string();

@@ -162,7 +162,7 @@ CheckpointInfo read_checkpoint_info(const std::string& path) {
   try {
     info = parse_manifest(read_file(manifest, kMaxManifestBytes), manifest);
   } catch (const MissingInput&) {
-    throw DataError(manifest + ": is missing or cannot be read");
+    throw DataError(manifest + ": does not exist or cannot be read");
   }
   info.path = path;
   return info;

@@ -174,7 +174,7 @@ std::string damage_of_file(const CheckpointInfo& checkpoint, const std::string& 
     if (is_rank_file_name(name)) open_checkpoint_file(checkpoint, name);
     return "";
   } catch (const MissingInput&) {
-    return name + " is missing or cannot be read";
+    return name + " does not exist or cannot be read";
   } catch (const Error& problem) {
     return problem.what();
   }

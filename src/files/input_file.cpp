@@ -76,7 +76,9 @@ int open_unnamed() {
 
 InputFile::InputFile(std::filesystem::path path)
     : path_(std::move(path)), file_(open_to_read(path_)) {
-  if (file_.number() < 0) throw MissingInput(system_problem(path_, "cannot open it for reading"));
+  if (file_.number() < 0)
+    throw MissingInput(errno == ENOENT ? path_.native() + ": does not exist"
+                                       : system_problem(path_, "cannot open it for reading"));
   struct stat status {};
   if (::fstat(file_.number(), &status) != 0)
     throw IoError(system_problem(path_, "cannot read its size"));

@@ -168,9 +168,9 @@ class FineTuning final : public LanguageTask {
     std::optional<PairReferences> known = read_reference(file, key);
     if (!known && start.resumes)
       throw DataError(concat(file,
-                             ": is not there, or of other pairs; it holds what the model gave "
-                             "for the pairs when the run began, and the run cannot go on "
-                             "without it; bring it back, or begin another run"));
+                             ": does not exist, or is of other pairs; it holds the model's "
+                             "log-probabilities of the pairs at the start of the run, which "
+                             "cannot continue without them; restore it, or start another run"));
     if (!known) known = computed_reference(start, file, key);
     const auto middle = known->begin() + std::ssize(data_.train);
     train_references_->assign(known->begin(), middle);

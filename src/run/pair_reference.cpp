@@ -113,9 +113,9 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data) {
   const auto all = read_reference(reference_file(run), reference_key(data, ""));
   if (!all)
-    throw DataError(
-        concat(reference_file(run), ": is not there, or of other pairs; it holds what the ",
-               "model gave for the pairs when the run began; bring it back from a copy"));
+    throw DataError(concat(
+        reference_file(run), ": does not exist, or is of other pairs; it holds the ",
+        "model's log-probabilities of the pairs at the start of the run; restore it from a copy"));
   return std::make_shared<PairReferences>(all->begin() + std::ssize(data.train), all->end());
 }
 
@@ -128,12 +128,12 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
   const ModelFolder base = base_of_run(paths).value_or(data.base);
   if (base.empty() || !base.has_weights())
     throw MissingInput(concat(base.string(),
-                              ": the model that the run began with is not there, and ",
-                              "other pairs are measured against it; put it back"));
+                              ": the model that the run began with does not exist, and ",
+                              "other pairs are measured against it; restore it"));
   if (!std::filesystem::exists(reference_file(paths)))
     throw MissingInput(
-        concat(reference_file(paths), ": is not there; it tells with which model the ",
-               "run began, against which pairs are measured; bring it back from a ", "copy"));
+        concat(reference_file(paths), ": does not exist; it names the model that the run ",
+               "began with, against which pairs are measured; restore it from a copy"));
   if (!base_of_reference(reference_file(paths))
            .starts_with(identity_of_start(base, data.adapter) + " "))
     throw DataError(concat(base.string(), data.adapter.empty() ? "" : " with ",

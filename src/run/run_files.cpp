@@ -199,9 +199,10 @@ std::optional<ModelFolder> base_of_run(const RunPaths& paths,
   const std::string remembered = text("folder");
   const ModelFolder folder = given.value_or(fs::path(remembered));
   if (!folder.has_weights()) {
-    throw MissingInput(concat(folder.string(), ": the model is gone whose weights the run's ",
-                              "adapters belong to; put it back, or resume the run with its folder ",
-                              "(train --init-from, finetune --model)"));
+    throw MissingInput(
+        concat(folder.string(), ": does not exist or holds no weights; the run's ",
+               "adapters belong to this model; restore it, or resume the run with its folder ",
+               "(train --init-from, finetune --model)"));
   }
   if (identity_of_base(folder) == text("identity")) return folder;
   throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",

@@ -201,7 +201,7 @@ std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const B
   const std::string wanted =
       concat("want a folder with ", join(names_of(form.tensors()), ".npy, "), ".npy");
   if (!std::filesystem::exists(folder))
-    throw MissingInput(concat(folder.string(), " does not exist; ", wanted));
+    throw MissingInput(concat(folder.string(), ": does not exist; ", wanted));
   if (!std::filesystem::is_directory(folder))
     throw DataError(concat(folder.string(), " is no folder; ", wanted));
   for (const auto& [name, tensor] : form.tensors()) {

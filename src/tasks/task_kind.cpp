@@ -96,9 +96,9 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   const std::string& folder = on.folder;
   const std::filesystem::path &given = on.data, data = given.empty() ? run.data : given;
   if (given.empty() && !std::filesystem::exists(data))
-    throw MissingInput(concat(data.string(), ": the run's data are not there; put them back, or ",
-                              "say where they are or what else to measure on: hybrid eval ",
-                              shell_path(folder), " --data DATA"));
+    throw MissingInput(concat(
+        data.string(), ": does not exist; it held the run's data; restore it, ",
+        "or give its new place or other data: hybrid eval ", shell_path(folder), " --data DATA"));
   if (run.config.masks() && may_be_examples(data))
     throw DataError(concat(data.string(), " holds examples, and ", folder,
                            " tells masked tokens of windows of text (objective masked); give a "

@@ -38,7 +38,7 @@ json::array array_of(const std::vector<std::string>& texts) {
   return json::array(texts.begin(), texts.end());
 }
 
-constexpr const char* kOperands = "operands";
+constexpr const char *kOperands = "operands", *kRun = "run";
 
 bool takes_more(const std::string& operand) { return operand.ends_with("..."); }
 
@@ -49,6 +49,12 @@ std::string see_help(const CommandSyntax& syntax) {
 /// Returns whether an operand may be a model: "RUN|HF_DIR", or "PATH" of `inspect`.
 bool is_model(const std::string& operand) {
   return operand.find("HF_DIR") != operand.npos || operand == "PATH";
+}
+
+/// Returns whether --run RUN may stand for the first operand.
+bool takes_run(const CommandSyntax& syntax) {
+  if (syntax.operands.empty() || syntax.options.find_nothrow(kRun, false) != nullptr) return false;
+  return syntax.operands.front().starts_with("RUN") || syntax.operands.front() == "PATH";
 }
 
 /// Splits "--name=" into "--name" and an empty value; Boost would reject it.
@@ -174,7 +180,6 @@ void parse_into(po::variables_map& values, const CommandSyntax& syntax,
   } catch (const po::unknown_option& error) {
     throw_unknown_option(syntax, error.get_option_name());
   } catch (const po::required_option& error) {
-    if (arguments.empty()) throw UsageError(concat(who, "options are missing", see_help(syntax)));
     throw UsageError(concat(who, error.get_option_name(), " is missing", see_help(syntax)));
   } catch (const po::multiple_occurrences& error) {
     throw UsageError(concat(who, error.get_option_name(), " is given more than once"));
@@ -234,6 +239,7 @@ std::optional<std::vector<std::string>> parse_command_line(
   visible.add_options()("help,h", "Print this help.");
   po::options_description all;
   all.add(visible).add_options()(kOperands, po::value<std::vector<std::string>>());
+  if (takes_run(syntax)) all.add_options()(kRun, po::value<std::string>());
 
   po::variables_map values;
   parse_into(values, syntax, all, arguments);
@@ -243,6 +249,8 @@ std::optional<std::vector<std::string>> parse_command_line(
   }
   const po::variable_value& given = values[kOperands];
   auto operands = given.empty() ? std::vector<std::string>{} : given.as<std::vector<std::string>>();
+  if (takes_run(syntax) && values.count(kRun))
+    operands.insert(operands.begin(), values[kRun].as<std::string>());
   check_operands(syntax, operands);
   for (std::size_t i = 0; i < syntax.operands.size(); ++i)
     if (is_model(syntax.operands[i])) operands[i] = model_path(operands[i]);

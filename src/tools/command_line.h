@@ -17,7 +17,8 @@ struct CommandSyntax {
   std::string name;         // "prepare"
   std::string usage;        // text after the name: "INPUT... --output DATA [options]"
   std::string description;  // for --help, lines of at most 100 columns
-  /// Positional arguments, all mandatory; "INPUT..." takes one or more.
+  /// Positional arguments, all mandatory; "INPUT..." takes one or more. --run RUN may stand for a
+  /// first one that can be a run: "RUN|HF_DIR" or "PATH".
   std::vector<std::string> operands;
   po::options_description options{"Options"};
   std::string may_be_empty = {};  // the option that takes an empty value, if any

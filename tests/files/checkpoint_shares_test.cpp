@@ -189,10 +189,10 @@ TEST_F(SharedCheckpoint, DamagedIsNamedByAllRanksAndTheOneBeforeTaken) {
   write_text(file, whole.substr(0, whole.size() - 5));
   expect_found(concat("rank-00002.safetensors has ", whole.size() - 5, " bytes"));
   fs::remove(file);
-  expect_found("rank-00002.safetensors is missing");
+  expect_found("rank-00002.safetensors does not exist");
   write_text(file, whole);
   fs::remove(path + "/manifest.json");
-  expect_found("manifest.json: is missing");
+  expect_found("manifest.json: does not exist");
 }
 
 TEST_F(SharedCheckpoint, OneRankThatCannotWriteIsNamedOnAllAndLeavesTheOldOnes) {

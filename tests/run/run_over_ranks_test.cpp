@@ -117,7 +117,7 @@ TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
   const std::string log = read_text(run / "ranks/1/log.txt");
   for (const char* const told :
        {"step-0000000040 is damaged (checksum check: rank-00002.safetensors has 100 bytes",
-        "step-0000000030 is damaged (checksum check: rank-00000.safetensors is missing",
+        "step-0000000030 is damaged (checksum check: rank-00000.safetensors does not exist",
         "using step-0000000020", "goes on after step 20"})
     EXPECT_NE(log.find(told), log.npos) << log;
 }

@@ -109,7 +109,7 @@ TEST_F(ArrayDataRun, RefusesArraysThatDoNotFit) {
   std::filesystem::remove(folder_ / "cooling.npy");
   expect("has no cooling.npy; want a folder with video.npy, visible.npy");
   std::filesystem::remove_all(folder_);
-  expect("arrays does not exist; want a folder with video.npy");
+  expect("arrays: does not exist; want a folder with video.npy");
   write_file(folder_, "no folder");
   expect("arrays is no folder; want a folder with video.npy");
 }

@@ -117,7 +117,7 @@ refused 78 'gradient_accumulation.micro_batches: got 2 for 3 ranks' "$hybrid" "$
 refused 78 'gradient_accumulation.micro_batches: got 2 for 99999 ranks' timeout 20 "$hybrid" "${here[@]}" --ranks 99999
 refused 64 '--ranks: got 2, and this is one of 3 ranks that mpirun started' "${by_mpirun[@]}" -np 3 "$hybrid" "${here[@]}" --ranks 2
 refused 78 'training.stepz' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}" --set training.stepz=3
-refused 66 'nowhere does not exist' "${by_mpirun[@]}" -np 2 "$hybrid" "${tiny[@]}" --data nowhere --run refused
+refused 66 'nowhere: does not exist' "${by_mpirun[@]}" -np 2 "$hybrid" "${tiny[@]}" --data nowhere --run refused
 refused 64 'rank 1 (.*) differs from rank 0 (.*) in the configuration' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --set training.seed=5
 refused 64 'rank 1 (.*) in --resume' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --resume
 refused 64 'is not one folder for all ranks: rank 1 on ' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data data --run elsewhere

@@ -202,7 +202,8 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(const Folde
 
 ChatFiles read_chat_files(const FolderFiles& folder) {
   const std::string path = folder.path().string();
-  if (!fs::is_directory(folder.path())) throw MissingInput(concat("there is no folder ", path));
+  if (!fs::is_directory(folder.path()))
+    throw MissingInput(path + (fs::exists(folder.path()) ? ": is no folder" : ": does not exist"));
   ChatFiles files;
   files.special_tokens = read_special_tokens(folder);
   std::map<std::string, std::string> texts;

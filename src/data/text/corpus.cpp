@@ -255,7 +255,7 @@ Corpus find_corpus(const std::vector<fs::path>& inputs, TableTexts* tables) {
   if (inputs.empty()) throw UsageError("no input; want at least one text file or folder");
   CorpusFinder finder(tables);
   for (const fs::path& input : inputs) {
-    if (!fs::exists(input)) throw MissingInput(concat("input ", input.string(), " does not exist"));
+    if (!fs::exists(input)) throw MissingInput(input.string() + ": does not exist");
     if (fs::is_directory(input)) {
       finder.add_folder(input);
     } else if (fs::is_regular_file(input)) {

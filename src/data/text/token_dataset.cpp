@@ -251,9 +251,9 @@ void write_data_info(const DataInfo& info, const fs::path& folder) {
 
 std::optional<DataInfo> read_data_info(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
-    throw MissingInput(concat("data folder ", folder.string(),
-                              " does not exist; make one with: hybrid prepare TEXT --output ",
-                              shell_path(folder)));
+    throw MissingInput(concat(
+        folder.string(), ": does not exist; make a data folder with: hybrid prepare TEXT --output ",
+        shell_path(folder)));
   }
   const fs::path file = folder / kInfoFile;
   if (!fs::exists(file)) return {};

@@ -97,7 +97,7 @@ std::string absent_tokenizer(const std::filesystem::path& folder) {
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
-    throw MissingInput(concat("there is no tokenizer at ", path.string()));
+    throw MissingInput(path.string() + ": does not exist; want a tokenizer's file or folder");
   if (GgufFile::is_one(path)) return load_tokenizer(GgufFile(path));
   if (std::filesystem::is_directory(path)) return load_tokenizer(FolderFiles(path));
   const std::string name = path.filename().string();

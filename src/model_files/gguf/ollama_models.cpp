@@ -127,8 +127,8 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
     if (fs::exists(path, error)) return path;
   }
   throw MissingInput(concat((folder / "blobs" / files.front()).string(),
-                            ": the weights of Ollama's model ", name,
-                            " are not there; pull it again"));
+                            ": does not exist; it held the weights of Ollama's model ", name,
+                            "; pull it again"));
 }
 
 }  // namespace hybrid_trainer

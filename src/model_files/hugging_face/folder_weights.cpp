@@ -58,7 +58,7 @@ void check_present(const fs::path& folder, const TensorsOfShards& shards) {
   }
   if (missing.empty()) return;
   throw MissingInput(concat(folder.string(), ": of the ", shards.size(), " shards that ", kIndex,
-                            " names, these are missing: ", missing.substr(0, 1000),
+                            " names, these do not exist: ", missing.substr(0, 1000),
                             "; copy them into the folder"));
 }
 

@@ -216,9 +216,9 @@ void require_model(const ModelFolder& model) {
   if (model.is_gguf()) return;
   if (fs::is_regular_file(folder)) refuse_container(folder);
   if (!fs::is_directory(folder))
-    throw MissingInput(concat(path, ": is no folder here; want a model's of Hugging Face, with ",
-                              "config.json, weights and tokenizer, or a GGUF file",
-                              how_to_download(folder)));
+    throw MissingInput(
+        concat(path, ": does not exist; want a model's folder of Hugging Face, with ",
+               "config.json, weights and tokenizer, or a GGUF file", how_to_download(folder)));
   if (!holds_adapter(folder)) return;
   if (model.has_weights())
     throw DataError(

@@ -444,7 +444,7 @@ json::object inspect_folder(const fs::path& path) {
 }
 
 json::object inspect_any(const fs::path& path) {
-  if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
+  if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   if (fs::is_directory(path)) return inspect_folder(path);
   if (path.extension() == ".safetensors") return inspect_safetensors(path);
   if (path.extension() == ".gguf" || GgufFile::is_one(path)) return inspect_gguf(path);
@@ -464,7 +464,7 @@ Inspection inspect(const fs::path& path) {
 }
 
 Inspection inspect_digest(const fs::path& path) {
-  if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
+  if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   if (!fs::exists(path / "manifest.json")) {
     throw DataError(concat(path.string(), " is no checkpoint: a digest is of one, such as ",
                            "RUN/checkpoints/step-0000000020"));
@@ -488,7 +488,7 @@ Inspection inspect_digest(const fs::path& path) {
 
 /// Throws MissingInput, or DataError if the folder is not a run.
 static RunPaths run_at(const fs::path& path) {
-  if (!fs::exists(path)) throw MissingInput(concat(path.string(), " does not exist"));
+  if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   RunPaths run{path.string()};
   if (run.hold_a_run()) return run;
   throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));

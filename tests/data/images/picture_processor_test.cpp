@@ -72,7 +72,7 @@ TEST_F(PictureProcessorTest, RefusesStepsThatItDoesNotKnow) {
   expect_words(refusal_of(R"({"do_pad": true})"), {"do_pad"});
   expect_words(refusal_of(R"({"do_resize": "yes"})"), {"do_resize", "true or false"});
   const auto missing = message_of<MissingInput>([&] { read_picture_steps(folder_ / "nothing"); });
-  expect_words(missing, {"preprocessor_config.json", "is missing", "save_pretrained"});
+  expect_words(missing, {"preprocessor_config.json", "does not exist", "save_pretrained"});
 }
 
 TEST_F(PictureProcessorTest, StepsEndAtTheModelsSize) {

@@ -68,7 +68,7 @@ TEST_F(OllamaModels, ThatAreMissingAreNamedWithThoseThatAreThere) {
   EXPECT_NE(problem_of<MissingInput>("smolm2:latest").find("did you mean smollm2:latest?"),
             std::string::npos)
       << problem_of<MissingInput>("smolm2:latest");
-  EXPECT_NE(problem_of<MissingInput>("smollm2").find("are not there; pull it again"),
+  EXPECT_NE(problem_of<MissingInput>("smollm2").find("does not exist; it held the weights"),
             std::string::npos);
   EXPECT_NE(problem_of<MissingInput>("").find("no model"), std::string::npos);
   EXPECT_NE(problem_of<MissingInput>("../../x").find("no model"), std::string::npos);

@@ -245,7 +245,7 @@ TEST_F(Upcycled, FoldersThatCannotBecomeMixturesAreRefusedByOneLine) {
 TEST_F(Upcycled, AFolderThatIsMissingOrInTheWayIsNamed) {
   EXPECT_TRUE(contains(
       message_of<MissingInput>([&] { upcycle_hugging_face(scratch_ / "none", {}, output()); }),
-      "none: is no folder here"));
+      "none: does not exist"));
   const std::string there = upcycle(golden("llama_a"), {});
   EXPECT_TRUE(contains(
       message_of<CannotCreate>([&] { upcycle_hugging_face(golden("llama_a"), {}, there); }),
