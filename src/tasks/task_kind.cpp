@@ -138,15 +138,14 @@ Findings pairs_score(const EvaluationResult& result, const std::string& objectiv
 Findings words_score(const EvaluationResult& result, const WordErrors& words) {
   return {concat("loss ", text_of(result.loss), " over ", result.tokens,
                  " tokens; word error rate ", units::fixed(100 * words.rate(), 1), " % of ",
-                 words.words, " words (", words.substitutions, " wrong, ", words.deletions,
-                 " missing, ", words.insertions, " too many)"),
+                 words.words, " words (", words.text(), ")"),
           {{"loss", result.loss},
            {"tokens", result.tokens},
            {"words", words.words},
            {"word_error_rate", words.rate()},
-           {"wrong", words.substitutions},
-           {"missing", words.deletions},
-           {"too_many", words.insertions}}};
+           {"substitutions", words.substitutions},
+           {"deletions", words.deletions},
+           {"insertions", words.insertions}}};
 }
 
 Findings text_score(const EvaluationResult& result, const HybridTrainerConfig& config) {

@@ -148,6 +148,14 @@ double WordErrors::rate() const {
   return static_cast<double>(errors()) / static_cast<double>(words);
 }
 
+std::string WordErrors::text() const {
+  const auto counted = [](std::int64_t count, const char* kind) {
+    return concat(count, " ", kind, count == 1 ? "" : "s");
+  };
+  return concat(counted(substitutions, "substitution"), ", ", counted(deletions, "deletion"), ", ",
+                counted(insertions, "insertion"));
+}
+
 WordErrors& WordErrors::operator+=(const WordErrors& other) {
   words += other.words;
   substitutions += other.substitutions;

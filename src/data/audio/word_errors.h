@@ -14,6 +14,8 @@ struct WordErrors {
   /// Returns errors per word of the reference; over 1 if there are many insertions. Without words:
   /// 0 without errors, else 1.
   double rate() const;
+  /// Returns "3 substitutions, 1 deletion, 2 insertions".
+  std::string text() const;
   WordErrors& operator+=(const WordErrors& other);
 };
 

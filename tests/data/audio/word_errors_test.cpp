@@ -63,5 +63,10 @@ TEST(WordErrors, AddUpAndGiveARate) {
   EXPECT_GT(word_errors("a", "b c d").rate(), 1);
 }
 
+TEST(WordErrors, TextNamesEachKind) {
+  EXPECT_EQ(word_errors("a b", "c").text(), "1 substitution, 1 deletion, 0 insertions");
+  EXPECT_EQ(word_errors("a b", "c d e").text(), "2 substitutions, 0 deletions, 1 insertion");
+}
+
 }  // namespace
 }  // namespace hybrid_trainer
