@@ -44,9 +44,8 @@ struct SkipBackwardConfig {
   std::int64_t max_shrinks = 2;        // shorter predictions that Correct tries before it reverts
   double evidence_sigmas = 2.0;        // standard errors above zero at which a gain counts
   double aim_cost = 0.3;               // cost of a direction from Muon, which orthogonalizes
-  double model_based_cost =
-      32;  // cost of an operation of the small models, relative to a Full step's
-  std::int64_t residual_store = 32;  // model-based predictions whose errors are kept
+  double model_based_cost = 32;        // relative cost of the small models' operations
+  std::int64_t residual_store = 32;    // model-based predictions whose errors are kept
 
   template <class Self, class Visitor>
   static void visit_fields(Self& self, Visitor&& visit) {
