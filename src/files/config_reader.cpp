@@ -193,7 +193,7 @@ std::string assign_words(const FieldNode& field, const std::string& path,
                          const json::array& words) {
   std::string letters;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string word = words[i].is_string() ? words[i].get_string().c_str() : "";
+    const std::string word = words[i].is_string() ? std::string(words[i].get_string()) : "";
     const auto found = std::ranges::find(field.letters, word, &LetterWord::word);
     if (found == field.letters.end())
       return concat(path, "[", i, "]: got ", brief(words[i]), ", want one of the words of ",
