@@ -139,7 +139,7 @@ rm -r adamw-2/ranks/1 && touch adamw-2/ranks/1
 code=0
 "$hybrid" train --resume --run adamw-2 --ranks 2 --set training.steps=25 >gave_up.log 2>&1 || code=$?
 [ "$code" -eq 68 ] || { echo "code $code where a rank gives up" && cat gave_up.log && exit 1; }
-grep -q '^rank 1 (.*) gave up: .*ranks/1.*; the newest good checkpoint is adamw-2/checkpoints/step-0000000024' adamw-2/log.txt
+grep -q '^rank 1 (.*) gave up: .*ranks/1.*; --resume continues from the newest good checkpoint, adamw-2/checkpoints/step-0000000024' adamw-2/log.txt
 grep -q '"lost_rank":"rank 1 .* gave up: ' adamw-2/summary.json
 echo "a rank that gives up says why in the run"
 

@@ -145,7 +145,7 @@ class QuestionReader {
     const std::int32_t largest = *std::ranges::max_element(whole);
     if (largest >= format_.vocabulary)
       throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is none of the model's ", format_.vocabulary));
+                             ", which is not one of the model's ", format_.vocabulary));
   }
 
   static bool joins_words(const std::string& prompt, const std::vector<std::string>& choices) {

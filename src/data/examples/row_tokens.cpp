@@ -169,7 +169,7 @@ class RowTokens {
     for (const std::int32_t id : row_.source) largest = std::max(largest, id);
     if (format_.vocabulary > 0 && largest >= format_.vocabulary)
       throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is none of the model's ", format_.vocabulary));
+                             ", which is not one of the model's ", format_.vocabulary));
   }
 
   const ExampleFormat& format_;

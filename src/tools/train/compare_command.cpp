@@ -16,14 +16,14 @@ namespace {
 void print_arm(const ArmResult& arm) {
   std::cerr << arm.name;
   if (arm.learning_rate) std::cerr << "  learning rate " << brief(*arm.learning_rate);
-  if (arm.edge_of_sweep) std::cerr << " (the edge of its sweep)";
+  if (arm.edge_of_sweep) std::cerr << " (at the edge of its sweep)";
   if (const auto& loss = arm.loss().interval) {
     std::cerr << "  validation loss " << units::fixed(loss->mean, 4);
     if (loss->low <= loss->high)
       std::cerr << " (" << units::fixed(loss->low, 4) << " to " << units::fixed(loss->high, 4)
                 << ")";
   } else {
-    std::cerr << "  no validation loss of all seeds";
+    std::cerr << "  no validation loss for every seed";
   }
   if (arm.to_target && arm.to_target->seconds.interval)
     std::cerr << "  target after " << units::duration(arm.to_target->seconds.interval->mean);
