@@ -259,7 +259,7 @@ TEST_F(BestCheckpointTest, PatienceEndsTheRunAndASecondRunEndsAlike) {
     EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(whole)) << stop;
   }
   EXPECT_EQ(train_tiny(config, data_, whole, true, &console).end, RunEnd::kWasFinished);
-  EXPECT_TRUE(contains(console, "a larger training.patience, or 0, goes on")) << console;
+  EXPECT_TRUE(contains(console, "to continue, set a larger training.patience, or 0")) << console;
   config.training.patience = 0;
   config.training.steps = end + 2;
   EXPECT_EQ(train_tiny(config, data_, whole, true).summary.steps, end + 2);

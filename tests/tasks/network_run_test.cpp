@@ -73,7 +73,7 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   EXPECT_EQ(found.measures[0].count, 4096);
   EXPECT_GT(found.measures[0].sum / 4096, 0.72) << "the maximum is 0.8";
   for (const char* told :
-       {"Sensors: 2480 parameters", "drawn from the seed", "256 examples a step", "examples/s",
+       {"Sensors: 2480 parameters", "drawn from the seed", "256 examples per step", "examples/s",
         "the best that can be reached is 0.72", "class.accuracy 0."})
     EXPECT_TRUE(tells(console_.str(), told)) << told << " in\n" << console_.str();
 }
