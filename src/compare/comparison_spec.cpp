@@ -85,8 +85,7 @@ std::vector<std::int64_t> SpecProblems::whole_numbers(const json::object& object
   }
   for (const json::value& value : list->get_array()) {
     if (!value.is_int64() || value.get_int64() < lowest) {
-      note(path + key,
-           concat("got ", in_brief(value), ", want whole numbers from ", lowest, " on"));
+      note(path + key, concat("got ", in_brief(value), ", want whole numbers, at least ", lowest));
       return {};
     }
     numbers.push_back(value.get_int64());
@@ -154,13 +153,14 @@ void check_arms(const ComparisonSpec& spec, SpecProblems& problems) {
     const ComparisonArm& arm = spec.arms[i];
     const std::string at = concat("arms[", i, "]");
     if (!arm.name.empty() && !names.insert(arm.name).second)
-      problems.note(at + ".name", concat("\"", arm.name, "\" is another arm's name, too"));
+      problems.note(at + ".name", concat("\"", arm.name, "\" is the name of another arm, too"));
     const std::size_t trials = spec.arms.front().sweep.size();
     if (!spec.sweep_key.empty() && arm.sweep.size() != trials)
-      problems.note(at + ".sweep", concat("got ", arm.sweep.size(), " values, want ", trials,
-                                          " as in the first arm: every arm gets as many trials"));
+      problems.note(at + ".sweep",
+                    concat("got ", arm.sweep.size(), " values, want ", trials,
+                           " as in the first arm: every arm gets the same number of trials"));
     if (arm.is_program() && !spec.sweep_key.empty() && spec.sweep_key != kLearningRate)
-      problems.note(at, concat("is a program, which is swept by ", kLearningRate, " alone"));
+      problems.note(at, concat("is a program, which can sweep only ", kLearningRate));
     const auto ours = std::ranges::find_if_not(spec.arms, &ComparisonArm::is_program);
     if (!arm.is_program()) check_objective(*ours, arm, at, problems);
     if (!arm.budgets.empty() && !spec.seeds.empty()) check_configs(spec, arm, at, problems);
@@ -211,7 +211,7 @@ bool is_folder_name(const std::string& name) {
          std::all_of(name.begin(), name.end(), may_be_in);
 }
 
-constexpr const char* kOfTheFolder = "is what the folder \"model\" says; leave it out";
+constexpr const char* kOfTheFolder = "is determined by the folder \"model\"; leave it out";
 
 /// Returns whether the comparison sets the key for each run.
 bool is_of_a_run(const std::string& key) {
@@ -301,7 +301,7 @@ std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::strin
       return {};
     }
     if (!values.insert(value.to_number<double>()).second)
-      problems_.note(path, concat(key, ": ", in_brief(value), " stands there twice"));
+      problems_.note(path, concat(key, ": ", in_brief(value), " is given twice"));
   }
   return {values.begin(), values.end()};
 }
@@ -355,14 +355,14 @@ void SpecReading::read_arm(const Object& object, const std::string& path) {
   arm.config = base_;
   arm.name = problems_.text(object, "name", path + ".");
   if (!arm.name.empty() && !is_folder_name(arm.name))
-    problems_.note(path + ".name",
-                   concat("got ", in_brief(json::string(arm.name)), ", which names a folder: ",
-                          "want at most 64 of A-Z a-z 0-9 _ - + . , beginning with none of - ."));
+    problems_.note(path + ".name", concat("got ", in_brief(json::string(arm.name)),
+                                          "; want a folder name: at most 64 characters of A-Z a-z "
+                                          "0-9 _ - + . that does not begin with - or ."));
   const Value *settings = object.if_contains("set"), *command = object.if_contains("command");
   if ((settings == nullptr) == (command == nullptr))
-    problems_.note(
-        path, concat("has ", settings == nullptr ? "neither" : "both", " of \"set\" and ",
-                     "\"command\"; want one: settings of this program ({} for none), or another"));
+    problems_.note(path, concat("has ", settings == nullptr ? "neither" : "both",
+                                " of \"set\" and \"command\"; want one of them: settings of this "
+                                "program ({} for none), or the command of another"));
   arm.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
   arm.sweep = sweep_;
   if (const Value* own = object.if_contains("sweep")) {
@@ -372,7 +372,7 @@ void SpecReading::read_arm(const Object& object, const std::string& path) {
     if (!key.empty() && key != spec_.sweep_key)
       problems_.note(path + ".sweep",
                      spec_.sweep_key.empty()
-                         ? "the first arm has none: every arm gets as many trials"
+                         ? "the first arm has none: every arm gets the same number of trials"
                          : concat("got ", key, ", the others sweep ", spec_.sweep_key));
   }
   if (settings != nullptr) read_settings(*settings, path + ".set", arm);
@@ -415,7 +415,7 @@ void SpecReading::read_pace(const Value& pace) {
     problems_.note(concat("pace.", key),
                    value == nullptr
                        ? "is missing"
-                       : concat("got ", in_brief(*value), ", want a whole number from 1 on"));
+                       : concat("got ", in_brief(*value), ", want a whole number of at least 1"));
     return 1;
   };
   spec_.pace = ComparisonPace{number("steps"), number("rounds")};
@@ -454,7 +454,7 @@ ComparisonSpec SpecReading::read(const Object& root) {
   if (root.contains("data") || !draws_examples) spec_.data = problems_.text(root, "data", "");
   spec_.seeds = problems_.whole_numbers(root, "seeds", "", 0);
   if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())
-    problems_.note("seeds", "a seed stands there twice: its run would count twice");
+    problems_.note("seeds", "a seed is given twice: its run would count twice");
   spec_.budgets = root.contains("budgets") ? budgets(root, "")
                                            : std::vector<std::int64_t>{base_.training.steps};
   if (const Value* sweep = root.if_contains("sweep"))
@@ -557,15 +557,15 @@ ComparisonSpec read_comparison_spec(const fs::path& file) {
   json::object root = parsed_spec(text_of_spec(file), file.string(), keys);
   SpecProblems problems(file.string(), keys.lines);
   for (const auto& duplicate : keys.duplicates)
-    problems.note(duplicate.path, concat("the key stands there twice (line ", duplicate.line, ")"));
+    problems.note(duplicate.path, concat("duplicate key (line ", duplicate.line, ")"));
   ComparisonSpec spec =
       SpecReading(problems, fs::absolute(file).lexically_normal().parent_path()).read(root);
   if (!problems.all().empty()) throw ConfigError(std::move(problems.all()));
   if (!spec.data.empty()) spec.data = (spec.folder / spec.data).lexically_normal();
   if (!spec.data.empty() && !fs::exists(spec.data)) {
-    throw MissingInput(concat(file.string(), ": data: there is no ", spec.data.string(),
-                              "; make it with hybrid prepare (a relative path is against the "
-                              "spec's folder)"));
+    throw MissingInput(concat(
+        file.string(), ": data: there is no ", spec.data.string(),
+        "; create it with hybrid prepare (a relative path is relative to the spec's folder)"));
   }
   if (!spec.data.empty()) root["data"] = spec.data.string();
   if (!spec.model.empty()) root["model"] = spec.model.string();
@@ -590,15 +590,14 @@ void check_same_comparison(const std::string& before_text, const std::string& no
     problems.push_back(concat("ranks: was ", ranks(before), ", is now ", ranks(now)));
   for (const char* key : {"seeds", "budgets", "arms"}) {
     for (const std::string& element : gone(before, now, key))
-      problems.push_back(concat(key, ": ", element, " was changed or taken out"));
+      problems.push_back(concat(key, ": ", element, " was changed or removed"));
   }
   if (before.contains("budgets") != now.contains("budgets"))
-    problems.emplace_back("budgets: were given in one of the two specs alone");
+    problems.emplace_back("budgets: are given in only one of the two specs");
   if (problems.empty()) return;
   problems.emplace_back(
-      "what was run answers another question: --resume allows more variants, seeds and budgets; "
-      "give "
-      "another --output for this spec");
+      "the finished runs belong to another comparison: --resume allows only additional variants, "
+      "seeds and budgets; choose another folder for --output");
   throw ConfigError(std::move(problems));
 }
 

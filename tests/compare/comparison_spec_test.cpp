@@ -119,10 +119,10 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("", R"([{"name":"a"}])"), {"neither", "command"});
   expect(problems("", R"([{"name":"a","set":{},"command":["x"]}])"), {"both", "command"});
   expect(problems("", R"([{"name":"a","st":{}}])"), {"arms[0].st", "did you mean set?"});
-  expect(problems("", R"([{"name":"a","set":{}},{"name":"a","set":{}}])"), {"another arm's name"});
+  expect(problems("", R"([{"name":"a","set":{}},{"name":"a","set":{}}])"), {"name of another arm"});
   for (const char* name : {"..", "a/b", "-a", "ü", "a b"})
     expect(problems("", std::string(R"([{"name":")") + name + R"(","set":{}}])"),
-           {"names a folder"});
+           {"want a folder name"});
   expect(problems("", R"([{"name":"a","set":{"optimizer.nme":"x"}}])"),
          {"arms[0].set: optimizer.nme", "did you mean name?"});
   expect(problems("", R"([{"name":"a","set":{"training.seed":1}}])"), {"training.seed", "seeds"});
@@ -132,7 +132,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("", R"([{"name":"a","set":{}}])", "[1,1]"), {"seeds", "twice"});
   expect(problems("", R"([{"name":"a","set":{}}])", "[-1]"), {"seeds", "-1"});
   expect(problems("\"budgets\":[3,3]"), {"budgets", "increasing"});
-  expect(problems("\"budgets\":[0]"), {"budgets", "from 1 on"});
+  expect(problems("\"budgets\":[0]"), {"budgets", "of at least 1"});
   expect(problems("", R"([{"name":"a","set":{},"budgets":[3,2]}])"),
          {"arms[0].budgets: got 2 after 3"});
   expect(problems("\"pace\":3"), {"pace: got 3"});
@@ -174,7 +174,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
           R"([{"name":"a","set":{}},{"name":"b","set":{},"sweep":{"optimizer.learning_rate":[1e-3]}}])"),
       {"got 1 values, want 2"});
   expect(problems(sweep(R"({"optimizer.momentum":[0.9]})"), R"([{"name":"a","command":["x"]}])"),
-         {"optimizer.learning_rate alone"});
+         {"only optimizer.learning_rate"});
   expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3]})"),
                   R"([{"name":"a","set":{"optimizer.learning_rate":1}}])"),
          {"is swept"});

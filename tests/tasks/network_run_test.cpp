@@ -74,7 +74,7 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   EXPECT_GT(found.measures[0].sum / 4096, 0.72) << "the maximum is 0.8";
   for (const char* told :
        {"Sensors: 2480 parameters", "drawn from the seed", "256 examples per step", "examples/s",
-        "the best that can be reached is 0.72", "class.accuracy 0."})
+        "the lowest possible loss is 0.72", "class.accuracy 0."})
     EXPECT_TRUE(tells(console_.str(), told)) << told << " in\n" << console_.str();
 }
 
@@ -241,7 +241,7 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
 TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
   HybridTrainerConfig config = NetworkRun::config();
   config.stretches = {{.until = 0.5, .effective_batch = 4}};
-  EXPECT_TRUE(tells(refusal(config), "stretches: got some, but a sensors is no language model"));
+  EXPECT_TRUE(tells(refusal(config), "stretches: got some, but a sensors is not a language model"));
   TrainingRunSettings all = settings(NetworkRun::config(), "run");
   all.export_to = scratch_ / "out";
   EXPECT_THROW(run_training(all, console_), DataError);
