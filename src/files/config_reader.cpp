@@ -326,7 +326,7 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
     if (field->is_named) return set_of_element(root, *field, path, begin, text);
     if (field->is_list) {
       throw ConfigError({concat(path, ": ", path.substr(0, begin - 1),
-                                " is a list; set it as a whole, [{\"KEY\": VALUE, …}, …]")});
+                                " is a list; set the complete list, [{\"KEY\": VALUE, …}, …]")});
     }
     const FieldNode* below = find_field(*field, name);
     if (below == nullptr) throw ConfigError({unknown_key(root, *field, path, name)});

@@ -92,7 +92,8 @@ TrainedRun open_model(const std::string& path, const Stream& stream, const RunWe
         load_hugging_face_folder(folder, precision, stream, model_families(), home));
   if (!is_run)
     throw MissingInput(concat(
-        path, std::filesystem::exists(path) ? ": holds no run and no model" : ": does not exist",
+        path,
+        std::filesystem::exists(path) ? ": does not contain a run or a model" : ": does not exist",
         "; want the folder of a run, a Hugging Face model or a PEFT adapter",
         told_of_adapters_in(path), how_to_download(path)));
   std::optional<std::string> form;

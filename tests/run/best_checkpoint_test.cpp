@@ -289,9 +289,8 @@ TEST_F(BestCheckpointTest, AskedForWhereThereIsNoneIsAClearError) {
   weights.step = 30;
   EXPECT_EQ(load_trained_run(scratch_ / "run", stream, model_families(), weights).step, 30);
   weights.step = 31;
-  EXPECT_TRUE(contains(message(weights),
-                       "holds no checkpoint of step 31; there are those of 40, "
-                       "30, 20"))
+  EXPECT_TRUE(
+      contains(message(weights), "has no checkpoint of step 31; existing checkpoints: 40, 30, 20"))
       << message(weights);
 }
 

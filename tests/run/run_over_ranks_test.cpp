@@ -95,7 +95,7 @@ TEST_F(RunOverRanks, GoesOnWhereOneCannotSaveAndTriesAgain) {
     for (const char* const rank : {"ranks/1", "ranks/2"}) {
       const std::string log = read_text(run / rank / "log.txt");
       for (const char* const told :
-           {"no checkpoint at step 10: the checkpoint of step 10 is not written (rank 1: ",
+           {"no checkpoint at step 10: cannot write the checkpoint of step 10 (rank 1: ",
             "saved at step 11 after all"})
         EXPECT_NE(log.find(told), log.npos) << log;
     }

@@ -258,7 +258,7 @@ WatchedFolder::WatchedFolder(const fs::path& path)
                           : !fs::is_directory(path, ignored) ? ": is no folder"
                           : RunPaths{path.string()}.hold_a_start()
                               ? ": holds a run that ended before its first step"
-                              : ": holds no run";
+                              : ": does not contain a run";
   throw MissingInput(concat(path.string(), why,
                             "; want a folder that `hybrid train --run` or `hybrid finetune --run` "
                             "made, or a folder of such folders"));

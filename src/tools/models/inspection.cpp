@@ -440,7 +440,7 @@ json::object inspect_folder(const fs::path& path) {
   if (json::array found = checkpoints_in(path); !found.empty())
     return {{"kind", "checkpoints"}, {"path", path.string()}, {"checkpoints", std::move(found)}};
   throw DataError(concat(
-      path.string(), " does not contain a run, checkpoint, data, adapter or Hugging Face model"));
+      path.string(), ": does not contain a run, checkpoint, data, adapter or Hugging Face model"));
 }
 
 json::object inspect_any(const fs::path& path) {
@@ -492,7 +492,7 @@ static RunPaths run_at(const fs::path& path) {
   RunPaths run{path.string()};
   if (run.hold_a_run()) return run;
   throw DataError(
-      concat(path.string(), " does not contain a run; want a folder that was given as --run"));
+      concat(path.string(), ": does not contain a run; want a folder that was given as --run"));
 }
 
 Inspection write_events_of(const fs::path& path, const fs::path& folder) {

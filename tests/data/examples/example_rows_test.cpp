@@ -251,7 +251,8 @@ TEST_F(ExampleRowsTest, MayStandInTheOneListOfAnObject) {
 }
 
 TEST_F(ExampleRowsTest, ThatPythonWroteNoJsonOfSaySo) {
-  expect_words(only_reason(R"({"text": "0", "score": NaN})"), {"NaN is no JSON", "write null"});
+  expect_words(only_reason(R"({"text": "0", "score": NaN})"),
+               {"NaN is not valid JSON", "write null"});
 }
 
 /// Rejecting a million invalid lines one by one took 5 s.
