@@ -281,7 +281,7 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
   FileReading reading{root, keys, file, {}};
   for (const auto& duplicate : keys.duplicates) {
     reading.problems.push_back(
-        concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
+        concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key is given twice"));
   }
   reading.read_group(root, "", value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));

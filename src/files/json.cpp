@@ -181,8 +181,7 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
       error = json::error::extra_data;
     }
     if (const std::string& key = parser.handler().duplicate(); !key.empty()) {
-      throw DataError(
-          concat(name, ":", line, ": the key ", key.substr(0, 200), " stands there twice"));
+      throw DataError(concat(name, ":", line, ": the key ", key.substr(0, 200), " is given twice"));
     }
     if (error) {
       const std::string what = problem_at(piece.substr(used), parser.handler(), error);

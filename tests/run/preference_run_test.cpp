@@ -326,7 +326,7 @@ TEST_F(PreferenceRun, WantsAFileOfPairs) {
   HybridTrainerConfig windows = config();
   windows.data.layout = "windows";
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { train(windows, "run"); }),
-                       "pairs of answers come from a file of examples"));
+                       "pairs of answers need a file of examples"));
   HybridTrainerConfig segments = config();
   segments.memory.segment_length = 64;
   EXPECT_TRUE(

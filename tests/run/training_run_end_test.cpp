@@ -50,7 +50,7 @@ TEST_F(TrainingRunEnd, TellsAFailedOffloadOnTheConsoleAndInTheMetrics) {
   for_each_record(scratch_ / "run" / "metrics.jsonl",
                   [&](const StepRecord& record) { events += record.event + "\n"; });
   for (const std::string& text : {console, events})
-    EXPECT_NE(text.find("the optimizer state stays where it is: "), std::string::npos) << text;
+    EXPECT_NE(text.find("the optimizer state is not moved: "), std::string::npos) << text;
 }
 
 TEST_F(TrainingRunEnd, ARunThatDivergesLeavesCheckpointSummaryAndReport) {

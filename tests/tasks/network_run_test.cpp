@@ -224,13 +224,13 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
     EXPECT_TRUE(tells(text, told)) << text;
   };
   expect({{.pattern = "middle.*", .lora = 4}},
-         "parts: middle.* matches none of the model's weights");
+         "parts: middle.* does not match any of the model's weights");
   expect({{.pattern = "middle.*", .recompute = 1}}, "parts: middle.* matches no part");
   expect({{.pattern = "left.*", .base = "nf4"}, {.pattern = "*.weight", .learning_rate = 1}},
          "parts: left.* and *.weight both match left.weight");
   expect({{.pattern = "head.*", .lora = 4}},
-         "parts.head.*.lora: got 4, but adapters are for linear");
-  expect({{.pattern = "left.*"}}, "parts.left.*: got {}, which changes nothing");
+         "parts.head.*.lora: got 4, but it does not match any linear layer");
+  expect({{.pattern = "left.*"}}, "parts.left.*: got {}, which has no effect");
   expect({{.pattern = "left.*", .lora = 0}}, "parts.left.*.lora: got 0, but lora.rank is 0");
   expect({{.pattern = "left.*", .recompute = 2}},
          "parts.left.*.recompute: got 2, want a number in [0, 1]");

@@ -105,7 +105,7 @@ std::string told_of_roles(const std::set<std::string>& roles, const char* rest) 
 std::string told_of_empty_answers(std::int64_t answers) {
   if (answers == 0) return "";
   return concat(answers, answers == 1 ? " answer is" : " answers are",
-                " empty: the model learns to end its turn at once");
+                " empty: the model learns to end its turn immediately");
 }
 
 /// Names the unused members, or counts them if there are many.

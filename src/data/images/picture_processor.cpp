@@ -205,8 +205,8 @@ PictureSteps read_picture_steps(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(path))
     throw MissingInput(
         concat(path.native(),
-               ": is missing: it says how pictures become the numbers that the model "
-               "sees; transformers writes it with ViTImageProcessor().save_pretrained"));
+               ": is missing: it defines how images are converted to the model's input; "
+               "transformers writes it with ViTImageProcessor().save_pretrained"));
   const json::value keys = read_json(path);
   if (!keys.is_object()) throw DataError(concat(path.native(), ": is no JSON object"));
   return StepsReader(keys.get_object(), path).read();

@@ -226,7 +226,7 @@ void require_model(const ModelFolder& model) {
                "not clear which is meant; for the model alone move the adapter's files ",
                "out of the folder, for the adapter move them into a folder of their own, ",
                "whose base_model_name_or_path names this one"));
-  throw DataError(concat(path, ": is an adapter of PEFT, not a model; give its base model (\"",
+  throw DataError(concat(path, ": is a PEFT adapter, not a model; give its base model (\"",
                          read_adapter_config(folder).base, "\"), with --adapter ", shell_path(path),
                          " to train the adapter on, or merge both into a model: hybrid export ",
                          shell_path(path), " --merge --output MERGED"));
@@ -281,11 +281,10 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
   const OriginFolder taken_over(origin, layout);
   if (!layout.tells_windows && model.window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.window,
-                                 ": whoever reads it lets attention see all tokens before"));
+                                 ": other readers ignore the window"));
   if (model.attention_pattern.is_on())
     warn(folder.string(),
-         "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
-         "all tokens before");
+         "config.json has no key for model.attention_pattern: other readers ignore the pattern");
   if (const std::string misread = layout.misread ? layout.misread(model) : ""; !misread.empty())
     warn(folder.string(), misread);
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
@@ -392,8 +391,8 @@ std::string how_to_download(const fs::path& name) {
                            text[0] != '~' && slash + 1 < text.size() &&
                            text.find('/', slash + 1) == std::string::npos;
   if (!is_hub_name || fs::exists(name.parent_path())) return "";
-  return concat("; nothing is downloaded here, so get it first: hf download ", shell_path(text),
-                " --local-dir ", shell_path(text.substr(slash + 1)));
+  return concat("; download it first: hf download ", shell_path(text), " --local-dir ",
+                shell_path(text.substr(slash + 1)));
 }
 
 }  // namespace hybrid_trainer

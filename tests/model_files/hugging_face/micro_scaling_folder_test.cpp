@@ -111,7 +111,7 @@ TEST_F(MicroScalingFolder, AnotherFormIsRefused) {
     load_hugging_face_folder(folder_, "nf4", stream_);
     ADD_FAILURE() << "nothing was thrown";
   } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find("(mxfp4), so they cannot be held as nf4"),
+    EXPECT_NE(std::string(error.what()).find("(mxfp4), so they cannot be converted to nf4"),
               std::string::npos)
         << error.what();
   }
