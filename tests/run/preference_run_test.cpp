@@ -319,7 +319,7 @@ TEST_F(PreferenceRun, RefusesPairsThatAreEqualByLine) {
              pair_line(1) + R"({"prompt":"a","chosen":"b","rejected":"b"})" + "\n" + pair_line(2));
   train(config(), "run");
   EXPECT_TRUE(contains(console_.str(), "line 2 of")) << console_.str();
-  EXPECT_TRUE(contains(console_.str(), "are equal, so it prefers nothing"));
+  EXPECT_TRUE(contains(console_.str(), "are equal, so there is no preference"));
 }
 
 TEST_F(PreferenceRun, WantsAFileOfPairs) {

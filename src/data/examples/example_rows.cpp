@@ -174,8 +174,7 @@ std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
 
 ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const ExampleFormat& format) {
   if (chosen.tokens == rejected.tokens && chosen.learnt == rejected.learnt)
-    throw DataError(
-        "\"chosen\" and \"rejected\" have the same tokens, so nothing is to be preferred");
+    throw DataError("\"chosen\" and \"rejected\" have the same tokens, so there is no preference");
   const std::int64_t all = std::ssize(chosen.tokens) + chosen.left_out +
                            std::ssize(rejected.tokens) + rejected.left_out - 2;
   if (all > format.longest - 1)

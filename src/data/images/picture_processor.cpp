@@ -87,7 +87,7 @@ class StepsReader {
   void refuse_pad() const {
     bool pads = false;
     read_flag("do_pad", pads);
-    if (pads) refuse("do_pad", "false: pictures are resized or cropped here");
+    if (pads) refuse("do_pad", "false: only resizing and cropping are supported");
   }
 
   std::int64_t side(const char* key, const json::value& value) const {

@@ -88,7 +88,7 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
     if (weights.contains(name)) continue;
     const std::string nearest = misspelt(name, left);
     throw DataError(concat(
-        weights.path(), ": holds no tensor \"", name, "\", which config.json tells of; ",
+        weights.path(), ": holds no tensor \"", name, "\", which config.json requires; ",
         nearest.empty() ? "copy the folder again, or give the config.json that it was written with"
                         : "did you mean " + nearest + "?"));
   }
@@ -128,7 +128,7 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
       if (!copies.contains(entry.name) || tied_head.empty()) {
         const std::string nearest = misspelt(entry.name, {wanted.begin(), wanted.end()});
         throw DataError(concat(file.path(), ": the tensor ", entry.name,
-                               " belongs to no part of the model that config.json tells of; ",
+                               " belongs to no part of the model that config.json describes; ",
                                nearest.empty()
                                    ? "give the config.json that the folder was written with"
                                    : "did you mean " + nearest + "?"));
@@ -178,7 +178,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
     problems += concat("\nmodel.", key, ": the folder's is ", in_folder[i].second,
                        ", the configuration's ", value);
   }
-  if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
+  if (!problems.empty()) throw DataError(concat(folder, " contains another model:", problems));
 }
 
 /// Warns of heads with e^A_log beyond f32, which forget everything at each token: probably a fault.

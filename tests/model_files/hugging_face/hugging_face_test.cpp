@@ -244,7 +244,7 @@ TEST_F(HuggingFace, WrongWeightsAreNamed) {
   auto weights = golden_weights("");
   auto missing = weights;
   std::erase_if(missing, [](const NamedTensor& t) { return t.name == "h.1.ln_2.bias"; });
-  expect_words(read_message(missing), {"h.1.ln_2.bias", "which config.json tells of; copy"});
+  expect_words(read_message(missing), {"h.1.ln_2.bias", "which config.json requires; copy"});
   missing.push_back({"h.1.ln_2.bia", weights.front().tensor});
   expect_words(read_message(missing), {"h.1.ln_2.bias\"", "did you mean h.1.ln_2.bia?"});
 
