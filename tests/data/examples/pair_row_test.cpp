@@ -148,7 +148,7 @@ TEST_F(PairRow, AreRefusedByLineWithAReason) {
          "are not both texts");
   expect(R"({"chosen": [{"role": "assistant", "content": "a"}],
              "rejected": [{"role": "assistant", "content": "b"}]})",
-         "do not answer the same prompt");
+         "no common beginning");
   expect(R"({"chosen": [{"role": "user", "content": "q"}, {"role": "user", "content": "a"}],
              "rejected": [{"role": "user", "content": "q"}, {"role": "user", "content": "b"}]})",
          "role \"user\", want \"assistant\"");
