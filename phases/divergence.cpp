@@ -174,11 +174,11 @@ std::string RecoveryAction::text() const {
     case Recovery::kReduceHorizon:
       return concat("predictions are ", amount, " times as long for ", steps, " steps");
     case Recovery::kRaiseThreshold:
-      return concat("the confidence threshold goes ", amount, " of the way to 1 for ", steps,
+      return concat("the confidence threshold moves ", amount, " of the way to 1 for ", steps,
                     " steps");
-    case Recovery::kResetPredictor: return "the predictor begins again";
+    case Recovery::kResetPredictor: return "the predictor is reset";
     case Recovery::kForceFull: return concat("no prediction for ", steps, " steps");
-    case Recovery::kSkipBatch: return "the batch is left out";
+    case Recovery::kSkipBatch: return "the batch is skipped";
     case Recovery::kRollBack:
       return concat("back to the last checkpoint, at ", amount, " of the learning rate");
     case Recovery::kAbort: return "the run ends";

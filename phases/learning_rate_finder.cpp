@@ -114,7 +114,7 @@ void LearningRateFinder::leave_warmup(PhaseOutcome& outcome) {
   tell(outcome,
        concat("Warmup ended before the learning rate was found: ", brief(factor_), "-fold after ",
               probes_, " probes, of which the last ", refused_in_a_row_, " refused, want ",
-              setup_.config.refusals, "; a larger phases.warmup_steps lets it go on"));
+              setup_.config.refusals, "; a larger phases.warmup_steps allows more probes"));
 }
 
 template <class Self, class Visit>

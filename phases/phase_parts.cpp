@@ -27,9 +27,9 @@ void skip(PhaseParts& parts, const RecoveryAction& action, PhaseOutcome& outcome
   const std::string why =
       too_many ? concat(", ", parts.skipped_in_a_row,
                         " updates in a row, more than divergence.max_skipped_updates = ", most)
-               : concat(", which is to end the run (divergence.on_", name_of(action.severity), ")");
+               : concat(", so the run ends (divergence.on_", name_of(action.severity), "=abort)");
   const std::string text = concat("training diverged: ", action.reason, why,
-                                  "; the weights are those of the last good update");
+                                  "; the weights are from the last good update");
   outcome.warns = true;
   tell(outcome, text);
   throw Diverged(text + "; lower optimizer.learning_rate or look into the data");
@@ -109,10 +109,10 @@ void judge_update(PhaseParts& parts, const ArrivedUpdate& arrived,
   parts.stops_predict = true;
   outcome.warns = true;
   tell(outcome,
-       concat("predicted updates were off by ", brief(*arrived.prediction_error),
-              " of the exact ones' size, most in ", arrived.worst_weight, ", above phases.",
-              config.method, ".prediction_error_limit ", limit.share,
-              "; none is late for the next ", config.correct_steps + config.full_steps, " steps"));
+       concat("predicted updates had a relative error of ", brief(*arrived.prediction_error),
+              ", largest in ", arrived.worst_weight, ", above phases.", config.method,
+              ".prediction_error_limit ", limit.share, "; updates are not delayed for the next ",
+              config.correct_steps + config.full_steps, " steps"));
 }
 
 PhaseParts::PhaseParts(Trainable& trained, const PhaseMachine::Setup& given)

@@ -28,8 +28,9 @@ std::string failure_after(const Stream& stream) {
 }
 
 DeviceError failure_of(const char* name, const std::string& failure) {
-  return DeviceError(concat("CUDA: ", name, " failed with ", failure,
-                            "; compute-sanitizer shows where, --device cpu goes on without it"));
+  return DeviceError(
+      concat("CUDA: ", name, " failed with ", failure,
+             "; compute-sanitizer finds the place, --device cpu works without CUDA"));
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ void LaunchCheck::report(const Grid& grid, const std::string& answer, bool lacks
                                   grid.z, " blocks of ", grid.threads, " threads and ",
                                   grid.shared_bytes, " bytes of shared memory answered ", answer);
   if (lacks_memory) throw_out_of_device_memory(what, stream_.device().index);
-  throw DeviceError(concat(what, "; --device cpu goes on without it"));
+  throw DeviceError(concat(what, "; --device cpu works without CUDA"));
 }
 
 }  // namespace hybrid_trainer::kernels::cuda

@@ -157,9 +157,10 @@ StoredAlgorithms read_algorithms(const std::string& folder, const AlgorithmOwner
       found.algorithms.insert(*entry);
     }
   }
-  return {{},
-          concat(path_of(folder, owner).native(),
-                 " is damaged or of another device or version; algorithms are timed again")};
+  return {
+      {},
+      concat(path_of(folder, owner).native(),
+             " is damaged or belongs to another device or version; algorithms are timed again")};
 }
 
 std::optional<AlgorithmBits> store_algorithm(const std::string& folder, const AlgorithmOwner& owner,

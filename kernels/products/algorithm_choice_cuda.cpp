@@ -224,9 +224,9 @@ AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string
   const std::string name = fastest ? kind : untimed(kind);
   if (!fastest && !std::exchange(told_untimed_, true)) {
     tell(
-        concat("an algorithm could not be timed: the device had no memory for it, or work was "
-               "being recorded, or none ran (",
-               kind, "); cuBLASLt's own choice is used, and a run that begins later times it"));
+        concat("an algorithm could not be timed: not enough device memory, a graph was being "
+               "recorded, or no algorithm ran (",
+               kind, "); uses cuBLASLt's own choice, and a later run times it"));
   }
   const auto old = known_.find(name);
   const AlgorithmBits* const useless = old == known_.end() ? nullptr : &old->second;
@@ -234,7 +234,7 @@ AlgorithmBits AlgorithmChooser::settle(const Product& product, const std::string
       store_algorithm(settings_.folder, owner_, name, candidates[fastest.value_or(0)], useless);
   if (settled) return known_[name] = *settled;
   tell(concat("algorithms of products cannot be stored in \"", settings_.folder,
-              "\", so those that cuBLASLt holds for best are used; set HYBRID_CACHE_DIR"));
+              "\", so cuBLASLt's own choices are used; set HYBRID_CACHE_DIR"));
   stores_ = false;
   return candidates.front();
 }

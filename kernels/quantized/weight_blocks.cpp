@@ -31,7 +31,7 @@ void check_processor(const KernelCall& call) {
   if (call.device.type != DeviceType::kCpu)
     throw Error(ExitCode::kInternal,
                 concat(call.kernel, ": the stream is on ", name_of(call.device),
-                       ", and this kernel runs on a processor alone"));
+                       ", but this kernel runs only on the CPU"));
 }
 
 constexpr std::size_t kBlock = 32, kSuperBlock = 256;

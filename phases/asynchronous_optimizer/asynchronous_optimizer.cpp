@@ -34,7 +34,7 @@ void AsynchronousOptimizer::enter_predict() {
   try {
     optimizer_.begin_lag(engine_.rates_from(0), engine_.stream());
   } catch (const OutOfMemory& error) {
-    tell_(concat("updates are not late: ", error.what()));
+    tell_(concat("updates are not delayed: ", error.what()));
   }
 }
 

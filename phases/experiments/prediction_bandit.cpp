@@ -16,7 +16,7 @@ constexpr double kFade = 0.9;
 }  // namespace
 
 PredictionBandit::PredictionBandit(const PhaseConfig& config)
-    : arms_(config.skip_backward.arms),
+    : arms_(config.skip_backward.variants),
       counts_(arms_.size(), 0),
       rewards_(arms_.size(), 0),
       step_lengths_(arms_.size(), 1) {}

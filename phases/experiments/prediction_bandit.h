@@ -5,7 +5,7 @@
 
 namespace hybrid_trainer {
 
-/// Chooses the arm (predictor and horizon in config.arms) of the next prediction; the gate decides
+/// Chooses the arm (predictor and horizon in config.variants) of the next prediction; the gate decides
 /// whether there is one. The reward of a prediction is its loss decrease in Correct's paired
 /// comparison (0 if reverted) per Full step of its cost.
 ///
@@ -44,7 +44,7 @@ class PredictionBandit final : public JumpAdvisor {
     visit("phases.bandit.step_lengths", self.step_lengths_);
   }
 
-  std::vector<PredictionArm> arms_;
+  std::vector<PredictionVariant> arms_;
   std::int64_t chosen_ = 0;
   double largest_ = 0;  // largest magnitude of a reward
   std::vector<double> counts_, rewards_, step_lengths_;

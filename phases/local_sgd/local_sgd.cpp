@@ -433,7 +433,7 @@ std::string LocalSgdMethod::text(const PhaseConfig& config) {
   std::string sent;
   if (group.fragments > 1) sent += concat(" in ", group.fragments, " fragments");
   if (group.exchange_bits < 32) sent += concat(" by ", group.exchange_bits, " bits a weight");
-  return concat(", each rank by itself for ", group.steps, " steps (local SGD), exchanges ",
+  return concat(", each rank independently for ", group.steps, " steps (local SGD), exchanges ",
                 group.delay, group.delay == 1 ? " step" : " steps", " late",
                 sent.empty() ? "" : "; sent" + sent);
 }
@@ -455,12 +455,12 @@ void LocalSgdMethod::tell_skipped(const LocalStep& step, PhaseOutcome& outcome) 
   outcome.warns = true;
   const std::string text =
       concat(step.skipped, " of ", step.steps,
-             " steps that ranks made by themselves had a loss or gradient that is not finite");
+             " independent steps of the ranks had a loss or gradient that is not finite");
   tell(outcome, text + ", and made no update");
   if (step.skipped < step.steps) return;
   outcome.recovery = Recovery::kAbort;
   throw Diverged(concat("training diverged: ", text,
-                        "; the weights are those of the last good update; lower "
+                        "; the weights are from the last good update; lower "
                         "optimizer.learning_rate or look into the data"));
 }
 

@@ -46,7 +46,7 @@ struct Jump {
 
 /// Settings of the next prediction.
 struct JumpChoice {
-  PredictionArm arm;
+  PredictionVariant arm;
   double step_length = 1;  // of its first step, in predicted steps
 };
 

@@ -102,8 +102,8 @@ PredictorSet::PredictorSet(const SkipBackwardConfig& config, const MakePredictor
     one.predictor = name;
     if (!known) members_.push_back({name, make(one)});
   };
-  for (const PredictionArm& arm : config.arms) add(arm.predictor);
-  if (config.arms.empty()) add(config.predictor);
+  for (const PredictionVariant& arm : config.variants) add(arm.predictor);
+  if (config.variants.empty()) add(config.predictor);
 }
 
 void PredictorSet::choose(const std::string& name) {

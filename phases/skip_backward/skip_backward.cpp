@@ -73,12 +73,12 @@ const std::vector<Refusal>& SkipBackwardMethod::refusals() {
        .why = "optimizer.paged leaves nothing on the device to drop",
        .when = {{"optimizer.paged", Kind::kIsOneOf, {"true"}}},
        .wanted = "none"},
-      {.keys = {"phases.skip_backward.arms[].steps"},
+      {.keys = {"phases.skip_backward.variants[].steps"},
        .kind = Kind::kIsAtMost,
        .values = {longest},
        .why = "no prediction is longer",
        .when = {{longest, Kind::kIsMoreThan, {"0"}}}},
-      {.keys = {"phases.skip_backward.predictor", "phases.skip_backward.arms[].predictor"},
+      {.keys = {"phases.skip_backward.predictor", "phases.skip_backward.variants[].predictor"},
        .kind = Kind::kIsNoneOf,
        .values = {"random"},
        .why = "distributed.zero lets a rank draw its own part alone",
@@ -93,7 +93,7 @@ const std::vector<Refusal>& SkipBackwardMethod::refusals() {
 std::string SkipBackwardMethod::text(const PhaseConfig& config) {
   const SkipBackwardConfig& group = config.skip_backward;
   std::vector<std::string> arms;
-  for (const PredictionArm& arm : group.arms)
+  for (const PredictionVariant& arm : group.variants)
     arms.push_back(concat(arm.predictor, " for ", arm.steps));
   return concat(" by ", arms.empty() ? group.predictor : join(arms), " from confidence ",
                 group.confidence_threshold);

@@ -133,14 +133,16 @@ class ComparisonFolder {
  public:
   ComparisonFolder(const fs::path& path, bool resume, const std::string& spec) : path_(path) {
     if (!resume && !is_empty_or_absent(path_)) {
-      throw CannotCreate(concat(path_.string(), ": is not empty; go on with a comparison that is ",
-                                "there by --resume, or give --output another folder"));
+      throw CannotCreate(concat(path_.string(),
+                                ": is not empty; continue an existing comparison with --resume, or "
+                                "choose another folder for --output"));
     }
     const fs::path file = path_ / "spec.json";
     std::error_code problem;
     if (!is_empty_or_absent(path_) && !fs::exists(file, problem)) {
-      throw CannotCreate(path_.string() +
-                         ": holds no comparison (no spec.json); give --output another folder");
+      throw CannotCreate(
+          path_.string() +
+          ": does not contain a comparison (no spec.json); choose another folder for --output");
     }
     make();
     lock();
@@ -153,7 +155,7 @@ class ComparisonFolder {
     make_folders(path_);
     if (::access(path_.c_str(), W_OK | X_OK) == 0) return;
     throw CannotCreate(
-        concat(path_.string(), ": cannot hold a comparison: it cannot be written to"));
+        concat(path_.string(), ": the folder is not writable; choose another one for --output"));
   }
   void lock() {
     const fs::path file = path_ / ".lock";
@@ -347,7 +349,7 @@ ComparisonEnd run_comparison(const ComparisonSettings& settings, std::ostream& c
   Comparison comparison(settings, spec, interruption, console);
   ComparisonEnd end;
   if (!comparison.run_all()) {
-    comparison.progress().tell("stopped; --resume goes on from here");
+    comparison.progress().tell("stopped; --resume continues from here");
     end.interrupted = true;
     return end;
   }

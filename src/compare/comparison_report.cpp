@@ -84,10 +84,11 @@ class Columns {
     std::string text = concat("| variant | learning rate | ", masked_ ? "masked " : "",
                               steps_ ? concat("validation loss after ", *steps_, " steps | ")
                                      : "validation loss | steps | ",
-                              "less the first | ", has_pace_ ? "a step |" : "seconds of those |");
+                              "difference from the first | ",
+                              has_pace_ ? "time per step |" : "training seconds |");
     if (target_)
-      text +=
-          concat(" seconds to ", brief(*target_), " | ", unit_, " to it | time by the first's |");
+      text += concat(" seconds to ", brief(*target_), " | ", unit_,
+                     " to target | time relative to the first |");
     const auto columns = std::count(text.begin(), text.end(), '|') - 1;
     text += "\n|";
     for (auto i = columns; i > 0; --i) text += " --- |";
@@ -189,7 +190,8 @@ std::string verdict(const ComparisonResult& result) {
                         html_escaped(variant.why_no_claim), ".</li>\n")
                : concat("<li class=\"claim\">", html_escaped(variant.claim), ".</li>\n");
   }
-  if (result.variants.size() == 1) out += "<li>One variant alone is compared with nothing.</li>\n";
+  if (result.variants.size() == 1)
+    out += "<li>There is only one variant, so nothing is compared.</li>\n";
   for (const std::string& warning : result.warnings)
     out += concat("<li class=\"flag\">", html_escaped(warning), "</li>\n");
   return out + "</ul>\n";
@@ -198,10 +200,11 @@ std::string verdict(const ComparisonResult& result) {
 /// Returns the table of variants, for the target or, without one, for the largest budget.
 std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& result) {
   const std::string what = spec.target_loss ? " to target" : "";
-  std::string out = head_of({"Variant", "Learning rate", "Final validation loss",
-                             "Less " + result.variants.front().name, "Training time" + what,
-                             "Time by that of " + result.variants.front().name,
-                             units_of(spec) + what, "FLOPs" + what, "Failed runs"});
+  std::string out =
+      head_of({"Variant", "Learning rate", "Final validation loss",
+               "Difference from " + result.variants.front().name, "Training time" + what,
+               "Time relative to " + result.variants.front().name, units_of(spec) + what,
+               "FLOPs" + what, "Failed runs"});
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     const VariantResult& variant = result.variants[i];
     const BudgetResult* use = &variant.budgets.back();
@@ -223,7 +226,7 @@ std::string variants_table(const ComparisonSpec& spec, const ComparisonResult& r
 
 std::string pace_table(const ComparisonResult& result) {
   const auto of_a_step = [](double seconds) { return units::fixed(seconds, 3) + " s"; };
-  std::string out = head_of({"Variant", "A step, median", "Fastest round", "Slowest round"});
+  std::string out = head_of({"Variant", "Time per step, median", "Fastest round", "Slowest round"});
   bool any = false;
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     const std::optional<Pace>& pace = result.variants[i].pace;
@@ -254,7 +257,7 @@ std::string budgets_table(const ComparisonSpec& spec, const ComparisonResult& re
 
 std::string predictions_table(const ComparisonResult& result) {
   std::string out = head_of({"Variant", "Made", "Accepted in full", "Shrunk", "Reverted",
-                             "Predicted share of steps", "Charged cost for a step, less 1"});
+                             "Predicted share of steps", "Cost per step in Full steps, minus 1"});
   const auto in_percent = [](double share) { return units::fixed(100 * share, 1) + " %"; };
   bool any = false;
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
@@ -316,7 +319,7 @@ std::string sweep_cards(const ComparisonSpec& spec, const ComparisonResult& resu
   const std::string plot = sweep_plot(spec, result);
   return concat("<div class=\"columns\">\n",
                 card("Sweep of " + spec.sweep_key, on,
-                     plot.empty() ? "<p>No trial came to its end.</p>" : legend(result) + plot),
+                     plot.empty() ? "<p>No trial finished.</p>" : legend(result) + plot),
                 card("Trials", "the chosen one in bold", sweep_table(result)), "</div>\n");
 }
 
@@ -338,8 +341,8 @@ std::string curve_card(const fs::path& output, const ComparisonSpec& spec,
   }
   const std::string drawn = svg_plot(plot);
   return card("Loss over " + label,
-              "every seed; lines: training loss, of programs what they printed; dots: final "
-              "validation loss",
+              "every seed; lines: training loss, for external programs the printed loss; dots: "
+              "final validation loss",
               drawn.empty() ? "" : legend(result) + drawn);
 }
 
@@ -408,21 +411,22 @@ void write_comparison_report(const fs::path& output, const ComparisonSpec& spec,
       "dark\">\n<title>",
       title, " · comparison</title>\n<style>", report_style(), kComparisonStyle,
       "</style>\n</head>\n<body>\n<main>\n", "<h1>", title,
-      " <small>comparison of ways to train</small></h1>\n");
-  page += card("What it shows", "", verdict(result));
+      " <small>comparison of training variants</small></h1>\n");
+  page += card("Result", "", verdict(result));
   page += card("Variants", of, variants_table(spec, result));
-  page += card("Time per step",
-               "short runs in which the variants took turns; all seconds follow from it",
-               pace_table(result));
-  page += card("Budgets", "each a whole run of its own", budgets_table(spec, result));
+  page += card(
+      "Time per step",
+      "median of short runs in which the variants took turns; all other times are computed from it",
+      pace_table(result));
+  page += card("Budgets", "each budget is a separate, complete run", budgets_table(spec, result));
   page += sweep_cards(spec, result);
   page +=
       concat("<div class=\"columns\">\n",
              curve_card(output, spec, result, &LossPoint::tokens, tokens, spec.unit()),
              curve_card(output, spec, result, &LossPoint::seconds, seconds, "seconds of training"),
              "</div>\n");
-  page += card("Predictions", "of the runs of the largest budget", predictions_table(result));
-  page += card("How the figures come about", "",
+  page += card("Predictions", "in the runs of the largest budget", predictions_table(result));
+  page += card("Method", "",
                concat("<p>", html_escaped(statistics_text(spec)), "</p>\n<p class=\"quiet\">",
                       html_escaped(concat(processor.name, ", ", processor.cores, " cores; hybrid ",
                                           project_version())),

@@ -33,16 +33,16 @@ std::vector<std::string> doubts(const VariantResult& variant, const ComparisonVa
     found.push_back(concat("a run of ", variant.name, " failed"));
   if (variant.edge_of_sweep && variant.chosen) {
     found.push_back(concat(spec.sweep_key, " ", brief(*variant.chosen), " of ", variant.name,
-                           " is the edge of its sweep, and what lies beyond may be better"));
+                           " is at the edge of its sweep; values beyond it may be better"));
   }
   if (!from.is_program() && from.config.schedule.name == "constant")
     found.push_back(concat("the learning rate of ", variant.name, " does not decay"));
   if (lacks(from, "{seed}"))
-    found.push_back(concat("the command of ", variant.name, " takes no {seed}"));
+    found.push_back(concat("the command of ", variant.name, " has no {seed}"));
   for (const RunOutcome& run : variant.runs.runs) {
     if (run.failure.empty() && run.steps != run.point.steps) {
-      found.push_back(concat(variant.name, " reported ", run.steps, " steps where ",
-                             run.point.steps, " were asked for"));
+      found.push_back(concat(variant.name, " reported ", run.steps,
+                             " steps instead of the requested ", run.point.steps));
       break;
     }
   }
@@ -80,8 +80,8 @@ void add_claim(std::vector<VariantResult>& variants, std::size_t index,
   const VariantResult& first = variants.front();
   VariantResult& variant = variants[index];
   if (have_same_bits(variant, first)) {
-    variant.why_no_claim = concat("each of its losses has the bits of that of ", first.name,
-                                  ", so their difference has no effect on training");
+    variant.why_no_claim = concat("all its losses are bit-identical to those of ", first.name,
+                                  ", so their settings train the same model");
     return;
   }
   std::vector<std::string> against = doubts(first, spec.variants.front(), spec);
@@ -92,7 +92,7 @@ void add_claim(std::vector<VariantResult>& variants, std::size_t index,
     against.push_back(concat("a claim needs at least ", kSeedsOfAClaim, " seeds"));
   if (spec.sweep_key.empty()) against.emplace_back("no learning rate was swept");
   if (of_time && (!variant.time_ratio || !variant.time_ratio->interval))
-    against.emplace_back("their largest budgets differ, and not both always reach a target");
+    against.emplace_back("the largest budgets differ, and not every run reaches a target");
   if (against.empty()) {
     std::vector<double> values;
     for (const auto& value : of_time ? variant.time_ratio->values : variant.difference->values)
@@ -103,11 +103,11 @@ void add_claim(std::vector<VariantResult>& variants, std::size_t index,
       variant.claim = of_time ? time_claim(variant, first) : loss_claim(variant, first);
       return;
     }
-    against.push_back(of_time ? concat("the time may be that of ", first.name)
+    against.push_back(of_time ? concat("the time may equal that of ", first.name)
                               : concat("the difference from ", first.name, " may be 0"));
     const Interval alone = student_interval(values, kConfidence);
     if (alone.low > 0 || alone.high < 0) {
-      against.back() += concat(", with the ", brief(100 * (1 - kConfidence)), " % divided among ",
+      against.back() += concat(" after dividing the ", brief(100 * (1 - kConfidence)), " % among ",
                                variants.size() - 1, " differences");
     }
   }
@@ -248,7 +248,7 @@ std::vector<std::string> warnings_of(const ComparisonSpec& spec, const VariantRe
   }
   if (!from.sweep.empty() && lacks(from, "{learning_rate}"))
     found.push_back(concat("the command of ", variant.name,
-                           " takes no {learning_rate}: all trials of its sweep are the same run"));
+                           " has no {learning_rate}: all trials of its sweep are the same run"));
   if (spec.target_loss && !variant.to_target) {
     found.push_back(concat(variant.name, " reaches the target of ", brief(*spec.target_loss),
                            " with ", variant.seeds_at_target, " of ", spec.seeds.size(), " seeds"));
@@ -316,29 +316,30 @@ ComparisonResult comparison_result(const ComparisonSpec& spec, std::vector<Varia
 
 std::string statistics_text(const ComparisonSpec& spec) {
   std::string text = concat(
-      "Each run has its whole budget of steps and its learning rate decayed over them. Runs of one "
-      "seed share first weights, where the model is the same, and the order of the data. Intervals "
-      "are of Student's t, 95 %, over the seeds; differences are taken seed by seed from ",
-      spec.variants.front().name, ", and a loss that is lower is better. ",
-      spec.masks() ? "Losses are of masked tokens, of which validation has the same in all runs. "
-                   : "",
-      "A claim needs three seeds, a swept optimum inside its "
-      "sweep, no failed run but trials that diverged, and an interval without 0, whose 5 % are "
-      "divided among all claims. "
-      "Seconds are of training alone, without evaluation",
-      spec.pace ? concat(", and those of a step are the median of ", spec.pace->rounds,
+      "Each run trains for its whole budget, with a learning rate that decays over it. Runs with "
+      "the same seed have the same initial weights, if they have the same model, and the same "
+      "order of the data. Intervals are 95 % Student's t intervals over the seeds; differences are "
+      "computed per seed, relative to ",
+      spec.variants.front().name, "; lower losses are better. ",
+      spec.masks()
+          ? "Losses are over masked tokens, which are the same in the validation of all runs. "
+          : "",
+      "A claim needs three seeds, an optimum inside the sweep, no failed run except diverged "
+      "trials, and an interval that excludes 0, with the 5 % divided among all claims. Times are "
+      "training times without evaluation",
+      spec.pace ? concat(", and the time per step is the median of ", spec.pace->rounds,
                          " rounds of runs of ", spec.pace->steps,
                          " steps, in which the variants took turns")
                 : std::string(),
-      ". FLOPs are the model's, forward and "
-      "backward, each step by its charged cost in Full steps. To the target counts, for each seed, "
-      "the run of the smallest budget whose final validation loss reaches it.");
+      ". FLOPs count the model's forward and backward passes, multiplied by the cost of each step "
+      "in Full steps. For the target, each seed uses the run of the smallest budget whose final "
+      "validation loss reaches it.");
   if (spec.sweep_key.empty()) return text;
-  return text +
-         concat(" ", spec.sweep_key, " was chosen for each variant from as many values, on seed ",
-                spec.sweep_seed(),
-                ", which no measured run has, at the variant's largest budget, and holds for "
-                "all its budgets.");
+  return text + concat(" ", spec.sweep_key,
+                       " was chosen for each variant from the same number of values, with seed ",
+                       spec.sweep_seed(),
+                       ", which no measured run uses, at the variant's largest budget, and is used "
+                       "for all its budgets.");
 }
 
 }  // namespace hybrid_trainer

@@ -85,8 +85,7 @@ std::vector<std::int64_t> SpecProblems::whole_numbers(const json::object& object
   }
   for (const json::value& value : list->get_array()) {
     if (!value.is_int64() || value.get_int64() < lowest) {
-      note(path + key,
-           concat("got ", in_brief(value), ", want whole numbers from ", lowest, " on"));
+      note(path + key, concat("got ", in_brief(value), ", want whole numbers, at least ", lowest));
       return {};
     }
     numbers.push_back(value.get_int64());
@@ -155,14 +154,16 @@ void check_variants(const ComparisonSpec& spec, SpecProblems& problems) {
     const ComparisonVariant& variant = spec.variants[i];
     const std::string at = concat("variants[", i, "]");
     if (!variant.name.empty() && !names.insert(variant.name).second)
-      problems.note(at + ".name", concat("\"", variant.name, "\" is another variant's name, too"));
+      problems.note(at + ".name",
+                    concat("\"", variant.name, "\" is the name of another variant, too"));
     const std::size_t trials = spec.variants.front().sweep.size();
     if (!spec.sweep_key.empty() && variant.sweep.size() != trials)
-      problems.note(at + ".sweep",
-                    concat("got ", variant.sweep.size(), " values, want ", trials,
-                           " as in the first variant: every variant gets as many trials"));
+      problems.note(
+          at + ".sweep",
+          concat("got ", variant.sweep.size(), " values, want ", trials,
+                 " as in the first variant: every variant gets the same number of trials"));
     if (variant.is_program() && !spec.sweep_key.empty() && spec.sweep_key != kLearningRate)
-      problems.note(at, concat("is a program, which is swept by ", kLearningRate, " alone"));
+      problems.note(at, concat("is a program, which can sweep only ", kLearningRate));
     const auto ours = std::ranges::find_if_not(spec.variants, &ComparisonVariant::is_program);
     if (!variant.is_program()) check_objective(*ours, variant, at, problems);
     if (!variant.budgets.empty() && !spec.seeds.empty()) check_configs(spec, variant, at, problems);
@@ -213,7 +214,7 @@ bool is_folder_name(const std::string& name) {
          std::all_of(name.begin(), name.end(), may_be_in);
 }
 
-constexpr const char* kOfTheFolder = "is what the folder \"model\" says; leave it out";
+constexpr const char* kOfTheFolder = "is determined by the folder \"model\"; leave it out";
 
 /// Returns whether the comparison sets the key for each run.
 bool is_of_a_run(const std::string& key) {
@@ -303,7 +304,7 @@ std::vector<double> SpecReading::read_sweep(const Value& sweep, const std::strin
       return {};
     }
     if (!values.insert(value.to_number<double>()).second)
-      problems_.note(path, concat(key, ": ", in_brief(value), " stands there twice"));
+      problems_.note(path, concat(key, ": ", in_brief(value), " is given twice"));
   }
   return {values.begin(), values.end()};
 }
@@ -359,14 +360,14 @@ void SpecReading::read_variant(const Object& object, const std::string& path) {
   variant.config = base_;
   variant.name = problems_.text(object, "name", path + ".");
   if (!variant.name.empty() && !is_folder_name(variant.name))
-    problems_.note(path + ".name",
-                   concat("got ", in_brief(json::string(variant.name)), ", which names a folder: ",
-                          "want at most 64 of A-Z a-z 0-9 _ - + . , beginning with none of - ."));
+    problems_.note(path + ".name", concat("got ", in_brief(json::string(variant.name)),
+                                          "; want a folder name: at most 64 characters of A-Z a-z "
+                                          "0-9 _ - + . that does not begin with - or ."));
   const Value *settings = object.if_contains("set"), *command = object.if_contains("command");
   if ((settings == nullptr) == (command == nullptr))
-    problems_.note(
-        path, concat("has ", settings == nullptr ? "neither" : "both", " of \"set\" and ",
-                     "\"command\"; want one: settings of this program ({} for none), or another"));
+    problems_.note(path, concat("has ", settings == nullptr ? "neither" : "both",
+                                " of \"set\" and \"command\"; want one of them: settings of this "
+                                "program ({} for none), or the command of another"));
   variant.budgets = object.contains("budgets") ? budgets(object, path + ".") : spec_.budgets;
   variant.sweep = sweep_;
   if (const Value* own = object.if_contains("sweep")) {
@@ -374,10 +375,11 @@ void SpecReading::read_variant(const Object& object, const std::string& path) {
     variant.sweep = read_sweep(*own, path + ".sweep", key);
     if (spec_.sweep_key.empty() && spec_.variants.empty()) spec_.sweep_key = key;
     if (!key.empty() && key != spec_.sweep_key)
-      problems_.note(path + ".sweep",
-                     spec_.sweep_key.empty()
-                         ? "the first variant has none: every variant gets as many trials"
-                         : concat("got ", key, ", the others sweep ", spec_.sweep_key));
+      problems_.note(
+          path + ".sweep",
+          spec_.sweep_key.empty()
+              ? "the first variant has none: every variant gets the same number of trials"
+              : concat("got ", key, ", the others sweep ", spec_.sweep_key));
   }
   if (settings != nullptr) read_settings(*settings, path + ".set", variant);
   if (command != nullptr) read_command(*command, path + ".command", variant);
@@ -420,7 +422,7 @@ void SpecReading::read_pace(const Value& pace) {
     problems_.note(concat("pace.", key),
                    value == nullptr
                        ? "is missing"
-                       : concat("got ", in_brief(*value), ", want a whole number from 1 on"));
+                       : concat("got ", in_brief(*value), ", want a whole number of at least 1"));
     return 1;
   };
   spec_.pace = ComparisonPace{number("steps"), number("rounds")};
@@ -459,7 +461,7 @@ ComparisonSpec SpecReading::read(const Object& root) {
   if (root.contains("data") || !draws_examples) spec_.data = problems_.text(root, "data", "");
   spec_.seeds = problems_.whole_numbers(root, "seeds", "", 0);
   if (std::set<std::int64_t>(spec_.seeds.begin(), spec_.seeds.end()).size() != spec_.seeds.size())
-    problems_.note("seeds", "a seed stands there twice: its run would count twice");
+    problems_.note("seeds", "a seed is given twice: its run would count twice");
   spec_.budgets = root.contains("budgets") ? budgets(root, "")
                                            : std::vector<std::int64_t>{base_.training.steps};
   if (const Value* sweep = root.if_contains("sweep"))
@@ -563,16 +565,16 @@ ComparisonSpec read_comparison_spec(const fs::path& file) {
   json::object root = parsed_spec(text_of_spec(file), file.string(), keys);
   SpecProblems problems(file.string(), keys.lines);
   for (const auto& duplicate : keys.duplicates)
-    problems.note(duplicate.path, concat("the key stands there twice (line ", duplicate.line, ")"));
+    problems.note(duplicate.path, concat("duplicate key (line ", duplicate.line, ")"));
   ComparisonSpec spec =
       SpecReading(problems, fs::absolute(file).lexically_normal().parent_path()).read(root);
   if (!problems.all().empty()) throw ConfigError(std::move(problems.all()));
   if (!spec.data.empty()) spec.data = (spec.folder / spec.data).lexically_normal();
   if (!spec.data.empty() && !fs::exists(spec.data)) {
-    throw MissingInput(
-        concat(file.string(), ": data: ", spec.data.string(),
-               ": does not exist; make it with hybrid prepare (a relative path is against the "
-               "spec's folder)"));
+    throw MissingInput(concat(file.string(), ": data: ", spec.data.string(),
+                              ": does not exist; create it with hybrid prepare (a relative path is "
+                              "relative to the spec's "
+                              "folder)"));
   }
   if (!spec.data.empty()) root["data"] = spec.data.string();
   if (!spec.model.empty()) root["model"] = spec.model.string();
@@ -597,15 +599,14 @@ void check_same_comparison(const std::string& before_text, const std::string& no
     problems.push_back(concat("ranks: was ", ranks(before), ", is now ", ranks(now)));
   for (const char* key : {"seeds", "budgets", "variants"}) {
     for (const std::string& element : gone(before, now, key))
-      problems.push_back(concat(key, ": ", element, " was changed or taken out"));
+      problems.push_back(concat(key, ": ", element, " was changed or removed"));
   }
   if (before.contains("budgets") != now.contains("budgets"))
-    problems.emplace_back("budgets: were given in one of the two specs alone");
+    problems.emplace_back("budgets: are given in only one of the two specs");
   if (problems.empty()) return;
   problems.emplace_back(
-      "what was run answers another question: --resume allows more variants, seeds and budgets; "
-      "give "
-      "another --output for this spec");
+      "the finished runs belong to another comparison: --resume allows only additional variants, "
+      "seeds and budgets; choose another folder for --output");
   throw ConfigError(std::move(problems));
 }
 

@@ -117,7 +117,7 @@ std::string to_json(const ComparisonSpec& spec, const ComparisonResult& result) 
     if (!variant.why_no_claim.empty())
       why_none += (why_none.empty() ? "" : "; ") + variant.name + ": " + variant.why_no_claim;
   }
-  if (result.variants.size() == 1) why_none = "one variant alone";
+  if (result.variants.size() == 1) why_none = "only one variant";
   const ProcessorInfo processor = processor_info();
   return pretty_json(json::object{
              {"variants", variants},

@@ -309,7 +309,7 @@ RunOutcome read_outcome(const fs::path& run, const RunPoint& point) {
     outcome.failure = end == "finished" ? "its validation loss is not finite" : end;
   }
   if (const std::int64_t junk = count_below(summary, {"junk_lines"}); junk > 0)
-    outcome.remark = concat(junk, " lines of its standard output have no loss, the first: ",
+    outcome.remark = concat(junk, " lines of its standard output contain no loss, the first: ",
                             string_below(summary, "first_junk_line"));
   return outcome;
 }
@@ -321,8 +321,9 @@ bool is_finished(const TrainingRunSettings& run) {
   HybridTrainerConfig now = run.task(run)->completed(run.config.with_parts());
   if (now.memory.plan == "auto") now = with_memory_of(before, std::move(now));
   if (config_json(now) != config_json(before)) {
-    throw ConfigError({concat(paths.root, ": holds a run of another configuration than the ",
-                              "spec's; remove that folder, or give another --output")});
+    throw ConfigError({concat(paths.root,
+                              ": contains a run with another configuration than the spec's; remove "
+                              "that folder, or choose another one for --output")});
   }
   return end_of_run(paths) == "finished";
 }

@@ -19,8 +19,7 @@ void compare_values(const std::string& path, const std::string& was, const std::
                     OnResume resume, ConfigChanges& changes) {
   if (was == is) return;
   if (resume == OnResume::kStays) {
-    changes.told.push_back(concat(path, ": the run's choice stays (\"", was, "\" when it began, \"",
-                                  is, "\" was asked for)"));
+    changes.told.push_back(concat(path, ": keeps the run's value \"", was, "\"; got \"", is, "\""));
   } else if (resume == OnResume::kMayChange) {
     changes.told.push_back(concat(path, ": ", was, " until now, ", is, " from here on"));
   } else if (resume == OnResume::kMayBecome0 && is == "0") {
@@ -60,9 +59,9 @@ ConfigChanges config_changes(const HybridTrainerConfig& saved, const HybridTrain
   compare_groups("", field_tree(saved), field_tree(now), OnResume::kSame, now.phases.method,
                  changes);
   if (!saved.stages.empty() && saved.training.steps != now.training.steps) {
-    changes.refused.push_back(concat("training.steps: the run was saved with ",
-                                     saved.training.steps, ", of which its stages are shares; got ",
-                                     now.training.steps));
+    changes.refused.push_back(
+        concat("training.steps: the run was saved with ", saved.training.steps,
+               ", and its stages are shares of them; got ", now.training.steps));
   }
   return changes;
 }
@@ -98,8 +97,8 @@ void check_changes(const ConfigChanges& changes) {
   if (changes.refused.empty()) return;
   std::vector<std::string> problems = changes.refused;
   problems.emplace_back(
-      "what was saved means something else then: go on with the run's own configuration "
-      "(--resume --run RUN alone takes it), or begin another run");
+      "these keys cannot change in a run: continue with the run's own configuration (--resume "
+      "--run RUN without them), or start a new run");
   throw ConfigError(std::move(problems));
 }
 

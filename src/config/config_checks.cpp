@@ -124,7 +124,7 @@ void collect_number_problems(const HybridTrainerConfig& config, Problems& found)
     found.push_back(concat("memory.activation_bits: got ", bits, ", want 32, 16 or 8"));
   if (const std::int64_t bytes = config.distributed.bucket_bytes; bytes > 0 && bytes < 4096) {
     found.push_back(concat("distributed.bucket_bytes: got ", bytes,
-                           ", want at least 4096, or 0: by the weights"));
+                           ", want at least 4096, or 0 for an automatic size"));
   }
 }
 
@@ -132,7 +132,7 @@ void collect_loss_scale_problems(const HybridTrainerConfig& config, Problems& fo
   const std::int64_t scale = config.mixed_precision.loss_scale;
   if (scale < 1 || std::has_single_bit(static_cast<std::uint64_t>(scale))) return;
   found.push_back(concat("mixed_precision.loss_scale: got ", scale,
-                         ", want a power of two, which changes no bit of a gradient"));
+                         ", want a power of two, which does not round gradients"));
 }
 
 void collect_recording_problems(const HybridTrainerConfig& config, Problems& found) {
@@ -154,10 +154,10 @@ void collect_objective_problems(const HybridTrainerConfig& config, Problems& fou
                            "folder (windows)"));
   }
   if (config.prefers() && !config.data.is_rows()) {
-    found.push_back(concat(
-        "objective: got ", config.objective, ", but data.layout is ", config.data.layout,
-        ", and pairs of answers come from a file of examples; use `hybrid finetune --objective ",
-        config.objective, " --data FILE`"));
+    found.push_back(
+        concat("objective: got ", config.objective, ", but data.layout is ", config.data.layout,
+               ", but pairs of answers need a file of examples; use `hybrid finetune --objective ",
+               config.objective, " --data FILE`"));
   }
   if (config.prefers() && config.memory.segment_length > 0) {
     found.push_back(concat("memory.segment_length: got ", config.memory.segment_length,

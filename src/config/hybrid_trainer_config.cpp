@@ -79,7 +79,7 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
         part.computes() || part.lora || part.base || part.place || part.has_optimizer();
     if (part.pattern.empty()) refuse(part, ": got no pattern, want names with *, such as video.*");
     if (!says_something)
-      refuse(part, ": got {}, which changes nothing; want a key, such as recompute, or no entry");
+      refuse(part, ": got {}, which has no effect; want a key, such as recompute, or no entry");
     if (part.lora == 0 && !config.lora.is_on())
       refuse(part,
              ".lora: got 0, but lora.rank is 0, so the part has no adapters anyway; leave it out");
@@ -94,7 +94,7 @@ void collect_part_problems(const HybridTrainerConfig& config, std::vector<std::s
         refuse(part,
                ": optimizer.groups has this pattern too, with other settings; want one of them");
     for (std::size_t k = 0; k < i; ++k)
-      if (config.parts[k].pattern == part.pattern) refuse(part, ": the pattern stands there twice");
+      if (config.parts[k].pattern == part.pattern) refuse(part, ": the pattern is given twice");
   }
 }
 

@@ -16,11 +16,11 @@ AutomaticPrecision automatic_precision(std::int64_t width, Device device) {
   if (device.type != DeviceType::kCpu) return {DType::kBF16, "bf16, as on every CUDA device"};
   if (const std::string& limit = onednn_limit_of_user(); !onednn_limit_allows_bfloat16(limit))
     return {DType::kF32, concat("fp32, as ONEDNN_MAX_CPU_ISA=", limit, " allows no bf16 products")};
-  if (!multiplies_bfloat16()) return {DType::kF32, "fp32, as this processor multiplies no bf16"};
+  if (!multiplies_bfloat16()) return {DType::kF32, "fp32, as this CPU has no bf16 instructions"};
   if (width < kLeastWidth)
     return {DType::kF32, concat("fp32, as bf16 gains little below a width of ", kLeastWidth)};
-  return {DType::kBF16, multiplies_tiles() ? "bf16, which this processor's matrix tiles multiply"
-                                           : "bf16, which this processor multiplies"};
+  return {DType::kBF16, multiplies_tiles() ? "bf16, supported by this CPU's matrix tiles"
+                                           : "bf16, supported by this CPU"};
 }
 
 const char* precision_name(const Precision& precision) {
@@ -60,7 +60,7 @@ void PhasePrecision::load(const State& state) {
     all_[static_cast<std::size_t>(phase)] =
         precision_named(state.text(concat("precision.", name_of(phase))), device_);
   }
-  if (all_ != chosen && !reason_.empty()) reason_ = "what it was when the run began";
+  if (all_ != chosen && !reason_.empty()) reason_ = "as at the start of the run";
 }
 
 }  // namespace hybrid_trainer

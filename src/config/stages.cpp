@@ -72,7 +72,7 @@ void collect_stage_problems(const HybridTrainerConfig& config, std::vector<std::
     } else if (const BatchShape shape = shape_of(stage, whole); shape.tokens() > whole.tokens()) {
       found.push_back(concat(path, "effective_batch: got ", shape.batch_size, ", want at most ",
                              whole.tokens() / length,
-                             ": a schedule stage takes no more tokens a step than the config, ",
+                             ": a schedule stage has at most the configured tokens per step, ",
                              whole.batch_size, " sequences of ", whole.sequence_length));
     }
     if (stage.until <= before) {

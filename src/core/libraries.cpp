@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 /// Returns the loader's error on one line.
 std::string loader_message() {
   const char* const said = dlerror();
-  std::string message = said == nullptr ? "the loader said nothing" : said;
+  std::string message = said == nullptr ? "no message from the loader" : said;
   std::replace(message.begin(), message.end(), '\n', ' ');
   return message;
 }
@@ -120,8 +120,8 @@ std::string nvml_version(const SharedLibrary& library) {
 }
 
 constexpr const char* kInstallToolkit =
-    "install the CUDA toolkit 13 (or the Python package nvidia-cublas), or set CUDA_HOME to where "
-    "it is";
+    "install the CUDA toolkit 13 (or the Python package nvidia-cublas), or set CUDA_HOME to its "
+    "folder";
 
 constexpr KnownLibrary kLibraries[] = {
     {"cuBLASLt", "libcublasLt.so", 13, cublaslt_version, true, kInstallToolkit},
@@ -149,7 +149,7 @@ SharedLibrary SharedLibrary::look_for(const WantedLibrary& wanted) {
   };
   for (const std::string& file : wanted.files) {
     if (opens(file)) return library;
-    failures.push_back(concat("by the loader's search (", loader_message(), ")"));
+    failures.push_back(concat("the loader's search path (", loader_message(), ")"));
     for (const std::string& folder : wanted.folders) {
       const fs::path path = fs::path(folder) / file;
       std::error_code unreadable;
@@ -182,7 +182,7 @@ void* SharedLibrary::address_of(const char* name) const noexcept {
 void SharedLibrary::throw_lacks(const char* name) const {
   if (!opened()) throw DeviceError(problem_);
   throw DeviceError(
-      concat(title_, ": ", path_, " has no ", name, ", it is of another version; ", hint_));
+      concat(title_, ": ", path_, " has no ", name, ", so it has another version; ", hint_));
 }
 
 WantedLibrary wanted(const KnownLibrary& known, const std::vector<std::string>& folders) {
@@ -209,7 +209,7 @@ CudaLibrary describe(const KnownLibrary& known, const std::vector<std::string>& 
   std::sscanf(described.version.c_str(), "%d.%d", &major, &minor);
   const bool fits = major == known.major && minor >= known.minor;
   if (described.version.empty()) {
-    described.problem = because(" does not answer when it is asked for its version");
+    described.problem = because(" does not report its version");
   } else if (known.version_is_its_own && !fits) {
     described.problem =
         because(concat(" is version ", described.version, ", want ", known.major, ".",

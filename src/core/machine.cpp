@@ -271,7 +271,7 @@ int usable_threads() { return threads_of_openmp(processor_info().cores); }
 static void check_threads(const std::string& key, std::int64_t count) {
   const int cores = processor_info().cores, most = usable_threads();
   if (count >= 1 && count <= most) return;
-  const std::string reason = most < cores ? "OpenMP gives no more" + limits_of_openmp()
+  const std::string reason = most < cores ? "OpenMP allows no more" + limits_of_openmp()
                                           : concat("this process may use ", cores, " cores");
   throw ConfigError({concat(key, ": got ", count, ", want 1 to ", most, ": ", reason)});
 }

@@ -311,8 +311,8 @@ std::unique_ptr<MemorySource> system_memory() { return std::make_unique<SystemMe
 std::unique_ptr<MemorySource> file_memory(const std::string& folder, const char* key) {
   const int file = open_nameless(folder);
   if (file >= 0) return std::make_unique<FileMemory>(file);
-  throw CannotCreate(concat(key, ": cannot make a file in ", folder, ": ", std::strerror(errno),
-                            "; name a folder that can be written to"));
+  throw CannotCreate(concat(key, ": cannot create a file in ", folder, ": ", std::strerror(errno),
+                            "; want a writable folder"));
 }
 
 std::unique_ptr<MemorySource> simulated_memory(Device device, bool pinned) {
@@ -336,9 +336,8 @@ void throw_out_of_device_memory(const std::string& what, int device) {
   const std::size_t free = cuda_runtime().properties(device).free_bytes;
   throw OutOfMemory(
       concat(what, ": ", name_of(Device{DeviceType::kCuda, device}), " has ", units::bytes(free),
-             " free in addition to the memory of this program, where CUDA and its libraries put "
-             "their kernels",
-             "; leave them about 1 GiB: lower memory.device_budget or data.batch_size, set ",
+             " free outside this program, but CUDA and its libraries need memory for their kernels",
+             "; leave about 1 GiB: lower memory.device_budget or data.batch_size, set ",
              "memory.plan=auto, or end other programs on the device (`nvidia-smi` lists them)"),
       0, free);
 }

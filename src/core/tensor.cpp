@@ -26,7 +26,7 @@ Tensor Tensor::zeros(const Shape& shape, DType dtype, MemoryKind kind, const Str
 Tensor Tensor::view(const Shape& shape) const {
   if (shape.elements() != elements()) {
     throw ShapeMismatch(
-        concat("a tensor of shape ", shape_.text(), " cannot be seen as ", shape.text()));
+        concat("a tensor of shape ", shape_.text(), " cannot be viewed as ", shape.text()));
   }
   Tensor other = *this;
   other.shape_ = shape;

@@ -66,8 +66,8 @@ void check_introductions(const RankIntroduction& mine, Communicator& ranks) {
       if (all[other].device != all[rank].device) continue;
       throw DeviceError(concat(name(other), " and ", name(rank), " have the same device ",
                                all[rank].device,
-                               ", and NCCL wants one for each rank; start no more ranks on a host "
-                               "than it has CUDA devices, which `hybrid doctor` lists"));
+                               ", but NCCL needs one per rank; start at most as many ranks on a "
+                               "host as it has CUDA devices (`hybrid doctor` lists them)"));
     }
   }
 }

@@ -15,8 +15,8 @@ std::string simulated_link_text(const DistributedConfig& config) {
 void check_backend(const DistributedConfig& config, Device device) {
   const bool on_cuda = device.type == DeviceType::kCuda;
   if (config.backend == "auto" || (config.backend == "nccl") == on_cuda) return;
-  throw ConfigError({concat("distributed.backend: got ", config.backend, ", and ranks on ",
-                            name_of(device), " send by ", on_cuda ? "nccl" : "mpi or sockets",
+  throw ConfigError({concat("distributed.backend: got ", config.backend, ", but ranks on ",
+                            name_of(device), " use ", on_cuda ? "nccl" : "mpi or sockets",
                             "; want auto, or device ", on_cuda ? "cpu" : "cuda")});
 }
 

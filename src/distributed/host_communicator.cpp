@@ -22,8 +22,8 @@ const char* name_of_operation(Operation operation) {
 void check_in_host_memory(const Tensor& tensor) {
   if (tensor.device().type == DeviceType::kCpu) return;
   throw DeviceError(
-      "ranks as threads or with Open MPI work on the processor's tensors, got one of CUDA: train "
-      "with --device cpu");
+      "ranks as threads or with Open MPI support only CPU tensors, got a CUDA tensor: train with "
+      "--device cpu");
 }
 
 }  // namespace
@@ -42,14 +42,14 @@ void check_same(const std::vector<CollectiveCall>& calls) {
   std::vector<std::string> parts;
   for (std::size_t rank = 0; rank < calls.size(); ++rank)
     parts.push_back(concat("rank ", rank, " called ", text_of(calls[rank])));
-  throw CollectiveMismatch("the ranks do not call the same: " + join(parts, "; "));
+  throw CollectiveMismatch("the ranks call different collectives: " + join(parts, "; "));
 }
 
 void check_expected(const CollectiveCall& expected, int rank, const CollectiveCall& got, int from) {
   if (expected == got) return;
-  throw CollectiveMismatch(concat("the ranks do not call the same: rank ", rank, " waits for ",
-                                  text_of(expected), " from rank ", from, ", which called ",
-                                  text_of(got)));
+  throw CollectiveMismatch(concat("the ranks call different collectives: rank ", rank,
+                                  " waits for ", text_of(expected), " from rank ", from,
+                                  ", which called ", text_of(got)));
 }
 
 /// Sends this rank's calls to the others and returns theirs, by rank.

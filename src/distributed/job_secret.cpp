@@ -91,7 +91,7 @@ void JobSecret::leave_file() {
   if (descriptor >= 0) left_file_.emplace(file_);
   if (!is_whole)
     throw IoError(concat(file_.string(),
-                         ": the ranks' secret cannot be left there: ", std::strerror(problem),
+                         ": cannot write the ranks' shared secret: ", std::strerror(problem),
                          "; set ", kSecretVariable, " to the same text for all ranks instead"));
 }
 
@@ -118,10 +118,11 @@ std::string JobSecret::agree(Communicator& ranks) {
   if (!problem.empty()) throw IoError(problem);
   const auto first = std::ranges::find_if(blind, [](const auto& host) { return !host.empty(); });
   if (first == blind.end()) return from_file_;
-  throw UsageError(concat("the ranks have no secret in common: rank ", first - blind.begin(),
-                          " on ", *first, " does not read what rank 0 left in ", file_.string(),
-                          "; name a run folder that all machines share, by the same path, or set ",
-                          kSecretVariable, " to the same text for all ranks"));
+  throw UsageError(
+      concat("the ranks have no shared secret: rank ", first - blind.begin(), " on ", *first,
+             " cannot read rank 0's secret in ", file_.string(),
+             "; give a run folder that all machines share under the same path, or set ",
+             kSecretVariable, " to the same text for all ranks"));
 }
 
 }  // namespace hybrid_trainer

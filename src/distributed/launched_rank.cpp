@@ -38,7 +38,7 @@ const char* text_in(const std::string& launcher, const char* name,
                     const EnvironmentVariable& variable) {
   const char* const text = variable(name);
   if (text != nullptr) return text;
-  throw UsageError(concat(launcher, " started this, but ", name, " is not set"));
+  throw UsageError(concat(launcher, " started this process, but ", name, " is not set"));
 }
 
 int number_of(const char* name, const char* text) {
@@ -110,9 +110,8 @@ RankMeeting meeting_of(const LaunchedRank& launched, const EnvironmentVariable& 
   };
   if (launched.launcher == "srun" && told("MASTER_ADDR").empty()) {
     throw UsageError(
-        "srun started this without PMIx: set MASTER_ADDR to the host of rank 0, and MASTER_PORT to "
-        "a "
-        "free port of it, for all ranks");
+        "srun started this process without PMIx: set MASTER_ADDR to the host of rank 0 and "
+        "MASTER_PORT to a free port on it, for all ranks");
   }
   const int port = number_in(launched.launcher, "MASTER_PORT", variable);
   const bool is_taken = told("TORCHELASTIC_USE_AGENT_STORE") == "True";
@@ -144,8 +143,9 @@ static void check_counted_alike(const LaunchedRank& launched, const Communicator
   if (ranks.rank() == launched.rank && ranks.size() == launched.size) return;
   throw UsageError(concat(launched.launcher, " says that this is rank ", launched.rank, " of ",
                           launched.size, ", Open MPI that it is ", ranks.rank(), " of ",
-                          ranks.size(), ": it is another MPI than the launcher's; start the ranks ",
-                          "with the mpirun of the Open MPI that hybrid was built with"));
+                          ranks.size(),
+                          ": the launcher belongs to another MPI; start the ranks with the mpirun "
+                          "of the Open MPI that hybrid was built with"));
 }
 
 std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, Device device,
@@ -153,8 +153,10 @@ std::unique_ptr<Communicator> start_launched_rank(const LaunchedRank& launched, 
   const auto environment = [](const char* name) { return std::getenv(name); };
   const bool on_cuda = device.type == DeviceType::kCuda;
   if (!on_cuda && !launched.speaks_pmix && launched.launcher != kLocal.name) {
-    throw UsageError(concat(launched.launcher, " started this without PMIx, and on CPUs ranks of ",
-                            "several machines are Open MPI's: mpirun -np ", launched.size,
+    throw UsageError(concat(launched.launcher,
+                            " started this process without PMIx, but on CPUs, ranks on several "
+                            "machines need Open MPI: mpirun -np ",
+                            launched.size,
                             " --bind-to none hybrid train ..., or srun --mpi=pmix; on one machine ",
                             "hybrid train --ranks ", launched.size));
   }

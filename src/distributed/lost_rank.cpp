@@ -53,9 +53,9 @@ std::optional<LostRank> find_lost_rank(const std::vector<WatchedRank>& ranks,
                                          return left.progress.entered < right.progress.entered;
                                        });
   return LostRank{static_cast<int>(fewest - ranks.begin()),
-                  concat(reason, " in its collective ", fewest->progress.entered,
+                  concat(reason, " in collective ", fewest->progress.entered,
                          ", and all ranks wait: the link between them is down, or they call "
-                         "different ones")};
+                         "different collectives")};
 }
 
 }  // namespace hybrid_trainer

@@ -320,7 +320,7 @@ NcclRank::NcclRank(NcclLibrary library, const nccl::UniqueId& id, int rank, int 
   } catch (const RankLost& error) {
     abort(error.what());
     end_thread();
-    throw DeviceError(concat("rank ", rank, " of ", size, " does not start: ", error.what()));
+    throw DeviceError(concat("rank ", rank, " of ", size, " cannot start: ", error.what()));
   }
 }
 
@@ -348,9 +348,9 @@ void NcclRank::start(const nccl::UniqueId& id, int rank, int size) {
       if (taken(state())) return;
     }
     if (Clock::now() > end)
-      throw RankLost(concat("NCCL has not met all ranks after ",
+      throw RankLost(concat("NCCL did not connect to all ranks within ",
                             static_cast<double>(limits_.start.count()) / 1000,
-                            " s; NCCL_DEBUG=INFO shows what it waits for"));
+                            " s; NCCL_DEBUG=INFO shows the missing ones"));
     pause_after(polls);
   }
 }
@@ -465,7 +465,8 @@ std::unique_ptr<Communicator> start_nccl_communicator(std::unique_ptr<Communicat
   const std::string ids = hosts->host_gather({id.bytes, has_id ? sizeof id.bytes : 0}).front();
   if (ids.size() != sizeof id.bytes) {
     throw DeviceError(
-        "NCCL: rank 0 got no id for the job: ncclGetUniqueId failed; NCCL_DEBUG=WARN says why");
+        "NCCL: rank 0 got no id for the job: ncclGetUniqueId failed; NCCL_DEBUG=WARN shows the "
+        "reason");
   }
   std::memcpy(id.bytes, ids.data(), sizeof id.bytes);
   cuda_runtime().use(device.index);

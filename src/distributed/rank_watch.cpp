@@ -79,7 +79,7 @@ class RankWatch::Channel {
     try {
       return listen_at(context_, reach, 0);
     } catch (const boost::system::system_error& error) {
-      throw DeviceError(concat("rank 0 cannot open a port, over which ranks watch each other: ",
+      throw DeviceError(concat("rank 0 cannot open a port for the ranks' health checks: ",
                                error.code().message()));
     }
   }
@@ -95,8 +95,7 @@ class RankWatch::Channel {
       }
       if (Clock::now() > end)
         throw DeviceError(concat("rank 0 cannot be reached by TCP at any of ", addresses, ": ",
-                                 call.problem,
-                                 "; ranks watch each other over a port that rank 0 opens"));
+                                 call.problem, "; the ranks' health checks need this port"));
       std::this_thread::sleep_for(kPause);
     }
   }

@@ -43,9 +43,9 @@ class SocketMeeting {
   RankIdentity identity(const std::string& text) const;
   [[noreturn]] void throw_not_met(const std::string& what) const {
     throw DeviceError(concat("rank ", meeting_.rank, " of ", meeting_.size,
-                             " met not all others at ", meeting_.address, " port ", meeting_.port,
-                             " within ", static_cast<double>(meeting_.limit.count()) / 1000,
-                             " s: ", what));
+                             " did not connect to all other ranks at ", meeting_.address, " port ",
+                             meeting_.port, " within ",
+                             static_cast<double>(meeting_.limit.count()) / 1000, " s: ", what));
   }
 
   const RankMeeting meeting_;
@@ -222,8 +222,9 @@ void SocketMeeting::reach_first(const std::string& own_addresses) {
     secret_ = meeting_.secret();  // rank 0 may not have published it yet
     const auto endpoints = endpoints_of_first(problem);
     if (secret_.empty()) {
-      problem = concat("it has not left the job's secret; all ranks need one run folder, or ",
-                       kSecretVariable);
+      problem =
+          concat("it has not written the job's secret; all ranks need the same run folder, or ",
+                 kSecretVariable);
     } else if (!endpoints.empty()) {
       RankCall call = call_rank(endpoints, identity(own_addresses), context_, end_);
       sockets_.front() = std::move(call.socket);
@@ -233,7 +234,7 @@ void SocketMeeting::reach_first(const std::string& own_addresses) {
     std::this_thread::sleep_for(kBetweenTries);
   }
   throw_not_met(
-      concat("rank 0 is not reached: it does not answer, or is of another job (", problem, ")"));
+      concat("cannot reach rank 0: it does not answer, or belongs to another job (", problem, ")"));
 }
 
 void SocketMeeting::reach(int rank) {

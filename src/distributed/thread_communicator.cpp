@@ -177,7 +177,7 @@ void run_thread_ranks(int ranks, const std::function<void(Communicator&)>& rank)
           communicator->abort(error.what());
         } catch (...) {
           first.keep(std::current_exception());
-          communicator->abort("it threw something that is no exception");
+          communicator->abort("it threw an object that is not an exception");
         }
       };
       const std::shared_ptr<Communicator> own = std::move(one);

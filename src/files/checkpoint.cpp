@@ -48,7 +48,7 @@ void add_stored_range(CheckpointInfo& checkpoint, std::istream& line, const std:
   StoredTensor& tensor = checkpoint.tensors[name];
   const std::int64_t first = tensor.ranges.empty() ? 0 : tensor.ranges.back().last;
   if (first == 0) tensor.dtype = static_cast<DType>(dtype);
-  require(tensor.dtype == static_cast<DType>(dtype), "ranges of a tensor have one dtype");
+  require(tensor.dtype == static_cast<DType>(dtype), "all ranges of a tensor have the same dtype");
   if (tensor.shape.rank() == 0) tensor.shape = shape;
   tensor.ranges.push_back({file, first, first + elements});
 }
@@ -120,7 +120,7 @@ std::string share_text(const CheckpointInfo& written) {
   for (const auto& [name, file] : written.files)
     text << kFileLine << ' ' << name << ' ' << file.bytes << ' ' << file.checksum << '\n';
   for (const auto& [name, tensor] : written.tensors) {
-    require(name.find('\n') == name.npos, "the name of a tensor is one line");
+    require(name.find('\n') == name.npos, "tensor names have no line breaks");
     text << kTensorLine << ' ' << narrow<int>(tensor.dtype) << ' ' << tensor.ranges.front().last
          << ' ' << tensor.shape.rank();
     for (int i = 0; i < tensor.shape.rank(); ++i) text << ' ' << tensor.shape[i];
@@ -136,8 +136,8 @@ void add_shares(CheckpointInfo& checkpoint, const std::vector<std::string>& text
     const std::int64_t elements = tensor.ranges.back().last;
     if (tensor.shape.rank() == 0) tensor.shape = {elements};
     if (tensor.shape.elements() == elements) continue;
-    throw IoError(concat("the ranks' parts of ", name, " are ", elements, " elements, want ",
-                         tensor.shape.text(), ": they do not have the same state"));
+    throw IoError(concat("the ranks' parts of ", name, " have ", elements, " elements, want ",
+                         tensor.shape.text(), ": the ranks have different states"));
   }
 }
 
@@ -160,8 +160,8 @@ class TemporaryFolder {
 };
 
 IoError not_written(std::int64_t step, const std::exception& problem) {
-  return IoError(concat("the checkpoint of step ", step, " is not written (", problem.what(),
-                        "); earlier checkpoints are untouched"));
+  return IoError(concat("cannot write the checkpoint of step ", step, " (", problem.what(),
+                        "); earlier checkpoints are unchanged"));
 }
 
 std::size_t bytes_of(const State& state) {
@@ -179,7 +179,7 @@ void check_free_space(const std::string& folder, std::size_t bytes) {
   const std::size_t free = static_cast<std::size_t>(disk.f_bavail) * disk.f_frsize;
   if (free < needed) {
     throw IoError(concat(folder, ": no space left: the checkpoint needs ", units::bytes(needed),
-                         ", and ", units::bytes(needed - free), " of them are not free"));
+                         ", of which ", units::bytes(needed - free), " are missing"));
   }
 }
 
@@ -253,7 +253,7 @@ class CommonSave {
 CheckpointRanks::CheckpointRanks(int rank, int size, Gather gather)
     : rank_(rank), size_(size), gather_(std::move(gather)) {
   require(rank >= 0 && rank < size && gather_ != nullptr,
-          "CheckpointRanks: want a rank below their number, and a way to gather");
+          "CheckpointRanks: want a rank below the number of ranks, and a gather function");
 }
 
 std::vector<std::string> CheckpointRanks::gather(const std::string& mine) const {

@@ -72,10 +72,10 @@ StoredTensor tensor_of(const std::string& name, const json::object& object,
   StoredTensor tensor;
   const std::string dtype(object.at("dtype").as_string());
   const auto known = stored_dtype_of(dtype);
-  if (!known) fail("a checkpoint has no dtype \"", dtype, "\"");
+  if (!known) fail("unsupported dtype \"", dtype, "\"");
   tensor.dtype = *known;
   const auto shape = shape_of(object.at("shape").as_array());
-  if (!shape) fail("its shape is none");
+  if (!shape) fail("its shape is invalid");
   tensor.shape = *shape;
   std::int64_t end = 0;
   for (const auto& [file, range] : object.at("ranges").as_object()) {
@@ -83,10 +83,10 @@ StoredTensor tensor_of(const std::string& name, const json::object& object,
     tensor.ranges.push_back({std::string(file), ends.at(0).as_int64(), ends.at(1).as_int64()});
     const StoredRange& added = tensor.ranges.back();
     if (!is_rank_file_name(added.file) || !files.contains(added.file))
-      fail("the manifest has no rank's file \"", added.file, "\"");
+      fail("the manifest does not list the file \"", added.file, "\"");
     if (added.first != end || added.last <= end) {
       fail("elements ", added.first, " to ", added.last, " in ", added.file, " follow element ",
-           end, ": holes and overlaps are not allowed");
+           end, ": gaps and overlaps are not allowed");
     }
     end = added.last;
   }
@@ -106,7 +106,7 @@ CheckpointInfo info_of(const json::object& root) {
     const std::string name(key);
     const bool is_known = std::find(kNames.begin(), kNames.end(), name) != kNames.end();
     if (!is_known && !is_rank_file_name(name)) {
-      throw DataError("the manifest names a file that no checkpoint has");
+      throw DataError("the manifest names an unexpected file");
     }
     const std::int64_t bytes = file.as_object().at("bytes").as_int64();
     info.files[name] = {static_cast<std::size_t>(bytes),
@@ -158,7 +158,7 @@ class StateWriter {
 class StateReader {
  public:
   explicit StateReader(std::string_view bytes) : rest_(bytes) {
-    if (take(1)[0] != kLittleEndian) refuse("numbers of another byte order");
+    if (take(1)[0] != kLittleEndian) refuse("numbers in another byte order");
   }
   void get(std::int64_t& value) { value = number<std::int64_t>(); }
   void get(double& value) { value = number<double>(); }
@@ -184,7 +184,7 @@ class StateReader {
     throw DataError(concat("state.bin: not what this version writes: it has ", what));
   }
   std::string_view take(std::uint64_t bytes) {
-    if (bytes > rest_.size()) refuse("fewer bytes than it says");
+    if (bytes > rest_.size()) refuse("fewer bytes than it declares");
     const std::string_view taken = rest_.substr(0, bytes);
     rest_.remove_prefix(bytes);
     return taken;
@@ -198,7 +198,7 @@ class StateReader {
   /// Reads the number of elements of at least `least` bytes each.
   std::uint64_t count(std::size_t least) {
     const auto value = number<std::uint64_t>();
-    if (value > rest_.size() / least) refuse("fewer elements than it says");
+    if (value > rest_.size() / least) refuse("fewer elements than it declares");
     return value;
   }
   std::string_view rest_;
@@ -253,7 +253,7 @@ CheckpointInfo parse_manifest(const std::string& text, const std::string& path) 
   try {
     const json::object& object = root.as_object();
     if (object.at("format").as_string() != kFormat)
-      throw DataError("it is no checkpoint of this project");
+      throw DataError("it is not a checkpoint of HybridTrainer");
     if (const auto version = object.at("format_version").as_int64();
         version < kFormatVersion || version > kRanksFormatVersion) {
       throw DataError(concat("its format version is ", version, ", this program reads ",
@@ -266,7 +266,7 @@ CheckpointInfo parse_manifest(const std::string& text, const std::string& path) 
   } catch (const DataError& problem) {
     throw DataError(path + ": " + problem.what());
   } catch (const std::exception&) {
-    throw DataError(path + ": has not the keys of a manifest");
+    throw DataError(path + ": does not have the keys of a manifest");
   }
 }
 

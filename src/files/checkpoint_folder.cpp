@@ -89,8 +89,8 @@ void clean_up_checkpoints(const std::string& folder, std::int64_t step,
     try {
       action();
     } catch (const IoError& problem) {
-      warnings.push_back(concat("old checkpoints are left behind (", problem.what(),
-                                "); the next save tries to remove them again"));
+      warnings.push_back(concat("cannot remove old checkpoints (", problem.what(),
+                                "); the next save tries again"));
     }
   };
   if (const std::string problem = name_best_checkpoint(folder, options.best); !problem.empty())
@@ -108,9 +108,9 @@ std::string name_best_checkpoint(const std::string& folder, std::optional<std::i
   }
   return "";
 } catch (const IoError& problem) {
-  return concat("the best checkpoint is not named: ", problem.what());
+  return concat("cannot update the name of the best checkpoint: ", problem.what());
 } catch (const fs::filesystem_error& problem) {
-  return concat("the best checkpoint is not named: ", problem.what());
+  return concat("cannot update the name of the best checkpoint: ", problem.what());
 }
 
 std::string discard_checkpoints_after(const std::string& folder, std::int64_t step) try {
@@ -120,7 +120,7 @@ std::string discard_checkpoints_after(const std::string& folder, std::int64_t st
   remove_leftovers(folder);
   return "";
 } catch (const IoError& problem) {
-  return concat("a checkpoint that this run went back from is left behind: ", problem.what());
+  return concat("cannot remove a checkpoint after a rollback: ", problem.what());
 }
 
 void remove_checkpoint_leftovers(const std::string& folder) {
@@ -188,9 +188,9 @@ CheckpointInfo find_checkpoint(const std::string& folder, std::int64_t step) {
   const std::vector<std::int64_t> steps = checkpoint_steps(folder);
   for (const std::int64_t one : steps) there += concat(there.empty() ? "" : ", ", one);
   if (std::ranges::count(steps, step) == 0)
-    throw MissingInput(concat(folder, ": holds no checkpoint of step ", step, "; ",
-                              there.empty() ? "there is none" : "there are those of " + there,
-                              " (checkpoint.keep and keep_best say which stay)"));
+    throw MissingInput(concat(folder, ": has no checkpoint of step ", step, "; ",
+                              there.empty() ? "there is none" : "existing checkpoints: " + there,
+                              " (checkpoint.keep and keep_best set which are kept)"));
   std::optional<CheckpointInfo> found;
   const std::string path = folder + "/" + checkpoint_name(step);
   const std::string damage = damage_of(path, step, {}, found);
@@ -215,7 +215,8 @@ FoundCheckpoint find_newest_checkpoint(const std::string& folder, std::int64_t b
   }
   if (steps.empty()) return found;
   std::string all =
-      folder + ": every checkpoint is damaged; start a new run, or bring one back from a copy";
+      folder +
+      ": every checkpoint is damaged; start a new run, or restore a checkpoint from a copy";
   for (const std::string& warning : found.warnings) all += "\n" + warning;
   throw DataError(all);
 }

@@ -27,7 +27,7 @@ namespace {
 DType dtype_of(const SafetensorsFile& file, const SafetensorsEntry& entry) {
   if (const auto dtype = stored_dtype_of(entry.dtype)) return *dtype;
   throw DataError(concat(file.path(), ": tensor \"", entry.name, "\" has dtype ", entry.dtype,
-                         ", which no checkpoint has"));
+                         ", which checkpoints do not support"));
 }
 
 void check_range(const SafetensorsFile& file, const std::string& name, const StoredTensor& tensor,
@@ -106,7 +106,7 @@ State load_some(const CheckpointInfo& checkpoint, const Stream& stream, const Is
     const WantedElements part = wanted(name, stored);
     require(part.first >= 0 && part.last <= stored.shape.elements() &&
                 part.shape.elements() == part.last - part.first,
-            "load_checkpoint: want elements of the tensor, and a shape of as many");
+            "load_checkpoint: want elements of the tensor, and a shape with the same number");
     const Tensor tensor = Tensor::empty(part.shape, stored.dtype, kind_of(name), stream);
     tensors.read(name, stored, part.first, tensor);
     state.tensors[name] = tensor;
@@ -128,7 +128,7 @@ SafetensorsFile open_checkpoint_file(const CheckpointInfo& checkpoint, const std
     }
   }
   if (are_of_ranks(checkpoint) && ranges != file.entries().size())
-    throw DataError(concat(file.path(), ": holds ", file.entries().size(),
+    throw DataError(concat(file.path(), ": has ", file.entries().size(),
                            " tensors, the manifest wants ", ranges));
   return file;
 }

@@ -302,7 +302,7 @@ void read_fields_text(const FieldNode& root, const std::string& text, const std:
   FileReading reading{root, keys, file, {}};
   for (const auto& duplicate : keys.duplicates) {
     reading.problems.push_back(
-        concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key stands there twice"));
+        concat(file, ":", duplicate.line, ": ", duplicate.path, ": the key is given twice"));
   }
   reading.read_group(root, "", value.get_object());
   if (!reading.problems.empty()) throw ConfigError(std::move(reading.problems));
@@ -351,7 +351,7 @@ void set_field(const FieldNode& root, const std::string& path, const std::string
     if (field->is_named) return set_of_element(root, *field, path, begin, text);
     if (field->is_list) {
       throw ConfigError({concat(path, ": ", path.substr(0, begin - 1),
-                                " is a list; set it as a whole, [{\"KEY\": VALUE, …}, …]")});
+                                " is a list; set the complete list, [{\"KEY\": VALUE, …}, …]")});
     }
     const FieldNode* below = find_field(*field, name);
     if (below == nullptr) throw ConfigError({unknown_key(root, *field, path, name)});

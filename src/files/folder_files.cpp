@@ -17,7 +17,7 @@ const std::string& FolderFiles::bytes(const std::string& name, std::size_t max_b
   if (found == read_->end()) found = read_->emplace(name, read_file(path_ / name, max_bytes)).first;
   if (found->second.size() > max_bytes)
     throw DataError(concat((path_ / name).native(), ": has ", found->second.size(),
-                           " bytes; at most ", max_bytes, " are read"));
+                           " bytes; want at most ", max_bytes));
   return found->second;
 }
 

@@ -307,7 +307,7 @@ void warn_of_unknown_keys(const std::string& path, const std::vector<std::string
   for (std::size_t i = 0; i < std::min(keys.size(), kMostNamed); ++i)
     names += concat(i == 0 ? "" : ", ", json::serialize(json::value(keys[i].substr(0, 60))));
   if (keys.size() > kMostNamed) names += concat(" and ", keys.size() - kMostNamed, " more");
-  warn(path, concat("ignores what it does not know: ", names));
+  warn(path, concat("ignored unknown keys: ", names));
 }
 
 std::vector<NamedTemplate> named_templates(const std::map<std::string, std::string>& files,
@@ -333,7 +333,7 @@ std::vector<NamedTemplate> named_templates(const std::map<std::string, std::stri
   std::vector<std::string> known;
   for (const NamedTemplate& one : found) known.push_back(one.name);
   throw DataError(
-      concat(found.front().place, ": none is named \"default\"; there are ", join(known)));
+      concat(found.front().place, ": no template is named \"default\"; it has ", join(known)));
 }
 
 const NamedTemplate* find_template(const std::vector<NamedTemplate>& templates,

@@ -53,8 +53,8 @@ int open_to_read(const std::filesystem::path& path) {
 
 std::string content_of(const InputFile& file, std::size_t max_bytes) {
   if (file.bytes() > max_bytes) {
-    throw DataError(concat(file.path().native(), ": has ", file.bytes(), " bytes; at most ",
-                           max_bytes, " are read"));
+    throw DataError(
+        concat(file.path().native(), ": has ", file.bytes(), " bytes; want at most ", max_bytes));
   }
   std::string text(file.bytes(), '\0');
   file.read_at(text.data(), text.size(), 0);
@@ -82,7 +82,7 @@ InputFile::InputFile(std::filesystem::path path)
   struct stat status {};
   if (::fstat(file_.number(), &status) != 0)
     throw IoError(system_problem(path_, "cannot read its size"));
-  if (!S_ISREG(status.st_mode)) throw DataError(path_.native() + ": is no regular file");
+  if (!S_ISREG(status.st_mode)) throw DataError(path_.native() + ": is not a regular file");
   bytes_ = static_cast<std::size_t>(status.st_size);
 }
 
@@ -110,8 +110,8 @@ void InputFile::read_at(void* to, std::size_t bytes, std::size_t offset) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw IoError(system_problem(path_, "reading failed"));
     if (got == 0) {
-      throw IoError(concat(path_.native(), ": ends at byte ", offset, " and had ", bytes_,
-                           " when it was opened: another program has cut it short"));
+      throw IoError(concat(path_.native(), ": ends at byte ", offset, ", but had ", bytes_,
+                           " bytes when it was opened: another program truncated it"));
     }
     next += got;
     offset += static_cast<std::size_t>(got);
@@ -129,7 +129,7 @@ std::string read_file(const FilePart& part, std::size_t max_bytes) {
 ScratchFile::ScratchFile() : file_(std::make_shared<FileDescriptor>(open_unnamed())) {
   if (file_->number() < 0)
     throw IoError(system_problem(std::filesystem::temp_directory_path(),
-                                 "cannot make a file for what a table holds (TMPDIR)"));
+                                 "cannot create a temporary file for a table (TMPDIR)"));
 }
 
 FilePart ScratchFile::add(std::string_view bytes, const std::string& name) {
@@ -145,7 +145,7 @@ FilePart ScratchFile::add(std::string_view bytes, const std::string& name) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0)
       throw IoError(system_problem(std::filesystem::temp_directory_path(),
-                                   "cannot keep what a table holds there (TMPDIR)"));
+                                   "cannot write a table to this temporary file (TMPDIR)"));
     bytes.remove_prefix(static_cast<std::size_t>(written));
     bytes_ += static_cast<std::size_t>(written);
   }

@@ -155,15 +155,14 @@ std::string problem_at(std::string_view rest, const Handler& handler,
   if (handler.number_too_large()) return "number too large";
   for (const std::string_view word : {"NaN", "Infinity"})
     if (rest.starts_with(word))
-      return concat(word, " is no JSON, though Python's json.dumps writes it; write null");
+      return concat(word, " is not valid JSON, although Python's json.dumps writes it; write null");
   return error.message();
 }
 
 json::value parsed(std::string_view text, const std::string& name, const JsonLimits& limits,
                    Rules rules, JsonKeys& keys, WideIntegers& wide) {
   if (text.size() > limits.max_bytes) {
-    throw DataError(
-        concat(name, ": has ", text.size(), " bytes; at most ", limits.max_bytes, " are read"));
+    throw DataError(concat(name, ": has ", text.size(), " bytes; want at most ", limits.max_bytes));
   }
   json::parse_options options;
   options.max_depth = limits.max_depth;
@@ -182,8 +181,7 @@ json::value parsed(std::string_view text, const std::string& name, const JsonLim
       error = json::error::extra_data;
     }
     if (const std::string& key = parser.handler().duplicate(); !key.empty()) {
-      throw DataError(
-          concat(name, ":", line, ": the key ", key.substr(0, 200), " stands there twice"));
+      throw DataError(concat(name, ":", line, ": the key ", key.substr(0, 200), " is given twice"));
     }
     if (error) {
       const std::string what = problem_at(piece.substr(used), parser.handler(), error);

@@ -87,9 +87,9 @@ void write_whole(const fs::path& path, const std::function<void(OutputFile&)>& w
                                 ? rename_to_nothing(temporary, path)
                                 : std::rename(temporary.c_str(), path.c_str()) == 0;
     if (!is_renamed && target == Target::kNew && errno == EEXIST)
-      throw CannotCreate(concat(path.native(),
-                                ": exists already; it stays as it is; give another "
-                                "name, or remove it"));
+      throw CannotCreate(
+          concat(path.native(),
+                 ": exists already and was not changed; choose another name, or remove it"));
     if (!is_renamed) throw_cannot_create(errno, system_problem(path, "cannot replace it"));
   } catch (...) {
     ::unlink(temporary.c_str());
@@ -152,7 +152,7 @@ void make_folders(const fs::path& path) try {
   for (const fs::path& parent : parents) sync_folder(parent);
 } catch (const fs::filesystem_error& error) {
   throw_cannot_create(error.code().value(),
-                      concat(path.string(), ": cannot be made: ", error.code().message()));
+                      concat(path.string(), ": cannot create it: ", error.code().message()));
 }
 
 void sync_tree(const fs::path& path) {
@@ -204,7 +204,7 @@ void OutputFile::write(const void* data, std::size_t bytes) {
 
 void OutputFile::write_at_start(const void* data, std::size_t bytes) {
   if (::lseek(file_.number(), 0, SEEK_SET) != 0)
-    throw IoError(system_problem(path_, "cannot go back to its start"));
+    throw IoError(system_problem(path_, "cannot seek to its start"));
   write(data, bytes);
 }
 
@@ -253,7 +253,7 @@ OutputFolder::OutputFolder(const fs::path& path, Existing existing) try
   partial_ = sibling(path_, kPartial);
 } catch (const fs::filesystem_error& error) {
   throw CannotCreate(
-      concat("output \"", path.string(), "\" cannot be looked at: ", error.code().message()));
+      concat("output \"", path.string(), "\": cannot access it: ", error.code().message()));
 }
 
 OutputFolder::~OutputFolder() {
@@ -273,8 +273,8 @@ void OutputFolder::require_free() const {
   while (!fs::exists(parent, error) && parent.has_relative_path()) parent = parent.parent_path();
   const bool is_folder = fs::is_directory(parent, error);
   if (is_folder && ::access(parent.c_str(), W_OK | X_OK) == 0) return;
-  throw CannotCreate(concat(path_.string(), ": cannot be made, since ", parent.string(),
-                            is_folder ? " may not be written to" : " is no folder"));
+  throw CannotCreate(concat(path_.string(), ": cannot create it, since ", parent.string(),
+                            is_folder ? " is not writable" : " is not a folder"));
 }
 
 const fs::path& OutputFolder::create() {
@@ -284,7 +284,7 @@ const fs::path& OutputFolder::create() {
   fs::create_directories(partial_.parent_path(), error);
   if (error || !fs::create_directory(partial_, error)) {
     throw CannotCreate(
-        concat("cannot create a folder beside ", path_.string(), ": ", error.message()));
+        concat("cannot create a folder next to ", path_.string(), ": ", error.message()));
   }
   return partial_;
 }

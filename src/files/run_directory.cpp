@@ -79,9 +79,10 @@ bool make_folder(const RunPaths& paths) {
   const bool is_new = !exists(paths.root);
   make_folders(paths.root);
   if (!fs::is_directory(paths.root))
-    throw CannotCreate(concat(paths.root, ": cannot be made a run directory: it is a file"));
+    throw CannotCreate(
+        concat(paths.root, ": is a file, not a run; give --run an empty or a new folder"));
   if (content_of(paths) == Content::kOther) {
-    throw CannotCreate(concat(paths.root, ": holds other files (", first_file(paths.root),
+    throw CannotCreate(concat(paths.root, ": contains other files (", first_file(paths.root),
                               "), not a run; give --run an empty or a new folder"));
   }
   return is_new;
@@ -135,15 +136,14 @@ bool holder_has_ended(const std::string& lock) { return maker_has_ended(holder_i
 RunPaths existing_run(const std::string& root) {
   RunPaths paths{root};
   if (paths.hold_a_start())
-    throw MissingInput(
-        concat(root,
-               ": holds a run that is starting, or that ended before its first step; "
-               "begin again with its whole command, which takes this folder"));
+    throw MissingInput(concat(root,
+                              ": contains a run that is starting, or that ended before its first "
+                              "step; repeat its complete command with this folder"));
   if (!paths.hold_a_run()) {
     const bool is_there = exists(root);
     throw MissingInput(
-        concat(root, is_there ? ": holds no run (no config.json of one)" : ": does not exist",
-               "; want a folder that `hybrid train --run` made"));
+        concat(root, is_there ? ": does not contain a run (no config.json)" : ": does not exist",
+               "; want a folder made by `hybrid train --run`"));
   }
   return paths;
 }
@@ -154,7 +154,8 @@ RunDirectory::RunDirectory(const std::string& root, RunMode mode)
   resumes_ = content_of(paths_) == Content::kRun;
   if (resumes_ && mode == RunMode::kNew) {
     throw CannotCreate(
-        root + ": holds a run already; go on with it by --resume, or give --run another folder");
+        root +
+        ": contains a run already; continue it with --resume, or choose another folder for --run");
   }
 }
 

@@ -51,13 +51,13 @@ class EntryReader {
         integers(object.if_contains("shape"), "shape", kMaxDimensions);
     const std::vector<std::uint64_t> offsets =
         integers(object.if_contains("data_offsets"), "data_offsets", 2);
-    if (offsets.size() != 2) fail("data_offsets has not two numbers");
+    if (offsets.size() != 2) fail("data_offsets does not have two numbers");
     if (offsets[1] < offsets[0]) fail("data_offsets end before they begin");
     entry.shape.assign(shape.begin(), shape.end());
     entry.offset = offsets[0];
     entry.bytes = offsets[1] - offsets[0];
     if (entry.bytes != bytes_of(shape, bits)) {
-      fail(concat("data_offsets span ", entry.bytes, " bytes, the shape and dtype ask for ",
+      fail(concat("data_offsets span ", entry.bytes, " bytes, the shape and dtype need ",
                   bytes_of(shape, bits)));
     }
     return entry;
@@ -112,11 +112,11 @@ class EntryReader {
 std::map<std::string, std::string> read_metadata(const json::value& value,
                                                  const std::string& file) {
   if (value.is_null()) return {};
-  if (!value.is_object()) throw DataError(file + ": __metadata__ is no object");
+  if (!value.is_object()) throw DataError(file + ": __metadata__ is not an object");
   std::map<std::string, std::string> metadata;
   for (const auto& [key, text] : value.get_object()) {
     if (text.is_null()) continue;
-    if (!text.is_string()) throw DataError(file + ": __metadata__ must hold texts only");
+    if (!text.is_string()) throw DataError(file + ": __metadata__ must contain only strings");
     metadata[std::string(key)] = std::string(text.get_string());
   }
   return metadata;
@@ -201,7 +201,7 @@ void refuse_git_lfs_pointer(const InputFile& file) {
   if (front == kPointer) {
     throw DataError(
         file.path().native() +
-        ": is a Git LFS pointer, not the weights; run `git lfs pull` where it came from");
+        ": is a Git LFS pointer, not the weights; run `git lfs pull` in its repository");
   }
 }
 
@@ -218,7 +218,7 @@ std::size_t header_bytes(const InputFile& file) {
   if (length > kMaxSafetensorsHeaderBytes) {
     throw DataError(concat(path, ": the header claims ", length, " bytes; at most ",
                            kMaxSafetensorsHeaderBytes,
-                           " are allowed: this is no safetensors file"));
+                           " are allowed: this is not a safetensors file"));
   }
   if (length > size - kLengthBytes) {
     throw DataError(concat(path, ": the header claims ", length, " bytes, the file has ",
@@ -253,7 +253,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
   constexpr std::size_t kMaxDepth = 4;
   const json::value root =
       parse_json_text(text, file + " (header)", {kMaxSafetensorsHeaderBytes, kMaxDepth});
-  if (!root.is_object()) throw DataError(file + ": the header is no JSON object");
+  if (!root.is_object()) throw DataError(file + ": the header is not a JSON object");
   SafetensorsHeader header;
   for (const auto& [key, value] : root.get_object()) {
     if (key == "__metadata__") {
@@ -271,7 +271,7 @@ SafetensorsHeader parse_safetensors_header(std::string_view text, const std::str
     if (entry.offset != end) {
       throw DataError(concat(file, ": tensor \"", entry.name.substr(0, 200), "\" begins at byte ",
                              entry.offset, " of the data, want ", end,
-                             ": holes and overlaps are not allowed"));
+                             ": gaps and overlaps are not allowed"));
     }
     end += entry.bytes;
     entry.offset += data_begin;
@@ -315,7 +315,7 @@ const SafetensorsEntry& SafetensorsFile::entry(const std::string& name) const {
   for (const SafetensorsEntry& known : entries_) names.push_back(known.name);
   const std::string nearest = nearest_name(name, names);
   throw DataError(concat(
-      path(), ": holds no tensor \"", name, "\"",
+      path(), ": has no tensor \"", name, "\"",
       nearest.empty() ? concat(" among its ", names.size()) : "; did you mean " + nearest + "?"));
 }
 
@@ -357,7 +357,7 @@ void SafetensorsFile::read_part(const std::string& name, std::int64_t part,
   const ElementConversion conversion = find_conversion(from.dtype, into.dtype());
   if (conversion.convert == nullptr) {
     throw DataError(concat(path(), ": tensor \"", name, "\" has dtype ", from.dtype,
-                           ", which is not read as ", name_of(into.dtype())));
+                           ", which cannot be converted to ", name_of(into.dtype())));
   }
   constexpr std::size_t kChunkElements = std::size_t{1} << 19;
   std::vector<char> chunk(std::min(count, kChunkElements) * conversion.from_bytes);
@@ -367,8 +367,8 @@ void SafetensorsFile::read_part(const std::string& name, std::int64_t part,
                   from.offset + (first + at) * conversion.from_bytes);
     char* target = static_cast<char*>(into.raw()) + at * size_of(into.dtype());
     if (!conversion.convert(target, chunk.data(), elements)) {
-      throw DataError(concat(path(), ": tensor \"", name, "\" holds a number that ",
-                             name_of(into.dtype()), " cannot hold"));
+      throw DataError(concat(path(), ": tensor \"", name, "\" has a number that ",
+                             name_of(into.dtype()), " cannot represent"));
     }
   }
 }
@@ -380,7 +380,7 @@ void SafetensorsFile::read_elements(const std::string& name, std::int64_t first,
   if (from.dtype != safetensors_name_of(into.dtype()) || begin > from.bytes ||
       from.bytes - begin < into.bytes()) {
     throw DataError(concat(path(), ": tensor \"", name, "\" is ", from.dtype, " of ", from.bytes,
-                           " bytes; wanted are ", into.elements(), " ", name_of(into.dtype()),
+                           " bytes, want ", into.elements(), " ", name_of(into.dtype()),
                            " from element ", first, " on"));
   }
   file_.read_at(into.raw(), into.bytes(), from.offset + begin);

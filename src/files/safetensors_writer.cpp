@@ -62,7 +62,7 @@ void check(const std::vector<Piece>& pieces) {
       throw Error(ExitCode::kInternal, what + "has no memory");
     if (entry.name == "__metadata__")
       throw Error(ExitCode::kInternal, what + "has a reserved name");
-    if (!names.insert(entry.name).second) throw Error(ExitCode::kInternal, what + "comes twice");
+    if (!names.insert(entry.name).second) throw Error(ExitCode::kInternal, what + "is given twice");
   }
 }
 

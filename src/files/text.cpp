@@ -146,23 +146,24 @@ struct Container {
 
 constexpr Container kContainers[] = {
     {"version https://git-lfs"sv, "a Git LFS pointer, not the file itself",
-     "run `git lfs pull` where it came from"},
-    {"\x1F\x8B"sv, "compressed by gzip", "unpack it first: gunzip --keep FILE"},
-    {"\x28\xB5\x2F\xFD"sv, "compressed by zstd", "unpack it first: unzstd FILE"},
+     "run `git lfs pull` in its repository"},
+    {"\x1F\x8B"sv, "compressed with gzip", "unpack it first: gunzip --keep FILE"},
+    {"\x28\xB5\x2F\xFD"sv, "compressed with zstd", "unpack it first: unzstd FILE"},
     {"\xFD"
      "7zXZ\0"sv,
-     "compressed by xz", "unpack it first: unxz --keep FILE"},
-    {"BZh"sv, "compressed by bzip2", "unpack it first: bunzip2 --keep FILE"},
-    {"PK\3\4"sv, "a zip archive, as Excel's tables and PyTorch's .bin and .pt files are, too",
-     "take out or save as text what it holds"},
+     "compressed with xz", "unpack it first: unxz --keep FILE"},
+    {"BZh"sv, "compressed with bzip2", "unpack it first: bunzip2 --keep FILE"},
+    {"PK\3\4"sv, "a zip archive, such as an Excel table or a .bin or .pt file of PyTorch",
+     "extract it first, or save its content as text"},
     {"PAR1"sv, "a Parquet table",
-     "name it NAME.parquet where examples or documents are wanted; nothing else reads it"},
-    {"ARROW1"sv, "an Arrow table", "write it as JSON lines first: datasets' to_json does it"},
+     "for examples or documents, rename it to NAME.parquet; other inputs cannot be Parquet"},
+    {"ARROW1"sv, "an Arrow table",
+     "convert it to JSON lines first, for example with to_json of the library datasets"},
     {"GGUF"sv, "a model in llama.cpp's GGUF format",
-     "give it as --model or --tokenizer; hybrid export FILE --output FOLDER makes a Hugging Face "
-     "folder of it"},
-    {"%PDF-"sv, "a PDF document", "take its text out first: pdftotext FILE"},
-    {"SQLite format 3"sv, "an SQLite database", "write what you need of it as text first"},
+     "give it as --model or --tokenizer, or convert it to a Hugging Face folder: hybrid export "
+     "FILE --output FOLDER"},
+    {"%PDF-"sv, "a PDF document", "extract its text first: pdftotext FILE"},
+    {"SQLite format 3"sv, "an SQLite database", "export the data as text first"},
     {"\xFF\xFE\0\0"sv, "text in UTF-32",
      "convert it first: iconv -f UTF-32 -t UTF-8 FILE > FILE.txt"},
     {"\0\0\xFE\xFF"sv, "text in UTF-32",
@@ -271,7 +272,7 @@ bool is_utf16(std::string_view begin) {
 std::string text_of_bytes(std::string text, const std::filesystem::path& path) {
   refuse_container(text, path);
   if (is_utf16(text)) {
-    warn(path.native(), "is UTF-16 text; it is read after a conversion to UTF-8");
+    warn(path.native(), "is UTF-16 text; converting it to UTF-8");
     return from_utf16(std::string_view(text).substr(kLittleMark.size()),
                       text.starts_with(kBigMark));
   }

@@ -215,7 +215,7 @@ SourceWriter::SourceWriter(LanguageModel& model, const SourceWriting& writing, D
       search_(model, {.texts = writing.beams, .tokens = writing.search.longest}, dtype, stream) {}
 
 std::vector<std::int32_t> SourceWriter::write(std::span<const std::int32_t> source) {
-  require(!source.empty(), "source writer: want a source of at least one token");
+  require(!source.empty(), "source writer: want at least one source token");
   const std::int64_t length = std::ssize(source);
   std::vector<std::int32_t> positions(source.size());
   std::iota(positions.begin(), positions.end(), 0);

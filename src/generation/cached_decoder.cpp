@@ -78,19 +78,18 @@ FittedPrompt fit_prompt(std::vector<std::int32_t> prompt, const ContextWindow& w
   const std::int64_t tokens = std::ssize(prompt), context = window.context();
   if (tokens <= context) return {std::move(prompt)};
   if (overflow == ContextOverflow::kError)
-    throw DataError(concat("the prompt has ", tokens, " tokens and the model's context is ",
-                           context,
-                           "; shorten it, or give --context-overflow truncate to leave out the "
-                           "tokens before its end"));
+    throw DataError(
+        concat("the prompt has ", tokens, " tokens and the model's context is ", context,
+               "; shorten it, or give --context-overflow truncate to drop its oldest tokens"));
   const std::int64_t kept = std::max(window.least(), context - std::min(more, context));
   return {without(prompt, window.pinned(), tokens - kept), tokens - kept};
 }
 
 void check_overflow(std::int64_t tokens, const ContextWindow& window, ContextOverflow overflow) {
   if (tokens <= window.context() || overflow == ContextOverflow::kTruncate) return;
-  throw DataError(concat("the text has reached the model's context of ", window.context(),
-                         " tokens; ask for fewer --tokens, or give --context-overflow truncate to "
-                         "go on without its beginning"));
+  throw DataError(concat(
+      "the text has reached the model's context of ", window.context(),
+      " tokens; reduce --tokens, or give --context-overflow truncate to drop its beginning"));
 }
 
 CachedDecoder::CachedDecoder(LanguageModel& model, DType dtype, const Stream& stream)
@@ -147,7 +146,7 @@ BatchDecoder::BatchDecoder(LanguageModel& model, TextRoom room, DType dtype, con
 
 void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text,
                          std::int64_t pinned) {
-  require(row >= 0 && row < rows(), "BatchDecoder: a row that there is not");
+  require(row >= 0 && row < rows(), "BatchDecoder: no such row");
   require(!text.empty(), "BatchDecoder: no tokens");
   at(row).window = ContextWindow(context(), pinned).of(text);
   at(row).pinned = pinned;
@@ -158,10 +157,10 @@ void BatchDecoder::begin(std::int64_t row, std::span<const std::int32_t> text,
 void BatchDecoder::check(std::span<const Next> tokens) const {
   std::vector<bool> has(rows_.size());
   for (const auto& [row, token] : tokens) {
-    require(row >= 0 && row < rows(), "BatchDecoder: a row that there is not");
+    require(row >= 0 && row < rows(), "BatchDecoder: no such row");
     const auto i = static_cast<std::size_t>(row);
-    require(!rows_[i].window.empty(), "BatchDecoder: a token for a row without a text");
-    require(!has[i], "BatchDecoder: two tokens for a row");
+    require(!rows_[i].window.empty(), "BatchDecoder: a token for a row without text");
+    require(!has[i], "BatchDecoder: two tokens for one row");
     has[i] = true;
   }
 }
@@ -188,7 +187,7 @@ void BatchDecoder::add(std::span<const Next> tokens) {
 }
 
 void BatchDecoder::branch(std::span<const std::int64_t> parents) {
-  require(std::ssize(parents) == rows(), "BatchDecoder: want a parent for each row");
+  require(std::ssize(parents) == rows(), "BatchDecoder: want one parent per row");
   state_->branch(parents, stream_);
   const std::vector<Row> before(rows_);
   for (std::size_t row = 0; row < rows_.size(); ++row)

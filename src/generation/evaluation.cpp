@@ -52,7 +52,7 @@ std::vector<BatchLoss> in_order(const std::vector<BatchLoss>& own, std::int64_t 
   for (std::size_t index = 0; index < all.size(); ++index) {
     const auto rest = batches - static_cast<std::int64_t>(index) + share.count - 1;
     require(all[index].size() == static_cast<std::size_t>(rest / share.count) * sizeof(BatchLoss),
-            "those who share an evaluation have the same batches");
+            "ranks that share an evaluation have the same batches");
   }
   std::vector<BatchLoss> losses(static_cast<std::size_t>(batches));
   for (std::size_t i = 0; i < losses.size(); ++i) {
@@ -103,7 +103,7 @@ EvaluationResult evaluate(LossModel& model, const OrderedBatches& batches, DType
   result.perplexity = std::exp(result.loss);
   if (!std::isfinite(result.loss)) {
     throw Diverged(concat("the loss over the validation split is ", result.loss,
-                          ": the model's weights are not sound"));
+                          ": the model's weights are damaged or diverged"));
   }
   return result;
 }
@@ -129,7 +129,7 @@ std::vector<double> ContinuationScores::log_likelihoods(
   decoder_.see(prompt);
   for (const std::vector<std::int32_t>& tokens : continuations) {
     require(!tokens.empty() && std::ssize(prompt) + std::ssize(tokens) <= decoder_.context(),
-            "log_likelihoods: want at least one token, and room for all in the context");
+            "log_likelihoods: want at least one token, and at most the context");
     sums.push_back(log_probability(0, tokens.front()));
   }
   for (std::size_t i = 0; i < continuations.size(); ++i) {

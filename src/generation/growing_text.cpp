@@ -19,7 +19,7 @@ std::size_t begun_at_end(std::string_view text, std::string_view string) {
 
 StopStrings::StopStrings(std::vector<std::string> strings) : strings_(std::move(strings)) {
   if (std::ranges::find(strings_, "") != strings_.end())
-    throw UsageError("stop: an empty string would end every text before it begins");
+    throw UsageError("stop: got an empty string, which would end every text immediately");
 }
 
 std::string StopStrings::add(std::string_view piece) {

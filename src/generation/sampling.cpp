@@ -136,7 +136,7 @@ void check(const SamplingSettings& settings) {
     add(concat("min-p: got ", settings.min_p, ", want [0, 1]; 0 keeps all tokens"));
   if (!(settings.repetition_penalty > 0 && std::isfinite(settings.repetition_penalty))) {
     add(concat("repetition-penalty: got ", settings.repetition_penalty,
-               ", want more than 0; 1 is none, above 1 repeats less"));
+               ", want more than 0; 1 disables it, above 1 reduces repetition"));
   }
   if (!problems.empty()) throw UsageError(problems);
 }

@@ -143,7 +143,7 @@ void check_text(std::int64_t vocabulary, const Tokenizer& tokenizer,
   for (const std::int32_t token : text) {
     if (token >= vocabulary)
       throw DataError(concat("the text has the token ", tokenizer.token_bytes(token),
-                             ", which is none of the model's ", vocabulary));
+                             ", which is not one of the model's ", vocabulary));
   }
 }
 

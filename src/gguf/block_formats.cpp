@@ -33,7 +33,8 @@ void encode_half(std::span<const float> values, std::byte* to) {
   for (const float value : values) {
     const auto half = static_cast<_Float16>(value);
     if (std::isfinite(value) && !std::isfinite(static_cast<float>(half)))
-      throw DataError(concat("a weight is ", value, ", and f16 ends at 65504; take --type bf16"));
+      throw DataError(
+          concat("a weight is ", value, ", above the maximum of f16, 65504; use --type bf16"));
     store(half, to);
     to += sizeof(half);
   }
@@ -93,7 +94,7 @@ void encode_blocks(GgufType type, std::span<const float> values, std::byte* to) 
       type == GgufType::kQ8_0 ? encode_q8_0(values.first(kBlock), to)
                               : encode_q4_0(values.first(kBlock), to);
   } else {
-    throw UsageError(concat("nothing is written as ", name_of(type)));
+    throw UsageError(concat("writing is not supported for ", name_of(type)));
   }
 }
 

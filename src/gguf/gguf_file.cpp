@@ -50,7 +50,7 @@ const TypeRow* find_type(std::uint32_t number) {
 const TypeRow& row_of(GgufType type) { return *find_type(narrow<std::uint32_t>(type)); }
 
 [[noreturn]] void refuse_kind(const GgufFile& file, const std::string& key, const char* wanted) {
-  throw DataError(concat(file.path().string(), ": the value ", key, " is no ", wanted,
+  throw DataError(concat(file.path().string(), ": the value ", key, " is not a ", wanted,
                          "; convert the model again"));
 }
 
@@ -103,7 +103,7 @@ class GgufHeaderReader {
 
 void GgufHeaderReader::read(void* to, std::size_t bytes, const char* what) {
   if (bytes > left())
-    fail("ends within ", what, ", at byte ", at_, " of ", file_.bytes(), "; copy the file again");
+    fail("ends inside ", what, ", at byte ", at_, " of ", file_.bytes(), "; copy the file again");
   if (at_ < begin_ || at_ + bytes > begin_ + buffer_.size()) fill(bytes);
   std::memcpy(to, buffer_.data() + (at_ - begin_), bytes);
   at_ += bytes;
@@ -112,7 +112,7 @@ void GgufHeaderReader::read(void* to, std::size_t bytes, const char* what) {
 std::string GgufHeaderReader::text(std::size_t most, const char* what) {
   const auto bytes = number<std::uint64_t>(what);
   if (bytes > most || bytes > left())
-    fail("has ", what, " of ", bytes, " bytes, and ", left(), " bytes are left; copy it again");
+    fail("has ", what, " of ", bytes, " bytes, but only ", left(), " bytes remain; copy it again");
   std::string value(bytes, '\0');
   read(value.data(), bytes, what);
   if (valid_utf8_bytes(value, 0) != value.size())
@@ -123,7 +123,7 @@ std::string GgufHeaderReader::text(std::size_t most, const char* what) {
 std::uint64_t GgufHeaderReader::count(std::size_t least, const char* what) {
   const auto value = number<std::uint64_t>(what);
   if (value > left() / least)
-    fail("tells of ", value, " ", what, ", more than its ", file_.bytes(),
+    fail("declares ", value, " ", what, ", more than its ", file_.bytes(),
          " bytes can hold; copy the file again");
   return value;
 }
@@ -172,7 +172,7 @@ GgufValue::Content read_array(GgufHeaderReader& reader, GgufKind kind, const std
   });
   if (!is_known)
     reader.fail("the value ", key, " is an array of kind ", narrow<std::uint32_t>(kind),
-                ", which is not read here");
+                ", which is not supported");
   return content;
 }
 
@@ -194,7 +194,7 @@ GgufValue read_gguf_value(GgufHeaderReader& reader, const std::string& key) {
   });
   if (!is_known)
     reader.fail("the value ", key, " is of kind ", narrow<std::uint32_t>(value.kind),
-                ", which no version of GGUF has; copy the file again");
+                ", which GGUF does not define; copy the file again");
   return value;
 }
 
@@ -224,15 +224,15 @@ GgufTensor read_tensor(GgufHeaderReader& reader) {
   const auto type = reader.number<std::uint32_t>("the type of a tensor");
   const std::optional<GgufType> known = gguf_type_of(type);
   if (!known)
-    reader.fail("the tensor ", tensor.name, " is of ggml's type ", unread_gguf_type(type),
-                ", which is not read here; want one of ", gguf_types_text(),
-                "; take such a file of the model, or make one: llama-quantize --allow-requantize ",
+    reader.fail("the tensor ", tensor.name, " has ggml's type ", unread_gguf_type(type),
+                ", which is not supported; want one of ", gguf_types_text(),
+                "; use such a file of the model, or convert it: llama-quantize --allow-requantize ",
                 "THIS.gguf OTHER.gguf q8_0");
   tensor.type = *known;
   const std::int64_t elements_of_block = block_of(*known).elements;
   if (sizes.front() % elements_of_block != 0)
-    reader.fail("the tensor ", tensor.name, " has ", sizes.front(), " columns, and blocks of ",
-                name_of(*known), " hold ", elements_of_block);
+    reader.fail("the tensor ", tensor.name, " has ", sizes.front(), " columns, but blocks of ",
+                name_of(*known), " have ", elements_of_block);
   tensor.offset = reader.number<std::uint64_t>("the offset of a tensor");
   return tensor;
 }
@@ -243,7 +243,7 @@ std::size_t alignment_of(const GgufHeaderReader& reader,
   if (found == values.end()) return 32;
   const auto* given = std::get_if<std::uint64_t>(&found->second.content);
   if (given == nullptr || *given == 0 || *given > (1 << 20) || (*given & (*given - 1)) != 0)
-    reader.fail("general.alignment is no power of two");
+    reader.fail("general.alignment is not a power of two");
   return *given;
 }
 
@@ -343,14 +343,13 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
   std::array<char, 4> magic{};
   reader.read(magic.data(), magic.size(), "its first four bytes");
   if (std::string_view(magic.data(), magic.size()) != kMagic)
-    reader.fail("is no GGUF file: it does not begin with \"GGUF\"");
+    reader.fail("is not a GGUF file: it does not begin with \"GGUF\"");
   const auto version = reader.number<std::uint32_t>("its version");
   if (version != kVersion)
     reader.fail(
         "is of version ",
-        version > 0xffff ? concat(version, ", so of a machine with the other byte order")
-                         : concat(version),
-        "; only version 3 is read: convert the model again with a llama.cpp of 2024 or later");
+        version > 0xffff ? concat(version, ", written with the other byte order") : concat(version),
+        "; only version 3 is supported: convert the model again with a llama.cpp of 2024 or later");
   const auto tensors = reader.count(24, "tensors"), pairs = reader.count(12, "values");
   for (std::uint64_t i = 0; i < pairs; ++i) {
     const std::string key = reader.text(kLongestName, "a key");
@@ -368,8 +367,8 @@ GgufFile::GgufFile(const std::filesystem::path& path) : file_(path) {
     const bool is_aligned = tensor.offset % alignment == 0;
     const std::size_t room = begin > file_.bytes() ? 0 : file_.bytes() - begin;
     if (!is_aligned || tensor.offset > room || tensor.bytes() > room - tensor.offset)
-      reader.fail("the tensor ", tensor.name, " lies at byte ", tensor.offset, " of the data with ",
-                  tensor.bytes(), " bytes, and the file has ", room,
+      reader.fail("the tensor ", tensor.name, " has ", tensor.bytes(), " bytes at byte ",
+                  tensor.offset, " of the data, but the file has ", room,
                   " bytes of data; copy the file again");
     tensor.offset += begin;
   }
@@ -382,7 +381,7 @@ const GgufTensor* GgufFile::find_tensor(const std::string& name) const {
 
 const GgufTensor& GgufFile::tensor(const std::string& name) const {
   if (const GgufTensor* found = find_tensor(name)) return *found;
-  throw DataError(concat(path().string(), ": holds no tensor ", name));
+  throw DataError(concat(path().string(), ": has no tensor ", name));
 }
 
 Tensor GgufFile::values_of(const GgufTensor& tensor) const {

@@ -70,7 +70,7 @@ GgufSpecialTokens read_gguf_special_tokens(const GgufFile& file) {
     const std::optional<std::int64_t> id = file.count(prefix + key);
     if (id && (*id < 0 || *id >= size))
       throw DataError(concat(file.path().string(), ": ", prefix, key, " is ", *id,
-                             ", and there are ", size, " tokens; convert the model again"));
+                             ", but there are ", size, " tokens; convert the model again"));
     return id;
   };
   GgufSpecialTokens special;

@@ -92,12 +92,13 @@ void write_gguf(const std::filesystem::path& path, const std::vector<GgufPair>& 
                 const GgufPlan& tensors, const std::function<Tensor(std::size_t i)>& value_of) {
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
-    throw CannotCreate(concat(path.string(), ": exists; give another name, or remove it"));
+    throw CannotCreate(
+        concat(path.string(), ": exists already; choose another name, or remove it"));
   const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
   if (!std::filesystem::is_directory(folder, error) || ::access(folder.c_str(), W_OK | X_OK) != 0)
     throw CannotCreate(concat(
-        path.string(), ": cannot be made, since ", folder.string(),
-        std::filesystem::is_directory(folder, error) ? " may not be written to" : " is no folder"));
+        path.string(), ": cannot create it, since ", folder.string(),
+        std::filesystem::is_directory(folder, error) ? " is not writable" : " is not a folder"));
   HeaderWriter header;
   for (const char letter : {'G', 'G', 'U', 'F'}) header.number(letter);
   header.number<std::uint32_t>(3);

@@ -30,7 +30,7 @@ void collect_pattern_problems(const std::string& key, const std::string& pattern
     problems.push_back(concat(key, ": got ", pattern, ", want letters ", text_of(letters)));
   if (std::ssize(pattern) > layers) {
     problems.push_back(concat(key, ": got ", pattern, ", ", pattern.size(), " letters for ", layers,
-                              " layers; want at most one for each layer, fewer are repeated"));
+                              " layers; want at most one per layer; fewer are repeated"));
   }
 }
 
@@ -70,17 +70,17 @@ std::int64_t padded_vocabulary(std::int64_t vocabulary) {
 namespace {
 
 BlockStack::Spec decoder_blocks(const DecoderSpec& spec, std::int64_t layers) {
-  BlockStack::Spec blocks{
-      .name = ModuleName("h", spec.files.layers),
-      .layers = layers,
-      .layer =
-          [&spec](std::int64_t block) {
-            const auto kind = spec.kinds.find(kind_of_layer(spec.pattern, block));
-            require(kind != spec.kinds.end(), "decoder: a layer of a kind that there is not");
-            return kind->second;
-          },
-      .residual = spec.residual,
-      .drops_input = true};
+  BlockStack::Spec blocks{.name = ModuleName("h", spec.files.layers),
+                          .layers = layers,
+                          .layer =
+                              [&spec](std::int64_t block) {
+                                const auto kind =
+                                    spec.kinds.find(kind_of_layer(spec.pattern, block));
+                                require(kind != spec.kinds.end(), "decoder: unknown kind of layer");
+                                return kind->second;
+                              },
+                          .residual = spec.residual,
+                          .drops_input = true};
   if (spec.final_norm) blocks.final_norm = ModuleName("ln_f", spec.files.final_norm);
   return blocks;
 }

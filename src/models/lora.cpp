@@ -55,8 +55,7 @@ class TargetModules {
     for (const auto& [target, found] : layers_) {
       if (found.contains("") || std::ssize(found) >= layers || found.size() == 1) continue;
       warn("lora.targets", concat(target, " names modules in ", found.size(), " of ", layers,
-                                  " layers; the others have none of that name and get no adapter "
-                                  "by it"));
+                                  " layers; the other layers get no adapter for this name"));
     }
   }
 
@@ -69,8 +68,8 @@ class TargetModules {
     for (const std::string& target : targets_) {
       if (all_ || layers_.contains(target)) continue;
       problems.push_back(concat("lora.targets: got ", target,
-                                ", which names no linear map of the model; want ", kAllLinear,
-                                " or names of its own", name_hint(target, known)));
+                                ", which names no linear layer of the model; want ", kAllLinear,
+                                " or names of its layers", name_hint(target, known)));
     }
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }

@@ -81,7 +81,7 @@ Tensor Parameter::gradient_to_write(DType writes, const Stream& stream) const {
       sink_ == nullptr ? Tensor{} : sink_->memory_for(*this, contributed_ > 0, writes, stream);
   if (gradient) return gradient;
   throw Error(ExitCode::kInternal, concat("the gradient of ", name_,
-                                          " has nowhere to go; allocate memory for it and call "
+                                          " has no memory; allocate it and call "
                                           "begin_gradients before backward"));
 }
 

@@ -25,10 +25,7 @@ void RoutingCount::add_flips(const kernels::Routing& routing, const kernels::Rou
 }
 
 void BranchState::branch(std::span<const std::int64_t>, std::int64_t, const Stream&) {
-  throw Error(
-      ExitCode::kConfig,
-      "this model sums up what it has seen of a text, so that texts cannot branch, as those of "
-      "a beam search do; want one beam");
+  throw Error(ExitCode::kConfig, "recurrent layers do not support beam search; want one beam");
 }
 
 void TwoProductBranch::set_files(const ModuleName& branch, ProductFiles files,

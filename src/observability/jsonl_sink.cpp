@@ -123,10 +123,11 @@ void JsonlSink::write(const StepRecord& record) {
   if (written == static_cast<ssize_t>(line.size())) return;
   const std::string why = written < 0 ? std::strerror(errno) : "the disk is full";
   if (written > 0 && before >= 0 && ::ftruncate(file_.number(), before) != 0) {
-    throw IoError(concat("cannot write ", path_.string(), ": ", why, "; its last line is torn"));
+    throw IoError(
+        concat("cannot write ", path_.string(), ": ", why, "; its last line is incomplete"));
   }
   throw IoError(concat("cannot write step ", record.step, " to ", path_.string(), ": ", why,
-                       "; free some space and go on with --resume"));
+                       "; free some space and continue with --resume"));
 }
 
 void JsonlSink::sync() {

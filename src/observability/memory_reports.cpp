@@ -272,7 +272,7 @@ void MemoryTimeline::resume_after(std::int64_t step) {
   for (const auto& [number, block] : open.blocks)
     file_->slice("e", block, static_cast<std::uint64_t>(number), offset_);
   if (!open.phase.empty()) on_phases("E", open.phase, offset_);
-  instant(concat("goes on after step ", step));
+  instant(concat("resumes after step ", step));
 }
 
 void MemoryTimeline::on_phases(const char* type, const std::string& name, std::int64_t at) {
@@ -306,7 +306,7 @@ void MemoryTimeline::begin_step(Phase phase, std::int64_t step) {
   const bool full = file_->bytes() >= kMostBytes;
   const std::int64_t recorded = recorded_[static_cast<std::size_t>(phase)];
   if (full) {
-    end_stretch(concat("cut: the file has ", kMostBytes >> 20, " MiB"));
+    end_stretch(concat("truncated: the file has ", kMostBytes >> 20, " MiB"));
   } else if (recorded == steps_) {
     end_stretch(concat("cut: ", steps_, " steps of ", name_of(phase), " are recorded"));
   } else if (!records_) {

@@ -86,7 +86,7 @@ std::string ranks_text(const std::optional<RunSummary::Distributed>& ranks) {
 
 std::string late_facts(const RunSummary::Speculation& late) {
   return concat("<dl>", fact("Steps with a pending update", units::grouped(late.steps)),
-                fact("That waited for one",
+                fact("Steps that waited for an update",
                      concat(units::grouped(late.waits), ", ", units::duration(late.wait_seconds))),
                 fact("Worker", units::duration(late.worker_seconds)),
                 fact("Device memory for state and predictions", units::bytes(late.device_bytes)),
@@ -114,7 +114,7 @@ std::string run_facts(const RunSummary& s) {
          fact("Ranks", ranks_text(s.distributed)) +
          fact("In host memory", kinds_text(s.host_peak_by_kind)) +
          fact("In the scratch file", kinds_text(s.file_peak_by_kind)) +
-         fact("Begun with", s.first_command) + fact("Command", s.command) +
+         fact("First command", s.first_command) + fact("Command", s.command) +
          fact("Version", s.version);
 }
 
@@ -149,11 +149,11 @@ std::string recovery_facts(const RunSummary& summary) {
   }
   if (facts.empty()) return "";
   if (summary.rolled_back_steps > 0) {
-    facts += fact("Steps given up by going back", units::grouped(summary.rolled_back_steps));
-    facts +=
-        fact("Learning rate", concat(brief(summary.learning_rate_factor), " of the schedule's"));
+    facts += fact("Steps discarded by rollbacks", units::grouped(summary.rolled_back_steps));
+    facts += fact("Learning rate",
+                  concat(brief(summary.learning_rate_factor), " of the scheduled rate"));
   }
-  return concat("<h3>What was done about divergence</h3><dl>", facts, "</dl>");
+  return concat("<h3>Actions against divergence</h3><dl>", facts, "</dl>");
 }
 
 double rate(std::int64_t tokens, double seconds) {
@@ -191,7 +191,7 @@ std::string tiles(const RunSummary& s) {
   std::string out;
   if (s.final_validation_loss && s.sum.validation_preference_accuracy) {
     out +=
-        tile("Validation loss", units::fixed(*s.final_validation_loss, 4), "of pairs of answers");
+        tile("Validation loss", units::fixed(*s.final_validation_loss, 4), "over pairs of answers");
     out += tile("Preference accuracy",
                 concat(units::fixed(100 * *s.sum.validation_preference_accuracy, 1), " %"),
                 concat("mean margin ", brief(s.sum.validation_reward_margin.value_or(0))));
@@ -201,11 +201,11 @@ std::string tiles(const RunSummary& s) {
                 before ? concat(units::fixed(*before, 4), " before training") : perplexity_text(s));
   }
   if (s.final_average_validation_loss)
-    out += tile("Of the mean weights", units::fixed(*s.final_average_validation_loss, 4),
+    out += tile("Averaged weights", units::fixed(*s.final_average_validation_loss, 4),
                 "validation loss");
   if (s.best)
     out += tile("Best validation loss", units::fixed(s.best->validation_loss, 4),
-                concat("at step ", s.best->step, ", which is kept"));
+                concat("at step ", s.best->step, ", kept as checkpoint"));
   if (s.final_train_loss) {
     out += tile("Training loss", units::fixed(*s.final_train_loss, 4), "at the last step");
   }
@@ -220,8 +220,8 @@ std::string tiles(const RunSummary& s) {
                   : concat(units::count(static_cast<double>(s.parameters)), " parameters"));
   const PredictionCounts& p = s.predictions;
   if (s.speculation && s.speculation->errors > 0) {
-    out += tile("Late updates", units::fixed(*s.speculation->mean_error(), 3),
-                concat("mean error of their prediction, as a share; ",
+    out += tile("Delayed updates", units::fixed(*s.speculation->mean_error(), 3),
+                concat("mean relative error of their prediction; ",
                        units::grouped(s.speculation->steps), " steps"));
   }
   if (s.learning_rate_finder) {
@@ -371,8 +371,8 @@ std::string Reliability::html() const {
   }
   svg += label(kMargin + kSide / 2, kSide + kMargin + 2, "middle", "confidence");
   return concat(
-      "<h3>Confidence and what came of it <small>share accepted in full, by tenths; the "
-      "larger, the more</small></h3>",
+      "<h3>Confidence and accepted predictions <small>share accepted in full per tenth of "
+      "confidence; larger dots have more predictions</small></h3>",
       svg, "</svg>");
 }
 

@@ -285,7 +285,7 @@ void cut(const EventFile& file) {
   if (is_cut && now() - static_cast<double>(found.st_mtim.tv_sec) > kSecondsOfCutFiles) {
     fs::remove(file.path);
   } else if (!is_cut && ::truncate(file.path.c_str(), static_cast<off_t>(file.start.bytes)) != 0) {
-    throw IoError(system_problem(file.path, "cannot take its steps out"));
+    throw IoError(system_problem(file.path, "cannot remove its steps"));
   }
 }
 
@@ -359,7 +359,7 @@ void TensorBoardSink::write(const StepRecord& record) {
   if (written >= 0) errno = ENOSPC;
   const std::string problem = system_problem(path_, "writing failed");
   if (written > 0 && before >= 0 && ::ftruncate(file_.number(), before) != 0)
-    throw IoError(problem + "; its last event is torn");
+    throw IoError(problem + "; its last event is incomplete");
   throw IoError(problem);
 }
 
@@ -368,9 +368,9 @@ std::int64_t write_tensorboard(const fs::path& folder, const fs::path& metrics,
   std::error_code absent;
   for (const auto& entry : fs::directory_iterator(folder, absent)) {
     if (is_event_file(entry.path()))
-      throw CannotCreate(
-          concat(folder.string(), ": holds event files already (", entry.path().filename().string(),
-                 "), beside which steps would occur twice; give an empty or a new folder"));
+      throw CannotCreate(concat(folder.string(), ": contains event files already (",
+                                entry.path().filename().string(),
+                                "), so steps would occur twice; give an empty or a new folder"));
   }
   TensorBoardEvents events(begin_by_records(metrics));
   make_folders(folder);

@@ -67,8 +67,8 @@ class Pretraining final : public LanguageTask {
   void check_data(const HybridTrainerConfig& config) const override {
     if (resolved_model_config(config.model, *simulated_by()).encoder.layers == 0) return;
     throw ConfigError({concat("model.family: got ", config.model.family,
-                              ", whose encoder reads a source for each text, and prepared tokens "
-                              "have none; train it on pairs: hybrid finetune")});
+                              ", whose encoder reads a source for each text, but prepared data has "
+                              "no sources; train it on pairs: hybrid finetune")});
   }
   std::optional<std::int64_t> vocabulary_size() const override { return train_.vocabulary_size(); }
   RunData described() const override {
@@ -95,8 +95,8 @@ ModelFolder tokenizer_of_examples(const TrainingRunSettings& settings,
   if (model && settings.adapter) return tokenizer_beside(*settings.adapter, *model);
   if (model) return *model;
   throw UsageError(concat(settings.data.string(),
-                          " is a file of examples, which the tokenizer of a model's folder "
-                          "encodes; give that folder (hybrid finetune --model HF_DIR)"));
+                          " is a file of examples, which needs a model folder with a tokenizer; "
+                          "use hybrid finetune --model HF_DIR"));
 }
 
 /// Returns the run's example files. Chats of a resumed run keep the date of its start.
@@ -167,10 +167,10 @@ class FineTuning final : public LanguageTask {
     const ReferenceKey key = reference_key(data_, identity_of_start(start));
     std::optional<PairReferences> known = read_reference(file, key);
     if (!known && start.resumes)
-      throw DataError(concat(file,
-                             ": does not exist, or is of other pairs; it holds the model's "
-                             "log-probabilities of the pairs at the start of the run, which "
-                             "cannot continue without them; restore it, or start another run"));
+      throw DataError(concat(
+          file,
+          ": does not exist, or belongs to other pairs; it has the initial model's results for "
+          "the pairs, which the run needs to continue; restore it, or start a new run"));
     if (!known) known = computed_reference(start, file, key);
     const auto middle = known->begin() + std::ssize(data_.train);
     train_references_->assign(known->begin(), middle);
@@ -200,8 +200,8 @@ class FineTuning final : public LanguageTask {
       return;
     }
     if (!RunRanks(start.ranks).lead()) return;
-    start.tell(concat("writing the model's answers to ", prompts_.size(),
-                      " prompts, before it is trained"));
+    start.tell(
+        concat("generating answers to ", prompts_.size(), " prompts with the initial model"));
     for (std::string& answer : answers_of(start.model, start.stream))
       before_.emplace_back(std::move(answer));
     write_answers(start.run.answers(), compared(before_, {}));
@@ -287,8 +287,8 @@ class FineTuning final : public LanguageTask {
                                     const ReferenceKey& key) const {
     const RunRanks ranks(start.ranks);
     const auto began = Clock::now();
-    start.tell(concat("reference: computing what the model gives for the answers of ", key.pairs,
-                      " pairs, before it is trained"));
+    start.tell(
+        concat("reference: computing the initial model's likelihoods for ", key.pairs, " pairs"));
     PairReferences all;
     for (const auto* rows : {&data_.train, &data_.validation}) {
       const PackedRows packed(*rows, packing(start.config, {}));
@@ -301,20 +301,21 @@ class FineTuning final : public LanguageTask {
     start.stream.synchronize();
     start.stream.pool()->trim();  // training uses other block sizes
     start.tell(concat("reference: took ", units::duration(seconds_since(began)),
-                      ", kept in reference.bin; the model that it is of takes no memory now"));
+                      ", stored in reference.bin; the reference model was released from memory"));
     return all;
   }
   void check_data(const HybridTrainerConfig& config) const override {
     std::vector<std::string> problems;
     if (config.training.cuda_graphs)
       problems.emplace_back(
-          "training.cuda_graphs: got true, but steps on rows of examples differ; want false");
+          "training.cuda_graphs: got true, want false: with rows of examples, each step has other "
+          "shapes");
     if (!config.stages.empty())
-      problems.emplace_back("stages: rows of examples have one length; leave them out");
+      problems.emplace_back("stages: not supported for rows of examples; leave them out");
     if (config.prefers() && files_.source)
       problems.push_back(concat("objective: got ", config.objective,
-                                ", which compares answers of a ", "decoder, and ",
-                                config.model.family, " has an encoder; want next_token"));
+                                ", which does not support models with an encoder such as ",
+                                config.model.family, "; want next_token"));
     if (!problems.empty()) throw ConfigError(std::move(problems));
   }
   std::shared_ptr<const Tokenizer> tokenizer_for(std::int64_t vocabulary) const override {
@@ -322,24 +323,24 @@ class FineTuning final : public LanguageTask {
   }
   std::vector<std::string> notes_of_data() const override {
     std::vector<std::string> notes = told_of_refused(data_, files_);
-    notes.insert(notes.begin(), concat("the data has ", data_.rows, " rows: ", data_.train.size(),
-                                       " to train on, ", data_.validation.size(),
-                                       " to measure on (", data_.form, ")",
-                                       data_.validates_on_training_rows
-                                           ? "; these are the same, so the validation loss is that "
-                                             "of the training rows"
-                                           : ""));
+    notes.insert(
+        notes.begin(),
+        concat("the data has ", data_.rows, " rows: ", data_.train.size(), " for training, ",
+               data_.validation.size(), " for validation (", data_.form, ")",
+               data_.validates_on_training_rows
+                   ? "; both are the same rows, so the validation loss is a training loss"
+                   : ""));
     notes.insert(notes.end(), data_.notes.begin(), data_.notes.end());
     const auto known = end_token_ids_in(files_.tokenizer);
     for (const std::int32_t id : end_tokens_) {
       if (std::ranges::find(known, id) != known.end()) continue;
       notes.push_back(concat("answers end with ", tokenizer_->token_bytes(id),
-                             ", which is no eos_token_id of the model's generation_config.json or ",
-                             "config.json; this run and what is exported of it stop there too"));
+                             ", which is not an eos_token_id in the model's generation_config.json "
+                             "or config.json; this run and its exports add it as an end token"));
     }
     for (const std::string& problem : files_.generation.problems)
-      notes.push_back(concat("the answers of the run are written without what the model's ",
-                             files_.generation.file.filename().string(), " asks for: ", problem));
+      notes.push_back(concat("generation ignores unsupported settings in the model's ",
+                             files_.generation.file.filename().string(), ": ", problem));
     const std::vector<ExampleRow> none;
     for (std::string& cut : told_of_cut_rows(
              {&data_.train, data_.validates_on_training_rows ? &none : &data_.validation}, files_,
@@ -399,7 +400,7 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& settings) {
 std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const ReadInputs& read) {
   const TrainingRunSettings settings = with_base(given);
   const std::string data = settings.data.string();
-  if (data.empty()) throw UsageError("--data is missing: the folder of `hybrid prepare`");
+  if (data.empty()) throw UsageError("--data is missing: give a folder made by `hybrid prepare`");
   const bool wants_rows = settings.config.data.is_rows();
   const bool is_file = std::filesystem::is_regular_file(settings.data);
   const bool are_rows = may_be_examples(settings.data);
@@ -407,7 +408,7 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const Read
     const std::string prepared = shell_path(settings.data.stem().string() + "-data");
     throw ConfigError(
         {concat("--data: ", data,
-                " is text, which training reads as tokens; run hybrid prepare first: "
+                " is text, which must be converted to tokens first: run "
                 "`hybrid prepare ",
                 shell_path(data), " --output ", prepared, "`, and then give --data ", prepared)});
   }
@@ -422,7 +423,7 @@ std::unique_ptr<Task> language_task(const TrainingRunSettings& given, const Read
   if (are_rows) return std::make_unique<FineTuning>(settings, read);
   if (wants_rows)
     throw MissingInput(
-        concat(data, ": want a file of examples, one JSON object a line, or CSV or parquet"));
+        concat(data, ": want a file of examples: one JSON object per line, CSV or parquet"));
   return std::make_unique<Pretraining>(settings, read.model);
 }
 

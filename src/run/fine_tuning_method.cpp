@@ -98,7 +98,7 @@ void check_method_of_run(const std::string& method, const HybridTrainerConfig& r
   const bool is_lora = method == "lora" && run.has_adapters() && (!is_quantized || sets_base);
   if (method == own || is_lora) return;
   throw UsageError(concat("--method: got ", method, ", but the run trains ", own,
-                          "; leave --method out to go on with the run, or begin another one"));
+                          "; leave --method out to continue the run, or start a new run"));
 }
 
 void check_method(const std::string& method, const HybridTrainerConfig& config,
@@ -106,18 +106,20 @@ void check_method(const std::string& method, const HybridTrainerConfig& config,
   const LoraConfig& lora = config.lora;
   const std::string held = quantization_of_hugging_face(folder);
   if (lora.is_on() && is_quantized_base(lora.base) && !held.empty() && held != lora.base)
-    throw UsageError(concat("lora.base: got ", lora.base, ", and the weights of ", folder.string(),
+    throw UsageError(concat("lora.base: got ", lora.base, ", but the weights of ", folder.string(),
                             " are quantized already; want ", held,
-                            ", or the folder that they were made from"));
+                            ", or the original folder that is not quantized"));
   if (lora.is_on() && lora.base == kFileBase && !folder.is_gguf())
     throw UsageError(concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
-                            folder.string(), " is none; want such a file as --model, or nf4"));
+                            folder.string(),
+                            " is not a GGUF file; want nf4, or a GGUF file as --model"));
   if (method == "full" && lora.is_on())
     throw UsageError(concat("--method full and --set lora.rank=", lora.rank,
-                            ", which trains adapters alone; want --method lora or qlora"));
+                            ": lora.rank applies only to adapters; want --method lora or qlora"));
   if (method != "full" && !config.has_adapters())
-    throw UsageError(concat("--method ", method, " and --set lora.rank=0, which trains no ",
-                            "adapters; want a rank above 0, or --method full"));
+    throw UsageError(concat(
+        "--method ", method,
+        " and --set lora.rank=0, which trains no adapters; want a rank above 0, or --method full"));
   if (method == "qlora" && !has_quantized_base(config))
     throw UsageError(
         concat("--method qlora and --set lora.base=", lora.base,

@@ -14,14 +14,13 @@ namespace {
 void check_keys(const ModelConfig& model, const GenerationKeys& keys) {
   const std::string file = keys.file.empty() ? "the model's folder" : keys.file.string();
   if (!keys.start)
-    throw DataError(
-        concat(file, ": neither generation_config.json nor config.json has a ",
-               "decoder_start_token_id, with which the decoder begins; add the one that ",
-               "the model was trained with, such as 2 for facebook/bart-base"));
+    throw DataError(concat(file, ": neither generation_config.json nor config.json has a ",
+                           "decoder_start_token_id, the decoder's first token; add the model's "
+                           "value, such as 2 for facebook/bart-base"));
   for (const auto& id : {keys.start, keys.rules.first, keys.rules.last})
     if (id && *id >= model.vocabulary)
       throw DataError(concat(file, ": the configuration names the token ", *id,
-                             ", and the model has ", model.vocabulary));
+                             ", but the model's vocabulary has ", model.vocabulary));
 }
 
 constexpr std::uint64_t kHeldBackKey = 0x76616c6964;
@@ -31,13 +30,13 @@ void refuse_preferences(const ExampleRows& read, bool measured) {
   const ExampleRow& first = read.pairs.front().chosen;
   const std::string& columns = read.pairs.front().chosen_columns;
   throw DataError(concat(read.place(first.file, first.line, true),
-                         " is a preference, a \"chosen\" and a \"rejected\" ", "answer, as are ",
+                         " is a preference pair (\"chosen\" and \"rejected\"), as are ",
                          read.pairs.size(), " of ", read.pairs.size() + read.rows.size(), " rows; ",
-                         measured ? "a run with objective dpo or orpo is measured on them"
+                         measured ? "evaluate a run with objective dpo or orpo on them"
                                   : "train on them with --objective dpo",
                          columns.empty() ? ""
-                         : measured      ? ", or measure the chosen answers alone with "
-                                         : ", or learn the chosen answers alone with ",
+                         : measured      ? ", or evaluate only the chosen answers with "
+                                         : ", or train on only the chosen answers with ",
                          columns.empty() ? "" : "--columns " + columns));
 }
 
@@ -102,7 +101,7 @@ ExampleData read_example_data(const ExampleFiles& files, const DataConfig& confi
   const Tokenizer& tokenizer = *files.tokenizer.tokenizer();
   if (files.vocabulary > 0 && tokenizer.least_table() > files.vocabulary) {
     throw DataError(concat(files.tokenizer.string(), ": the tokenizer has ",
-                           tokenizer.vocabulary_size(), " tokens and the model's table ",
+                           tokenizer.vocabulary_size(), " tokens and the model's embedding table ",
                            files.vocabulary,
                            "; give the tokenizer that the model was trained with"));
   }
@@ -158,10 +157,10 @@ std::vector<std::string> told_of_refused(const ExampleData& data, const ExampleF
   std::vector<std::string> lines(data.refused);
   if (lines.size() <= kShown) return lines;
   lines.resize(kShown);
-  lines.push_back(concat(data.refused.size() - kShown, " more lines are refused; hybrid rows ",
-                         shell_path(files.examples), " --json --model ",
-                         shell_path(files.tokenizer.path()), files.pairs ? " --objective dpo" : "",
-                         " names them"));
+  lines.push_back(
+      concat(data.refused.size() - kShown, " more lines are refused; list them with: hybrid rows ",
+             shell_path(files.examples), " --json --model ", shell_path(files.tokenizer.path()),
+             files.pairs ? " --objective dpo" : ""));
   return lines;
 }
 

@@ -47,17 +47,17 @@ std::string blocks_text(LossModel& model) {
   });
   if (in_blocks == all) return "the file's own blocks";
   return concat("the file's own blocks, ", std::llround(100 * (1 - in_blocks / all)),
-                " % of them in f32, since the file has no blocks for these");
+                " % of the weights in f32, because the file has no blocks for them");
 }
 
 /// "lora of rank 8, alpha 16, on q_proj,v_proj: 0.30 M weights are trained beside frozen ones in
 /// nf4".
 std::string adapters_line(const LoraConfig& lora, bool has_parts, LossModel& model) {
-  if (!lora.is_on()) return has_parts ? "of parts, see below" : "none";
+  if (!lora.is_on()) return has_parts ? "per part, see below" : "none";
   std::int64_t trained = 0;
   for (const Parameter* parameter : trainable_parameters(model)) trained += parameter->elements();
   return concat(lora.variant, " of rank ", lora.rank, ", alpha ", lora.alpha, ", on ", lora.targets,
-                ": ", units::millions(trained), " weights are trained beside frozen ones in ",
+                ": ", units::millions(trained), " trained weights, frozen weights in ",
                 lora.base == kFileBase ? blocks_text(model) : lora.base);
 }
 
@@ -69,18 +69,18 @@ std::string batch_line(const HybridTrainerConfig& config) {
     before += concat(text_of(stages[i]), " until step ", stages[i + 1].first_step, ", then ");
   return concat(
       before, config.effective_batch(), " sequences of ", config.data.sequence_length,
-      " tokens a step",
+      " tokens per step",
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
 /// Returns "masked: the loss is of 10 of 64 tokens".
 std::string objective_line(const HybridTrainerConfig& config) {
   if (config.prefers())
-    return concat(config.objective, ": the loss is of pairs of answers, beta ",
+    return concat(config.objective, ": loss over pairs of answers, beta ",
                   brief(config.preference_beta));
   const std::int64_t length = config.data.sequence_length;
-  return concat("masked: the loss is of ", masked_tokens(config.mask_share, length), " of the ",
-                length, " tokens of a sequence, which both sides tell");
+  return concat("masked: loss over ", masked_tokens(config.mask_share, length), " of the ", length,
+                " tokens of a sequence, predicted from both sides");
 }
 
 /// Returns the settings of model, adapters, data and batches. `data`: text of the data line.
@@ -103,9 +103,10 @@ LanguageModel& as_language_model(LossModel& model) { return static_cast<Language
 std::string file_of_base(const RunPaths& run, const std::optional<ModelFolder>& model) {
   const auto base = base_of_run(run, model);
   if (base && base->is_gguf()) return base->string();
-  throw ConfigError({concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
-                            base ? base->string() + " is none" : "the run begins with no model",
-                            "; want such a file as the model, or nf4")});
+  throw ConfigError(
+      {concat("lora.base: got file, which keeps the blocks of a GGUF file, and ",
+              base ? base->string() + " is not a GGUF file" : "the run has no initial model",
+              "; want nf4, or a GGUF file as the model")});
 }
 
 /// Resolves export.dtype=auto; a resumed run keeps its first choice.
@@ -133,16 +134,16 @@ void check_same_data(const RunData& before, const RunData& here) {
   const bool same_content = before.checksum.empty() || before.checksum == here.checksum;
   if (same_length && same_content) return;
   const std::string tokens =
-      concat(here.train_tokens, " training tokens, and the run was trained on ",
+      concat(here.train_tokens, " training tokens, but the run was trained on ",
              before.train_tokens, same_length ? " others" : "");
   const bool is_validation = same_length && !here.validation.empty() &&
                              std::filesystem::is_regular_file(here.folder) &&
                              before.checksum.starts_with(checksum_of_file(here.folder));
   if (is_validation)
-    throw DataError(
-        concat(here.validation.string(), " holds other validation rows than the run had ",
-               "when it began, so its losses could not be compared; give --validation ",
-               "the run's own, ", shell_path(before.validation.string()), ", as it was"));
+    throw DataError(concat(here.validation.string(),
+                           " has other validation rows than the run, so its losses could not be "
+                           "compared; give the run's own file to --validation, ",
+                           shell_path(before.validation.string()), ", unchanged"));
   throw DataError(told_of_other_data(here.folder, before.folder, tokens));
 }
 
@@ -154,7 +155,7 @@ std::shared_ptr<const Tokenizer> tokenizer_of_data(const ModelFolder& data,
   if (tokenizer->least_table() <= vocabulary) return tokenizer;
   throw DataError(concat("the tokenizer of ", data.string(), " has ", tokenizer->vocabulary_size(),
                          " tokens, want at most model.vocabulary, ", vocabulary,
-                         "; make the data again with hybrid prepare"));
+                         "; prepare the data again with hybrid prepare"));
 }
 
 /// Returns whether the folder of --init-from has a readable tokenizer that differs from the data's.
@@ -207,16 +208,16 @@ HybridTrainerConfig LanguageTask::completed(HybridTrainerConfig config) {
   if (config.model.vocabulary == 0 && known > 0) config.model.vocabulary = wanted;
   if (config.model.vocabulary == 0) {
     throw ConfigError(
-        {"model.vocabulary: the data folder does not say how many tokens there are; give --set "
+        {"model.vocabulary: the data folder does not state the number of tokens; give --set "
          "model.vocabulary=N"});
   }
   if (config.model.vocabulary < wanted) {
     throw ConfigError(
         {concat("model.vocabulary: got ", config.model.vocabulary, ", the data's tokenizer has ",
-                known, config.masks() ? ", and the mask is one more token" : "", "; ",
+                known, config.masks() ? ", plus one token for the mask" : "", "; ",
                 model_ ? concat("prepare the data with the model's own tokenizer: --tokenizer ",
                                 shell_path(model_->path()))
-                       : concat("want at least ", wanted, ", or 0 to take that"))});
+                       : concat("want at least ", wanted, ", or 0 to use this number"))});
   }
   config.validate(registry);
   if (config.freezes() && config.lora.base == kFileBase)
@@ -265,7 +266,7 @@ std::vector<NamedText> LanguageTask::facts() const {
   const RunPaths run{settings_.run.string()};
   const auto base = settings_.resume ? base_of_run(run, model_) : model_;
   const RunData data = described();
-  return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
+  return {{"the initial model", base ? identity_of_base(*base) : ""},
           {"tokens of the data", concat(data.train_tokens)},
           {"the data's checksum", data.checksum}};
 }
@@ -310,8 +311,8 @@ std::vector<std::string> LanguageTask::notes(bool begins) const {
   std::vector<std::string> notes = notes_of_data();
   if (begins && begins_with_another_tokenizer(model_, tokenizer_.get())) {
     notes.push_back(concat("warning: the tokenizer of ", model_->string(),
-                           " is not the data's: ids meant other text to its weights; prepare the "
-                           "text with --tokenizer ",
+                           " differs from the data's tokenizer, so the weights interpret the token "
+                           "ids as other text; prepare the text with --tokenizer ",
                            shell_path(model_->path())));
   }
   return notes;

@@ -161,7 +161,7 @@ std::string training_of(const RunPaths& run, const RunData& data) {
     text += row("time", units::duration(seconds->to_number<double>()));
   text += row("training loss at the end", number_in(summary, "final_train_loss")) +
           row("validation loss at the end", number_in(summary, "final_validation_loss")) +
-          row("checksum of the data", data.checksum) + row("processor", processor_info().name);
+          row("checksum of the data", data.checksum) + row("CPU", processor_info().name);
   return text;
 }
 
@@ -225,15 +225,15 @@ std::string model_card(const fs::path& source, CardKind kind) {
       front_matter(base, kind, purpose.tag) + concat("\n# ", markdown_of(name), "\n\n");
   switch (kind) {
     case CardKind::kModel:
-      text += concat(purpose.title, " as a folder of Hugging Face transformers.\n");
+      text += concat(purpose.title, " as a folder for Hugging Face transformers.\n");
       break;
     case CardKind::kMergedModel:
-      text += concat(purpose.title, " whose adapters are merged into its weights.\n");
+      text += concat(purpose.title, " with adapters merged into its weights.\n");
       break;
     case CardKind::kAdapter:
-      text += "Adapters (LoRA) as PEFT opens them over their base.\n";
+      text += "Adapters (LoRA) in PEFT's format, without their base model.\n";
       if (purpose.tag == "image-classification")
-        text += "Its modules have the names of transformers 5; transformers 4 has others.\n";
+        text += "Its modules have the names of transformers 5, which differ from transformers 4.\n";
       break;
   }
   return is_run ? text + training_of(run, data) : text;

@@ -113,9 +113,9 @@ std::shared_ptr<const PairReferences> validation_references(const RunPaths& run,
                                                             const ExampleData& data) {
   const auto all = read_reference(reference_file(run), reference_key(data, ""));
   if (!all)
-    throw DataError(concat(
-        reference_file(run), ": does not exist, or is of other pairs; it holds the ",
-        "model's log-probabilities of the pairs at the start of the run; restore it from a copy"));
+    throw DataError(concat(reference_file(run),
+                           ": does not exist, or belongs to other pairs; it has the initial "
+                           "model's results for the pairs; restore it from a copy"));
   return std::make_shared<PairReferences>(all->begin() + std::ssize(data.train), all->end());
 }
 
@@ -128,18 +128,18 @@ std::shared_ptr<const PairReferences> references_of_base(const RunPaths& paths,
   const ModelFolder base = base_of_run(paths).value_or(data.base);
   if (base.empty() || !base.has_weights())
     throw MissingInput(concat(base.string(),
-                              ": the model that the run began with does not exist, and ",
-                              "other pairs are measured against it; restore it"));
+                              ": the run's initial model does not exist, and evaluating other "
+                              "pairs needs it as the reference; restore it"));
   if (!std::filesystem::exists(reference_file(paths)))
-    throw MissingInput(
-        concat(reference_file(paths), ": does not exist; it names the model that the run ",
-               "began with, against which pairs are measured; restore it from a copy"));
+    throw MissingInput(concat(reference_file(paths),
+                              ": does not exist; it identifies the run's initial model, the "
+                              "reference for pairs; restore it from a copy"));
   if (!base_of_reference(reference_file(paths))
            .starts_with(identity_of_start(base, data.adapter) + " "))
     throw DataError(concat(base.string(), data.adapter.empty() ? "" : " with ",
                            data.adapter.string(),
-                           " is not the model that the run began with: its files differ, and ",
-                           "other pairs are measured against it; put it back"));
+                           " is not the run's initial model: its files differ, and evaluating "
+                           "other pairs needs it as the reference; restore it"));
   const auto model = make_run_model(config, base, stream, model_families());
   if (!data.adapter.empty()) read_adapter_weights(data.adapter, *model, config.model, stream);
   return std::make_shared<PairReferences>(
@@ -169,8 +169,8 @@ std::optional<PairReferences> read_reference(const std::string& file, const Refe
   };
   if (text("checksum") != checksum_of(numbers) || numbers.size() % sizeof(PairReference) != 0)
     throw DataError(concat(file,
-                           ": is damaged, and holds what the run began with; bring it back "
-                           "from a copy, or begin another run"));
+                           ": is damaged, and it has the initial model's results, which the run "
+                           "needs; restore it from a copy, or start a new run"));
   const bool is_of_base = key.base.empty() || key.base == text("base");
   if (text("rows") != key.rows || !is_of_base ||
       numbers.size() / sizeof(PairReference) != key.pairs)

@@ -49,10 +49,9 @@ LoraConfig exported_adapters(const TrainedRun& run) {
   });
   if (!is_held || ranks.size() != 1)
     throw ConfigError(
-        {"parts: the run trained weights as a whole in addition to its adapters, or adapters of "
-         "several "
-         "ranks, which a folder of adapters "
-         "does not hold; merge them: hybrid export RUN --merge --output MERGED"});
+        {"parts: the run trained complete weights in addition to its adapters, or adapters of "
+         "several ranks, which an adapter folder cannot store; merge them: hybrid export RUN "
+         "--merge --output MERGED"});
   config.rank = *ranks.begin();
   return config;
 }
@@ -79,8 +78,8 @@ std::vector<float> probe_logits(LanguageModel& model, const std::string& what,
   std::vector<float> values(logits.data<float>(), logits.data<float>() + logits.elements());
   if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return values;
   throw DataError(concat(what,
-                         " gives logits that are not finite: its weights are damaged or have ",
-                         "diverged; export an earlier checkpoint's run"));
+                         " computes logits that are not finite: its weights are damaged or "
+                         "diverged; export an earlier checkpoint (--checkpoint STEP)"));
 }
 
 /// Returns no logits for a network without any.
@@ -143,8 +142,8 @@ std::int64_t compare_tokens(const Tokenizer& tokenizer, const ModelFolder& file)
   const std::vector<std::int32_t> wanted = tokenizer.encode(text),
                                   got = file.tokenizer()->encode(text);
   if (wanted != got)
-    warn(file.string(), concat("the file's tokenizer makes other tokens of a text of ",
-                               wanted.size(), " tokens, from token ",
+    warn(file.string(), concat("the file's tokenizer encodes a test text of ", wanted.size(),
+                               " tokens differently, from token ",
                                std::ranges::mismatch(wanted, got).in1 - wanted.begin(), " on"));
   return wanted == got ? std::ssize(wanted) : 0;
 }
@@ -180,11 +179,10 @@ std::string LogitChange::text() const {
   const std::string found = concat("; logits changed by at most ", brief(largest_change),
                                    ", the largest is ", brief(largest_logit));
   if (same_choices == places)
-    return concat(found, "; the likeliest token stayed the same at all ", places,
-                  " places that were tried, which is good");
-  return concat(found, "; the likeliest token became another one at ", places - same_choices,
-                " of ", places,
-                " places of random text; `hybrid eval` on both says what that costs");
+    return concat(found, "; the most likely token stayed the same at all ", places,
+                  " tested positions");
+  return concat(found, "; the most likely token changed at ", places - same_choices, " of ", places,
+                " positions of random text; compare both with `hybrid eval`");
 }
 
 DType export_model(const TrainedRun& run, const std::filesystem::path& output,
@@ -209,9 +207,8 @@ static void warn_of_positions(const TrainedRun& run, const std::filesystem::path
   };
   if (positions(run.config.model) == positions(read_hugging_face_model_config(run.base, 0))) return;
   warn(output.string(),
-       concat(
-           "the run set model.context or model.rope_scaling, and adapters have no place for them; ",
-           "merge them for other programs (--merge)"));
+       concat("the run set model.context or model.rope_scaling, which adapters cannot store; ",
+              "merge them for other programs (--merge)"));
 }
 
 void export_adapter(const TrainedRun& run, const std::filesystem::path& output,
@@ -264,7 +261,7 @@ GgufExport export_gguf_file(const TrainedRun& run, const std::string& type,
   LanguageModel& model = run.model("a GGUF file");
   if (!run.tokenizer)
     throw DataError(
-        "a GGUF file holds its tokenizer, and here is none; export a Hugging Face folder");
+        "a GGUF file needs a tokenizer, and the model has none; export a Hugging Face folder");
   if (run.config.freezes()) {
     require_plain_base(run.base);
     merge_adapters(model, stream);

@@ -54,7 +54,7 @@ void open_tokenizer(TrainedRun& run, const ModelFolder& folder) {
   run.tokenizer = folder.tokenizer();
   if (run.tokenizer->least_table() <= run.config.data_vocabulary()) return;
   throw DataError(concat(folder.string(), ": the tokenizer has ", run.tokenizer->vocabulary_size(),
-                         " tokens and the model's table ", run.config.data_vocabulary(),
+                         " tokens and the model's embedding table ", run.config.data_vocabulary(),
                          "; give the tokenizer that the model was trained with"));
 }
 
@@ -63,9 +63,9 @@ void untie_head(ModelConfig& model, const fs::path& folder, const AdapterFolder&
                 const ModelRegistry& registry) {
   if (!find_family(model.family, registry).has("tied_head"))
     throw DataError(concat(folder.string(), ": the adapter changes ", join(adapter.weights_beside),
-                           ", the head or the token table without the other, and these are one ",
-                           "weight in every ", model.family, " here; train an adapter without ",
-                           "wte and lm_head among target_modules and modules_to_save"));
+                           ", but in ", model.family,
+                           " head and token table share one weight; train an adapter without wte "
+                           "and lm_head in target_modules and modules_to_save"));
   model.tied_head = false;
 }
 
@@ -83,8 +83,8 @@ void take_vocabulary(HybridTrainerConfig& config, const fs::path& folder,
     throw DataError(
         concat(folder.string(), ": the adapter has a token table of ", adapter.vocabulary,
                " rows, its base one of ", model.vocabulary,
-               ", and the adapter has no head of as many; save both when the adapter is ",
-               "trained (modules_to_save), or give the base that it was trained over"));
+               ", and the adapter has no head of the new size; save both when you train the "
+               "adapter (modules_to_save), or give the base that it was trained on"));
   model.vocabulary = adapter.vocabulary;
   config.lora.replaces_tables = true;
 }
@@ -113,8 +113,9 @@ std::int64_t best_step_of(const RunPaths& paths) {
     if (const auto best = best_in(load_checkpoint(*newest, host, CheckpointPart::kNumbers)))
       return best->step;
   }
-  throw MissingInput(concat(paths.root, " has no best checkpoint: none is kept for its validation ",
-                            "loss; resume or train it with checkpoint.keep_best=1 and ",
+  throw MissingInput(concat(paths.root,
+                            " has no best checkpoint: the run does not keep one; resume or train "
+                            "it with checkpoint.keep_best=1 and ",
                             "training.evaluate_every_steps, or give --checkpoint STEP"));
 }
 
@@ -200,13 +201,14 @@ std::optional<ModelFolder> base_of_run(const RunPaths& paths,
   const ModelFolder folder = given.value_or(fs::path(remembered));
   if (!folder.has_weights()) {
     throw MissingInput(
-        concat(folder.string(), ": does not exist or holds no weights; the run's ",
-               "adapters belong to this model; restore it, or resume the run with its folder ",
-               "(train --init-from, finetune --model)"));
+        concat(folder.string(),
+               ": the base model of the run's adapters does not exist or has no weights; restore "
+               "it, or give its new location when you resume the run (train --init-from, finetune "
+               "--model)"));
   }
   if (identity_of_base(folder) == text("identity")) return folder;
-  throw DataError(concat(folder.string(), " is not the model that the run's adapters were trained ",
-                         "beside (", remembered, " when it began): its files differ"));
+  throw DataError(concat(folder.string(), " is not the base model of the run's adapters (",
+                         remembered, " at the start): its files differ"));
 }
 
 std::string project_version() { return HT_VERSION; }
@@ -282,9 +284,9 @@ std::unique_ptr<Tokenizer> tokenizer_of_run(const RunPaths& paths) {
 
 void check_same_tokenizer(const Tokenizer* of_run, const Tokenizer* of_data, const fs::path& data) {
   if (of_run == nullptr || of_data == nullptr || of_data->has_tokens_of(*of_run)) return;
-  throw DataError(concat(data.string(), ": its tokenizer is not the one that the run was trained ",
-                         "with; give the run's own data, or prepare the text again with the run's ",
-                         "folder tokenizer/ as --tokenizer"));
+  throw DataError(concat(data.string(),
+                         ": its tokenizer differs from the run's; give the run's own data, or "
+                         "prepare the text again with the run's folder tokenizer/ as --tokenizer"));
 }
 
 std::string told_of_other_data(const fs::path& here, const fs::path& own,
@@ -292,10 +294,10 @@ std::string told_of_other_data(const fs::path& here, const fs::path& own,
   const std::string counts = tokens.empty() ? "" : concat(" (it has ", tokens, ")");
   if (fs::weakly_canonical(here) == fs::weakly_canonical(own))
     return concat(here.string(), " has changed since the run began", counts,
-                  ", so the run's place in it is lost; bring it back as it was, or begin another ",
-                  "run from this one's weights: hybrid export RUN --output FOLDER");
-  return concat(here.string(), " holds other data than the run was trained on", counts,
-                ", where its position means another place; give --data the run's own, ",
+                  ", so the run cannot continue at its position; restore the file, or start a new "
+                  "run from this run's weights: hybrid export RUN --output FOLDER");
+  return concat(here.string(), " is not the data that the run was trained on", counts,
+                ", so the run cannot continue at its position; give the run's own data to --data, ",
                 shell_path(own));
 }
 
@@ -316,7 +318,7 @@ static FoundCheckpoint find_run_checkpoint(const RunPaths& paths, const RunWeigh
   FoundCheckpoint found = find_newest_checkpoint(folder);
   if (found.checkpoint) return found;
   throw MissingInput(concat(paths.root,
-                            " holds no checkpoint yet; train it first (hybrid train --run ",
+                            " has no checkpoint yet; train it first (hybrid train --run ",
                             shell_path(paths.root), ")"));
 }
 
@@ -344,8 +346,9 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
   run.tokenizer_folder = fs::path(tokenizer_folder(paths));
   if (fs::exists(run.tokenizer_folder.path())) run.tokenizer = run.tokenizer_folder.tokenizer();
   if (frozen_form == kFileBase && !run.config.freezes())
-    throw UsageError(concat(paths.root, " is a run that trained all weights, so no GGUF file's ",
-                            "blocks hold them (file); ask for another form, such as nf4"));
+    throw UsageError(concat(paths.root,
+                            " is a run that trained all weights, so the form file does not apply; "
+                            "want another form, such as nf4"));
   if (frozen_form) hold_in(run.config, *frozen_form);
   const auto base = base_of_run(paths);
   run.base = base.value_or(ModelFolder());
@@ -361,7 +364,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
       load_checkpoint(*found.checkpoint, in_place ? stream : host,
                       is_average ? CheckpointPart::kAverage : CheckpointPart::kWeights);
   if (is_average && !holds_average(state)) {
-    throw MissingInput(concat(found.checkpoint->path, " holds no average of the weights: ",
+    throw MissingInput(concat(found.checkpoint->path, " has no averaged weights: ",
                               "training.average_weights is ", run.config.training.average_weights));
   }
   run.network->visit_parameters([&](Parameter& parameter) {
@@ -369,7 +372,7 @@ TrainedRun load_trained_run(const fs::path& root, const Stream& stream,
     const Tensor& saved = accepted_weight(state, parameter.name(), is_average);
     if (saved.shape() != parameter.shape()) {
       throw DataError(concat(found.checkpoint->path, ": ", parameter.name(), " is ",
-                             saved.shape().text(), ", the run's config wants ",
+                             saved.shape().text(), ", want (from the run's config) ",
                              parameter.shape().text()));
     }
     if (in_place) {
@@ -411,11 +414,12 @@ TrainedRun load_adapter_folder(const fs::path& folder, const std::string& form,
   TrainedRun run;
   run.base = base.empty() ? ModelFolder(adapter.base) : base;
   if (!fs::exists(run.base.path() / "config.json") && !run.base.is_gguf()) {
-    throw MissingInput(concat(folder.string(), ": the adapter is of \"", run.base.string(),
-                              "\", which is no folder here; write the folder of that model as its ",
-                              "base_model_name_or_path, or merge both into a model: hybrid export ",
-                              shell_path(folder), " --merge --model BASE --output MERGED",
-                              how_to_download(run.base.path())));
+    throw MissingInput(concat(
+        folder.string(), ": the adapter's base is \"", run.base.string(),
+        "\", which is not a folder on this machine; set base_model_name_or_path in "
+        "adapter_config.json to the base's folder, or merge both into a model: hybrid export ",
+        shell_path(folder), " --merge --model BASE --output MERGED",
+        how_to_download(run.base.path())));
   }
   run.folder = run.base.path();
   run.origin = run.base;

@@ -35,15 +35,14 @@ struct Excess {
 [[noreturn]] void throw_exceeds_machine(const Excess& excess) {
   const std::size_t host = excess.need.host_bytes, wanted = excess.need.device_bytes + host;
   const std::string also =
-      host == 0 ? ""
-                : concat(", of them ", units::bytes(host), " for what is moved out of the way");
+      host == 0 ? "" : concat(", of them ", units::bytes(host), " for offloaded data");
   const bool several = excess.ranks > 1;
   throw OutOfMemory(
       concat("memory: ", several ? "each rank" : "the run", excess.how, " takes ",
-             units::bytes(wanted), also, "; available are ", units::bytes(excess.share),
-             several ? " for each" : "", "\ntry ", excess.hint,
-             "; `hybrid plan` says what fits\na run with both memory.device_budget and ",
-             "memory.host_budget is not compared with this machine"),
+             units::bytes(wanted), also, "; ", units::bytes(excess.share),
+             several ? " per rank are available" : " are available", "\ntry ", excess.hint,
+             "; `hybrid plan` finds settings that fit\nto skip this check, set both "
+             "memory.device_budget and memory.host_budget"),
       wanted, excess.share);
 }
 
@@ -56,7 +55,7 @@ struct Excess {
   throw OutOfMemory(concat(on_device ? "device" : "host", " memory: the run takes ", wanted,
                            " bytes (", units::bytes(wanted), ") ", how, ", the budget is ", budget,
                            " (", units::bytes(budget),
-                           "); `hybrid plan` with the same settings says what makes it fit"),
+                           "); `hybrid plan` with the same settings finds options that fit"),
                     wanted, budget);
 }
 
@@ -90,7 +89,7 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
   }
   const StepRates rates = measure_step_rates(config, Stream(make_device_pool(device)), registry);
   const MemoryPlan plan = plan_memory(config, device, budgets, rates, registry);
-  const char* const how = " with every option that saves some";
+  const char* const how = " with every option that saves memory";
   if (!plan.fits &&
       plan.need.device_bytes + plan.need.host_bytes > budgets.both.value_or(SIZE_MAX)) {
     throw_exceeds_machine({plan.need, *budgets.both, 1, how,
@@ -98,8 +97,7 @@ HybridTrainerConfig with_chosen_memory(const HybridTrainerConfig& config,
   }
   const bool has_margin = device.type == DeviceType::kCuda && !config.device_budget();
   const std::string beside =
-      has_margin ? concat(", beside the ", units::bytes(kDeviceMargin), " for CUDA's libraries")
-                 : "";
+      has_margin ? concat(", plus ", units::bytes(kDeviceMargin), " for CUDA's libraries") : "";
   if (!plan.fits) throw_does_not_fit(plan.need, budgets, how + 1 + beside);
   for (const PlannedOption& option : plan.options)
     told.push_back(concat("planned: ", option.key, " ", option.value));
@@ -216,7 +214,8 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
                                                 : with_chosen_memory(config, registry, told);
   if (was_planned && config_json(taken) != config_json(config))
     told.emplace_back(
-        "what was planned when the run began stays; memory.plan=off lets other settings in");
+        "keeps the memory plan from the start of the run; set memory.plan=off to change these "
+        "settings");
   check_memory(taken, ranks, registry);
   return taken;
 }
@@ -225,11 +224,11 @@ HybridTrainerConfig with_memory(const HybridTrainerConfig& config, const RunPath
 static std::optional<std::string> why_not_in(const MemoryBudgets& budgets, const MemoryNeed& need) {
   if (fits(need, budgets)) return {};
   const bool on_device = need.device_bytes > budgets.device.value_or(SIZE_MAX);
-  return concat(
-      "no predictions from here on: ", on_device ? "device" : "host", " memory would hold ",
-      units::bytes(on_device ? need.device_bytes : need.host_bytes), " with them, the budget is ",
-      units::bytes(on_device ? *budgets.device : *budgets.host), "; raise memory.",
-      on_device ? "device" : "host", "_budget");
+  return concat("no predictions from here on: with them, ", on_device ? "device" : "host",
+                " memory would need ",
+                units::bytes(on_device ? need.device_bytes : need.host_bytes), ", the budget is ",
+                units::bytes(on_device ? *budgets.device : *budgets.host), "; raise memory.",
+                on_device ? "device" : "host", "_budget");
 }
 
 std::optional<std::string> why_no_predictions(const HybridTrainerConfig& config, int ranks,
@@ -259,10 +258,10 @@ void throw_with_snapshot(const OutOfMemory& error, const RunPaths& paths, const 
   if (error.shortage()) {
     try {
       replace_file(paths.shortage(), to_json(*error.shortage(), moment.phase, moment.step));
-      message += concat("; `hybrid inspect ", shell_path(paths.shortage()),
-                        "` lists what held the memory");
+      message +=
+          concat("; `hybrid inspect ", shell_path(paths.shortage()), "` lists the memory in use");
     } catch (const IoError& problem) {
-      message += concat("; what held the memory is not written: ", problem.what());
+      message += concat("; cannot write the list of the memory in use: ", problem.what());
     }
   }
   throw OutOfMemory(message, error.requested_bytes(), error.available_bytes(), error.shortage());

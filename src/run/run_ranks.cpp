@@ -112,7 +112,7 @@ void check_same(const RunRanks& ranks, const std::vector<NamedText>& facts) {
 
 std::vector<NamedText> weights_after(std::int64_t steps_done, LossModel& model,
                                      const Stream& stream) {
-  std::vector<NamedText> facts{{"the step that it goes on from", concat(steps_done)}};
+  std::vector<NamedText> facts{{"the step to resume from", concat(steps_done)}};
   model.visit_parameters([&](Parameter& parameter) {
     if (!parameter.trainable()) return;
     const Weight master = parameter.acquire_master(stream);
@@ -186,9 +186,10 @@ void RunRanks::check_shared(const std::string& run) const {
   if (lead()) std::filesystem::remove(file);
   const auto blind = std::ranges::find_if(hosts, [](const auto& one) { return !one.empty(); });
   if (blind == hosts.end()) return;
-  throw UsageError(concat("--run ", run, " is not one folder for all ranks: rank ",
-                          blind - hosts.begin(), " on ", *blind, " does not see what rank 0 wrote ",
-                          "into it; name a folder that all machines share, by the same path"));
+  throw UsageError(concat("--run ", run, " is not a shared folder: rank ", blind - hosts.begin(),
+                          " on ", *blind,
+                          " does not see rank 0's files in it; give a folder that all machines "
+                          "share under the same path"));
 }
 
 static void check_same_surroundings(const RunRanks& ranks, const HybridTrainerConfig& config,
@@ -287,7 +288,7 @@ void RunRanks::agree_on_processor(std::ostream& console) const {
   const ProcessorUse common = common_processor_use(all);
   hold_processor_to(common);
   if (!lead()) return;
-  console << concat("processors of ranks differ, and all compute with what all have (",
+  console << concat("the ranks' CPUs differ, and all ranks use the common instruction set (",
                     text_of(common), "): rank 0 has ", text_of(all[0]), ", rank ",
                     other - all.begin(), " ", text_of(*other), "\n")
           << std::flush;
@@ -314,7 +315,7 @@ void check_same_weights(const RunRanks& ranks, std::int64_t steps_done, LossMode
   if (!ranks.are_several()) return;
   if (const auto difference = first_difference(ranks, weights_after(steps_done, model, stream))) {
     throw RankLost(concat("after step ", steps_done, " ", *difference,
-                          ": memory or processor of one of them has failed; --resume goes on from "
+                          ": the memory or CPU of one of them has failed; --resume continues from "
                           "the checkpoint before"));
   }
 }

@@ -26,8 +26,8 @@ void RunRecords::resume_after(std::int64_t step) {
   const std::int64_t kept = add_written_steps();
   if (kept == step) return;
   summary_.steps = step;
-  tell(concat("metrics.jsonl holds ", kept, " of the ", step,
-              " steps done; the others are missing from its curves and sums"));
+  tell(concat("metrics.jsonl has ", kept, " of the ", step,
+              " completed steps; the others are missing in curves and totals"));
 }
 
 /// Stops the timeline after a write error.
@@ -38,7 +38,7 @@ void RunRecords::write_timeline(const Write& write) {
     write(*timeline_);
   } catch (const IoError& error) {
     timeline_.reset();
-    tell(concat("memory_timeline.json ends: ", error.what()));
+    tell(concat("stopped writing memory_timeline.json: ", error.what()));
   }
 }
 
@@ -49,7 +49,7 @@ void RunRecords::write_events(const Write& write) {
     write();
   } catch (const std::exception& error) {
     tensorboard_.reset();
-    tell(concat("tensorboard/ gets no further events: ", error.what()));
+    tell(concat("stopped writing tensorboard/: ", error.what()));
   }
 }
 
@@ -102,7 +102,7 @@ void RunRecords::write_metrics(const StepRecord& record) {
     metrics_.write(record);
   } catch (const IoError& error) {
     metrics_failed_ = true;
-    tell(concat("metrics.jsonl is not written from step ", record.step, " on: ", error.what()));
+    tell(concat("stopped writing metrics.jsonl at step ", record.step, ": ", error.what()));
   }
 }
 
@@ -112,7 +112,7 @@ void RunRecords::sync() {
     metrics_.sync();
   } catch (const IoError& error) {
     sync_failed_ = true;
-    tell(concat(error.what(), "; a power cut may take the newest records"));
+    tell(concat(error.what(), "; a power failure may lose the newest records"));
   }
 }
 

@@ -43,15 +43,15 @@ bool CheckpointSchedule::is_due_by_steps(std::int64_t step, std::int64_t last) c
 
 RunSaving::RunSaving(std::string folder, const TrainingRunSettings& settings)
     : folder_(std::move(folder)),
-      way_on_(settings.resume_command.empty() ? "--resume goes on from there"
-                                              : "go on with: " + settings.resume_command),
+      way_on_(settings.resume_command.empty() ? "--resume continues from there"
+                                              : "continue with: " + settings.resume_command),
       way_to_start_(settings.restart_command.empty()
-                        ? "--resume starts again"
+                        ? "--resume starts from the beginning"
                         : "start again with: " + settings.restart_command) {}
 
 std::string RunSaving::stopped_text(std::int64_t steps_done, std::int64_t steps) const {
   if (steps_done > 0)
-    return concat("stopped after step ", steps_done, " of ", steps, ", which is saved; ", way_on_);
+    return concat("stopped after step ", steps_done, " of ", steps, " and saved; ", way_on_);
   return concat("stopped before the first step: nothing was trained; ", way_to_start_);
 }
 
@@ -66,7 +66,7 @@ bool RunSaving::save(HybridTrainer& trainer, RunRecords& records, CheckpointUse 
     problem_ = error.what();
     if (!failed_before) {
       records.tell(concat("no checkpoint at step ", trainer.steps_done(), ": ", problem_,
-                          "; training goes on, and each step tries again"));
+                          "; training continues, and each step retries"));
     }
     return false;
   }
@@ -82,7 +82,7 @@ void RunSaving::save_at_the_end(HybridTrainer& trainer, RunRecords& records) {
                                                      found.checkpoint->path, "; ", way_on_)
                                             : concat("there is no checkpoint; ", way_to_start_);
   throw IoError(concat("the run stopped after step ", trainer.steps_done(),
-                       ", which is not saved: ", problem_, "; ", rest));
+                       ", which could not be saved: ", problem_, "; ", rest));
 }
 
 void RunSaving::save_and_tell(HybridTrainer& trainer, RunRecords& records) {
@@ -243,7 +243,8 @@ void TrainingLoop::save_if_due(const StepRecord& record, bool by_steps, bool is_
 RunEnd TrainingLoop::step_to_end(bool saves_first) {
   const std::int64_t steps = run_.config.training.steps;
   if (run_.ranks.lead())
-    run_.interruption.let_steps_finish("ended at once, without saving; " + run_.saving.way_on());
+    run_.interruption.let_steps_finish("ended immediately, without saving; " +
+                                       run_.saving.way_on());
   RunSummary& summary = run_.records.summary();
   if (saved_at_ >= steps) {
     const Evaluated found = evaluate();

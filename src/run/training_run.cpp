@@ -31,7 +31,7 @@ void Task::write_files(const RunPaths& own, const RunPaths&, const HybridTrainer
 
 std::vector<NamedText> Task::settings(const HybridTrainerConfig& config, LossModel& model) const {
   return {{"model", concat(units::grouped(model.parameter_count()), " parameters")},
-          {"batch", concat(config.effective_batch(), " examples a step")}};
+          {"batch", concat(config.effective_batch(), " examples per step")}};
 }
 
 namespace {
@@ -68,7 +68,7 @@ std::string phases_line(const PhaseConfig& phases) {
 std::string finder_text(const LearningRateFinderConfig& finder) {
   if (!finder.is_on()) return "";
   return concat("; warmup probes every ", finder.interval,
-                " updates whether the learning rate is too low");
+                " updates for a learning rate that is too low");
 }
 
 /// Describes the precision of each phase that the run uses.
@@ -121,17 +121,18 @@ void check_steps_left(const HybridTrainerConfig& config, const HybridTrainer& tr
                             trainer.progress().has_delayed_updates(config.phases);
   const std::int64_t least = trainer.steps_done() + (is_under_way ? 1 : 0);
   if (config.training.steps >= least) return;
-  throw ConfigError({concat(
-      "training.steps: got ", config.training.steps, ", and ", trainer.steps_done(), " are done",
-      is_under_way ? ", with a prediction in progress" : "", "; want at least ", least)});
+  throw ConfigError(
+      {concat("training.steps: got ", config.training.steps, ", but ", trainer.steps_done(),
+              " steps are done", is_under_way ? ", with a prediction in progress" : "",
+              "; want at least ", least)});
 }
 
 /// Returns suggestions for a run that does not fit on the device in addition to CUDA's libraries.
 std::string way_to_make_room(const MemoryConfig& memory) {
   std::string way = "a smaller data.batch_size";
   if (memory.plan != "auto")
-    way += ", or memory.plan=auto, which chooses what makes it fit (`hybrid plan` says what)";
-  return way + "; with a memory.device_budget of your own the run tries it anyway";
+    way += ", or memory.plan=auto, which chooses options that fit (`hybrid plan` lists them)";
+  return way + "; to try it anyway, set memory.device_budget";
 }
 
 constexpr std::size_t kMostSummaryBytes = 1 << 20;
@@ -231,7 +232,7 @@ void TrainingRun::summarise_memory(RunRecords& records) const {
   try {
     summary.savings = simulate_savings(config_, stream_.device(), *families, ranks_.as_simulated());
   } catch (const std::exception& error) {
-    records.tell(concat("what options save of memory is not known: ", error.what()));
+    records.tell(concat("cannot compute the memory that options would save: ", error.what()));
   }
 }
 
@@ -268,7 +269,7 @@ RunEnd TrainingRun::step_and_record(LossModel& model, HybridTrainer& trainer, Ru
     try {
       finish(error.code() == ExitCode::kDiverged ? "diverged" : "failed", {});
     } catch (const IoError& problem) {
-      records.tell(concat("neither summary nor report: ", problem.what()));
+      records.tell(concat("cannot write summary and report: ", problem.what()));
     }
     throw;
   }
@@ -330,7 +331,7 @@ TrainingRunResult TrainingRun::train_or_resume() {
     }
   }
   if (resumes_ && !resumed)
-    early.push_back(concat("there is no checkpoint in ", run_.checkpoints(), ": begins at step 1"));
+    early.push_back(concat("there is no checkpoint in ", run_.checkpoints(), ": starts at step 1"));
   check_steps_left(config_, trainer);
   const bool is_at_end = trainer.steps_done() == config_.training.steps ||
                          trainer.progress().judge.is_out_of_patience();
@@ -346,15 +347,15 @@ TrainingRunResult TrainingRun::train_or_resume() {
   if (was_finished) {
     records.tell(concat("the run is finished: ", trainer.steps_done(),
                         trainer.progress().judge.is_out_of_patience()
-                            ? " steps; a larger training.patience, or 0, goes on"
-                            : " steps; a larger training.steps goes on"));
+                            ? " steps; to continue, set a larger training.patience, or 0"
+                            : " steps; to continue, set a larger training.steps"));
     return {RunEnd::kWasFinished, {}, read_file(run_.summary(), kMostSummaryBytes)};
   }
   records.watch(config_.memory.timeline, {stream_.pool(), host_.pool()});
   if (config_.observability.tensorboard && ranks_.lead())
     records.write_tensorboard(config_json(config_));
   describe(model, trainer, records);
-  if (resumed) records.tell(concat("goes on after step ", trainer.steps_done()));
+  if (resumed) records.tell(concat("resumes after step ", trainer.steps_done()));
   const RunEnd end = step_and_record(model, trainer, records);
   return {end, records.summary(), to_json(records.summary())};
 }

@@ -27,9 +27,9 @@ class ExampleArray {
     std::vector<std::int64_t> wanted{shape.empty() ? 0 : shape.front()};
     for (int i = 1; i < one.shape().rank(); ++i) wanted.push_back(one.size(i));
     if (shape != wanted || shape.front() == 0)
-      throw DataError(concat(file.string(), ": is ", shape_text(shape),
+      throw DataError(concat(file.string(), ": got shape ", shape_text(shape),
                              ", want (examples, …) with ", one.shape().text(),
-                             " for one; change the array, or the sizes of the model"));
+                             " per example; change the array or the model's sizes"));
     shape_ = shape;
     values_ = std::move(array.values);
     check();
@@ -104,8 +104,8 @@ class Arrays final : public Dataset {
         if (range.name == name) arrays_.back().check(range);
       if (arrays_.back().examples() != arrays_.front().examples())
         throw DataError(concat(folder.string(), ": ", name, ".npy has ", arrays_.back().examples(),
-                               " examples, but ", form.tensors().front().name, ".npy ",
-                               arrays_.front().examples(), "; want as many"));
+                               " examples, but ", form.tensors().front().name, ".npy has ",
+                               arrays_.front().examples(), "; want the same number"));
     }
   }
   std::int64_t size() const override { return arrays_.front().examples(); }
@@ -165,14 +165,14 @@ class ArrayData final : public NetworkData {
   }
   DataFacts contents(const HybridTrainerConfig& config) const override {
     DataFacts facts = arrays_->texts();
-    facts.emplace_back("examples", concat(trained(config), " to train on, ",
-                                          arrays_->size() - trained(config), " to measure on"));
+    facts.emplace_back("examples", concat(trained(config), " for training, ",
+                                          arrays_->size() - trained(config), " for validation"));
     return facts;
   }
   DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const override {
     if (number > arrays_->size())
       throw DataError(concat(folder_.string(), ": example ", number,
-                             " is not there: the last one is ", arrays_->size()));
+                             " does not exist; the last one is ", arrays_->size()));
     DataFacts facts = arrays_->texts(number - 1);
     facts.emplace_back("is for", number <= trained(config) ? "training" : "validation");
     return facts;
@@ -203,7 +203,7 @@ std::unique_ptr<NetworkData> array_data(const NetworkDataSource& source, const B
   if (!std::filesystem::exists(folder))
     throw MissingInput(concat(folder.string(), ": does not exist; ", wanted));
   if (!std::filesystem::is_directory(folder))
-    throw DataError(concat(folder.string(), " is no folder; ", wanted));
+    throw DataError(concat(folder.string(), " is not a folder; ", wanted));
   for (const auto& [name, tensor] : form.tensors()) {
     if (std::filesystem::exists(folder / (name + ".npy"))) continue;
     throw MissingInput(concat(folder.string(), ": has no ", name, ".npy; ", wanted));

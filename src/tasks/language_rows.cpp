@@ -82,12 +82,12 @@ struct ShownRow {
   for (const ExampleRow& row : examples.rows) last = std::max(last, row.line);
   for (const PreferencePair& pair : examples.pairs) last = std::max(last, pair.chosen.line);
   if (line < last) throw DataError(concat(place, " is empty"));
-  throw DataError(concat(place, " is not there: the last one with an example is ", last));
+  throw DataError(concat(place, " does not exist; the last line with an example is ", last));
 }
 
 ShownRow row_of_line(const ExampleRows& examples, std::int64_t line, const Tokenizer& tokenizer) {
   if (examples.files.size() > 1)
-    throw UsageError("hybrid rows: --show is of one file; give that instead of the folder");
+    throw UsageError("hybrid rows: --show needs a single file; give a file instead of the folder");
   const auto row = std::ranges::find(examples.rows, line, &ExampleRow::line);
   if (row != examples.rows.end()) return {parts_of(*row, tokenizer), std::nullopt};
   const auto pair = std::ranges::find(examples.pairs, line,
@@ -179,7 +179,7 @@ boost::json::object json_of(const ExampleRows& examples, const RowCounts& counts
 std::string text_of(const ExampleRows& examples, const RowCounts& counts, const Packing& packing,
                     std::int64_t longest) {
   std::string text = concat(examples.rows.size(), " rows of ", units::grouped(counts.tokens),
-                            " tokens, of which ", units::grouped(counts.targets), " are targets; ",
+                            " tokens, ", units::grouped(counts.targets), " of them targets; ",
                             examples.refused.size(), " lines refused");
   if (!examples.pairs.empty())
     text += concat("\n", examples.pairs.size(),
@@ -187,13 +187,13 @@ std::string text_of(const ExampleRows& examples, const RowCounts& counts, const 
   if (counts.sources > 0)
     text += concat("\ntheir sources have ", units::grouped(counts.sources), " tokens");
   if (counts.cut_sources > 0)
-    text += concat("; ", counts.cut_sources, " are cut to what the encoder reads at most");
+    text += concat("; ", counts.cut_sources, " are truncated to the encoder's context");
   if (counts.cut_rows > 0)
-    text += concat("\n", counts.cut_rows, " rows are cut after ", longest + 1, " tokens, ",
-                   units::grouped(counts.left_out), " tokens left out");
+    text += concat("\n", counts.cut_rows, " rows are truncated to ", longest + 1, " tokens, ",
+                   units::grouped(counts.left_out), " tokens dropped");
   if (examples.rows.empty() || packing.fill == 0) return text;
   return concat(text, "\n", packing.sequences, " sequences of ", longest, " tokens, ",
-                units::fixed(100 * packing.fill, 1), " % of them filled");
+                units::fixed(100 * packing.fill, 1), " % filled");
 }
 
 /// Reports the detected format of the examples.
@@ -203,11 +203,11 @@ void tell_form(const ExampleRows& examples, const std::string& name, const Telle
     if (file.form.container != RowContainer::kJsonArray) continue;
     tell(concat(examples.files.size() > 1 ? file.path.string() : name,
                 file.form.array_key.empty() ? " is a JSON array"
-                                            : " holds a JSON array under " + file.form.array_key,
+                                            : " has a JSON array in " + file.form.array_key,
                 ", whose elements count as lines"));
   }
   if (!examples.pairs.empty())
-    tell("pairs of answers are trained on with `hybrid finetune --objective dpo` or orpo");
+    tell("to train on pairs of answers, use `hybrid finetune --objective dpo` or orpo");
 }
 
 /// Returns the model's configuration, or a default one if the folder only has a tokenizer.
@@ -221,8 +221,8 @@ ModelConfig model_in(const ModelFolder& folder) {
 Findings language_rows(const RowsAsked& asked, const HybridTrainerConfig&) {
   if (asked.is_configured)
     throw UsageError(
-        "hybrid rows: --preset, --config and --set are of networks that read no text; of text give "
-        "--model FOLDER alone, whose tokenizer encodes the rows");
+        "hybrid rows: --preset, --config and --set describe models that do not read text; for "
+        "text, give only --model FOLDER, whose tokenizer encodes the rows");
   const ModelFolder& folder = asked.model;
   const ChatFiles& chat = folder.chat();
   const auto tokenizer = folder.tokenizer();
@@ -244,7 +244,7 @@ Findings language_rows(const RowsAsked& asked, const HybridTrainerConfig&) {
                   : read_example_rows(asked.data, format);
   const auto reads_date = [](const auto& source) { return source && source->reads_date(); };
   if (reads_date(chat.chat_template) || reads_date(chat.tool_template))
-    asked.tell("the chat template writes today's date into the rows");
+    asked.tell("the chat template puts today's date into the rows");
   const std::string name = asked.called.empty() ? asked.data : asked.called;
   tell_form(examples, name, asked.tell);
   tell_refusals(examples, asked.tell);

@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 
 DataFacts NetworkData::example(std::int64_t number, const HybridTrainerConfig& config) const {
   throw UsageError(concat("example ", number, " of a ", config.model.family,
-                          ": its data have no lines or rows to show"));
+                          ": its generated data has no lines or rows to show"));
 }
 
 const NetworkDataKinds& network_data_kinds() {

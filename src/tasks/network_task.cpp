@@ -97,19 +97,18 @@ std::string network_line(const ModelFamily& family, LossModel& network) {
 std::string network_batch_line(const HybridTrainerConfig& config) {
   const std::int64_t parts = config.gradient_accumulation.micro_batches;
   return concat(
-      config.effective_batch(), " examples a step",
+      config.effective_batch(), " examples per step",
       parts > 1 ? concat(" (", parts, " micro-batches of ", config.data.batch_size, ")") : "");
 }
 
 void refuse_settings_of_language(const HybridTrainerConfig& config) {
   std::vector<std::string> problems;
-  const std::string why = concat(", but a ", config.model.family, " is no language model; ");
+  const std::string why = concat(", but a ", config.model.family, " is not a language model; ");
   if (config.objective != "next_token")
     problems.push_back(concat("objective: got ", config.objective, why, "leave it out"));
   if (!config.stages.empty())
-    problems.push_back(concat("stages: got some", why,
-                              "its examples have one form, so leave "
-                              "them out"));
+    problems.push_back(
+        concat("stages: got some", why, "its examples have a fixed shape, so leave them out"));
   if (!problems.empty()) throw ConfigError(std::move(problems));
 }
 
@@ -162,7 +161,7 @@ class NetworkTask final : public Task {
   }
   std::vector<NamedText> facts() const override {
     const auto base = base_of_run(run(), model_);
-    return {{"the model that it begins with", base ? identity_of_base(*base) : ""},
+    return {{"the initial model", base ? identity_of_base(*base) : ""},
             {"the data's checksum", data_->checksum()}};
   }
   void check_same(const RunPaths& run) const override {
@@ -231,7 +230,7 @@ bool is_share(const Measure& measure) { return measure.name.ends_with("accuracy"
 
 std::string NetworkScore::text(const std::string& between) const {
   std::string text = concat("loss ", brief(loss), " over ", examples, " examples");
-  if (best_loss) text += concat(", the best that can be reached is ", brief(*best_loss));
+  if (best_loss) text += concat(", the lowest possible loss is ", brief(*best_loss));
   const auto is_loss = [](const Measure& measure) { return measure.name.ends_with(".loss"); };
   const bool has_one_loss = std::ranges::count_if(measures, is_loss) == 1;
   for (const Measure& measure : measures) {
@@ -239,7 +238,7 @@ std::string NetworkScore::text(const std::string& between) const {
     text += concat(between, measure.name, " ", brief(measure.sum / std::max(1.0, measure.count)));
     if (!is_share(measure)) continue;
     const ShareInterval interval = interval_of_share(measure);
-    text += concat(" (95 % within ", units::fixed(interval.low, 3), " to ",
+    text += concat(" (95 % interval ", units::fixed(interval.low, 3), " to ",
                    units::fixed(interval.high, 3), ")");
   }
   return text;
@@ -283,7 +282,7 @@ NetworkScore score(const TrainedRun& run, const std::filesystem::path& data, DTy
                                    .is_measured = !data.empty()},
                                   kinds);
   if (is_of_run && opened->checksum() != own.checksum)
-    throw DataError(run.data.string() + " is not what the run was trained on: it has changed");
+    throw DataError(run.data.string() + " has changed since the run began; restore it");
   for (const std::string& note : opened->notes()) warn(run.folder.string(), note);
   return score(*run.network, *opened, run.config, dtype, stream);
 }
@@ -293,9 +292,9 @@ std::unique_ptr<NetworkData> opened_data(const NetworkDataSource& source,
   const std::string& family = source.config.model.family;
   const auto kind = std::ranges::find(kinds, family, &NetworkDataKind::family);
   if (kind != kinds.end()) return kind->open(source);
-  throw UsageError(concat("model.family: got ", family,
-                          ", a network of which no data are known here; train it with a task of "
-                          "your own (docs/ARCHITECTURE.md)"));
+  throw UsageError(
+      concat("model.family: got ", family,
+             ", which has no built-in data; train it with a custom task (docs/ARCHITECTURE.md)"));
 }
 
 std::unique_ptr<Task> network_task(const TrainingRunSettings& settings,

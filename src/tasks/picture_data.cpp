@@ -54,7 +54,7 @@ class PictureExamples final : public Dataset {
         warn("skipped a picture", error.what());
       }
     }
-    throw DataError("no picture can be read any longer");
+    throw DataError("none of the pictures can be read any more");
   }
 
  private:
@@ -152,13 +152,13 @@ class Pictures final : public NetworkData {
     }
     std::erase_if(validation_, [](const PictureRow& row) { return row.is_damaged; });
     if (validation_.empty())
-      throw DataError(concat(source.data.string(), ": none of the pictures to measure on can be ",
-                             "read; ", refused_.front()));
+      throw DataError(concat(source.data.string(),
+                             ": none of the validation pictures can be read; ", refused_.front()));
   }
 
   std::string description() const override {
     return concat(std::ranges::count(train_, false, &PictureRow::is_damaged),
-                  " pictures to train on, ", validation_.size(), " to measure on, ",
+                  " pictures for training, ", validation_.size(), " for validation, ",
                   classes_.size(), " classes");
   }
   DatasetPart training(const HybridTrainerConfig& config) const override {
@@ -182,12 +182,12 @@ class Pictures final : public NetworkData {
         facts.emplace_back(concat("class ", i, " ", classes_[i].name),
                            concat(counts[i], counts[i] == 1 ? " picture" : " pictures"));
     const std::int64_t without = std::ranges::count(counts, 0);
-    if (without > 0) facts.emplace_back("without a picture", concat(without, " classes"));
+    if (without > 0) facts.emplace_back("without pictures", concat(without, " classes"));
     return facts;
   }
   DataFacts example(std::int64_t number, const HybridTrainerConfig&) const override {
     if (files_.size() > 1)
-      throw UsageError("a line is of one file; give that instead of the folder");
+      throw UsageError("--show needs a single file; give a file instead of the folder");
     for (const auto* rows : {&train_, &validation_}) {
       const auto row = std::ranges::find(*rows, number, &PictureRow::line);
       if (row != rows->end()) return facts_of(*row, rows == &train_);
@@ -226,7 +226,7 @@ class Pictures final : public NetworkData {
     return {{"picture", row.picture.name},
             {"label", row.label.text},
             {"class", concat(row.target, " ", classes_[static_cast<std::size_t>(row.target)].name)},
-            {"the model sees",
+            {"model input",
              concat(processor_.height(), " x ", processor_.width(), " pixels of three colors, ",
                     brief(static_cast<double>(low)), " to ", brief(static_cast<double>(high)),
                     ", mean ", brief(sum / static_cast<double>(values.size())))},
@@ -251,7 +251,7 @@ class Pictures final : public NetworkData {
         });
     if (are_named) {
       if (are_numbers)
-        notes_.push_back(concat("the labels are numbers, and mean the ", of_model.size(),
+        notes_.push_back(concat("the labels are numbers and refer to the ", of_model.size(),
                                 " classes of the folder's model, ", of_model.front().name, " to ",
                                 of_model.back().name, ", whose head is kept"));
       return;
@@ -266,9 +266,10 @@ class Pictures final : public NetworkData {
     if (of_model.empty()) return;
     notes_.push_back(
         concat("the data has ", classes_.size(), " classes, ", classes_.front().name, " to ",
-               classes_.back().name, ", and the folder's model ", of_model.size(), " others, ",
-               of_model.front().name, " to ", of_model.back().name, ": the head is new, of zeros",
-               are_numbers ? "; to train the folder's head on, give its names as labels" : ""));
+               classes_.back().name, ", but the folder's model has ", of_model.size(), " others, ",
+               of_model.front().name, " to ", of_model.back().name,
+               ": the head is new, initialized to zero",
+               are_numbers ? "; to keep the folder's head, use its class names as labels" : ""));
   }
 
   void take(const PictureRows& read) {
@@ -296,7 +297,7 @@ class Pictures final : public NetworkData {
 
 std::unique_ptr<NetworkData> open_pictures(const NetworkDataSource& source) {
   if (source.data.empty())
-    throw UsageError(concat("--data is missing: a ", source.config.model.family, " learns from a ",
+    throw UsageError(concat("--data is missing: a ", source.config.model.family, " trains on a ",
                             R"(file of rows such as {"image": "a.png", "label": "cat"})"));
   return std::make_unique<Pictures>(source);
 }

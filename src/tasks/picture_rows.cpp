@@ -23,18 +23,18 @@ constexpr const char* kWantedPicture = R"(want {"image": "a.png", "label": "cat"
 const std::vector<std::string> kPictureKeys{"image", "label", "file_name"};
 
 constexpr RowFileWords kWords{
-    .holds = "holds the picture as text; write it to a PNG or JPEG file and give its path",
+    .holds = "contains the picture as text; write it to a PNG or JPEG file and give its path",
     .file = "a picture",
     .wanted = kWantedPicture};
 
 PictureLabel label_in(const json::object& row) {
   constexpr std::int64_t kMostClasses = 1 << 20;
   const json::value* value = value_in_row(row, "label");
-  if (value == nullptr) throw DataError(concat("it has no \"label\"; ", kWantedPicture));
+  if (value == nullptr) throw DataError(concat("no \"label\"; ", kWantedPicture));
   if (value->is_string()) {
     const std::string text(value->get_string());
     if (text.find_first_not_of(" \t\r\n") == text.npos)
-      throw DataError("\"label\" is empty; write what the picture shows");
+      throw DataError("\"label\" is empty; want the class of the picture");
     return {.text = text};
   }
   // Numeric columns with missing values are written as 0.0, 1.0.
@@ -44,7 +44,7 @@ PictureLabel label_in(const json::object& row) {
     return {.text = std::to_string(whole), .number = whole};
   }
   throw DataError(concat("\"label\" is ", json_line(*value).substr(0, 60),
-                         "; want the name of a class, or its number, from 0 on"));
+                         "; want the name of a class, or its number, counted from 0"));
 }
 
 namespace fs = std::filesystem;
@@ -208,7 +208,7 @@ std::string told_of_similar(const std::vector<ClassLabel>& classes) {
     const auto [other, is_new] = seen.emplace(left, one.name);
     if (!is_new)
       return concat("the labels \"", other->second, "\" and \"", one.name,
-                    "\" are two classes; write both alike if they mean one");
+                    "\" are two classes; use one spelling if they mean the same");
   }
   return "";
 }
@@ -222,14 +222,14 @@ std::int32_t class_of(const PictureLabel& label, const std::vector<ClassLabel>& 
       if (other != classes.end())
         throw DataError(concat("the label ", label.text, " is the name of the classes ",
                                named - classes.begin(), " and ", other - classes.begin(),
-                               "; give their number in its place"));
+                               "; use their numbers instead"));
       return static_cast<std::int32_t>(named - classes.begin());
     }
     found = number_in(label.text);
   }
   if (found && *found < std::ssize(classes)) return static_cast<std::int32_t>(*found);
   throw DataError(concat("the label ", label.text,
-                         " is none of the model's classes: ", names_of_classes(classes)));
+                         " is not one of the model's classes: ", names_of_classes(classes)));
 }
 
 std::vector<ClassLabel> classes_in(const std::vector<PictureRow>& rows) {

@@ -58,18 +58,18 @@ class SeriesData final : public NetworkData {
     }
     const SeriesWindows all = windows(config);
     facts.emplace_back("windows",
-                       concat(all.training.size(), " to train on and ", all.validation.size(),
-                              " to measure on, each of ", config.data.sequence_length, " rows"));
+                       concat(all.training.size(), " for training and ", all.validation.size(),
+                              " for validation, each of ", config.data.sequence_length, " rows"));
     return facts;
   }
   DataFacts example(std::int64_t number, const HybridTrainerConfig& config) const override {
     if (const std::int64_t last = std::ranges::max(table_.numbers); number > last)
       throw DataError(
-          concat(path_.string(), ": row ", number, " is not there: the last one is ", last));
+          concat(path_.string(), ": row ", number, " does not exist; the last one is ", last));
     const auto found = std::ranges::find(table_.numbers, number);
     if (found == table_.numbers.end())
       throw DataError(concat(path_.string(), ": row ", number,
-                             " is left out: a cell is empty, or no finite number"));
+                             " was skipped: a cell is empty or not a finite number"));
     const std::int64_t row = found - table_.numbers.begin();
     const SeriesScale scales = scale(config);
     const auto later = std::ranges::upper_bound(table_.starts, row);
@@ -87,9 +87,9 @@ class SeriesData final : public NetworkData {
     const std::int64_t first = gap == table_.gaps.begin() ? begin : std::max(begin, *(gap - 1));
     facts.emplace_back(
         "window", row - first + 1 < length
-                      ? concat("none ends here: it has ", length, " rows")
+                      ? concat("no window ends here: a window has ", length, " rows")
                       : concat("rows ", table_.numbers[static_cast<std::size_t>(row - length + 1)],
-                               " to ", number, ", which tell ", table_.columns.back()));
+                               " to ", number, ", to predict ", table_.columns.back()));
     return facts;
   }
   std::vector<std::string> notes() const override { return table_.notes; }
@@ -138,8 +138,8 @@ class SeriesData final : public NetworkData {
 std::unique_ptr<NetworkData> series_data(const NetworkDataSource& source) {
   if (source.data.empty())
     throw UsageError(
-        "--data is missing: a table (CSV, JSON lines or parquet), of which --columns names the "
-        "measurements and the target");
+        "--data is missing: give a table (CSV, JSON lines or parquet), and its measurements and "
+        "target with --columns");
   return std::make_unique<SeriesData>(source);
 }
 

@@ -39,7 +39,7 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
                      const Stream& host, const Stream& stream) {
   const std::string& folder = on.folder;
   if (!run.tokenizer)
-    throw DataError(concat(folder, " has no tokenizer, which would encode ", file.string()));
+    throw DataError(concat(folder, " has no tokenizer to encode ", file.string()));
   const bool is_own = file == run.data, whole = !is_own && on.length == 0;
   const RunData own = is_own ? data_of_run(RunPaths{folder}) : RunData{.now = std::time(nullptr)};
   DataConfig config = run.config.data;
@@ -62,14 +62,15 @@ MeasuredRows rows_of(const TrainedRun& run, const std::filesystem::path& file, c
   if (whole) longest.sequence_length = run.config.model.context;
   ExampleData data = read_example_data(files, longest);
   if (is_own && data.checksum != own.checksum)
-    throw DataError(concat(file.string(), " is not what the run was trained on: it has changed"));
+    throw DataError(
+        concat(file.string(), " has changed since the run was trained on it; restore it"));
   for (const std::string& line : told_of_refused(data, files)) on.tell(line);
   if (!is_own)
     for (const std::string& note : data.notes) on.tell(note);
   if (is_own && !on.data.empty())
-    on.tell(concat(file.string(), " is what the run was trained on: measured on the ",
+    on.tell(concat(file.string(), " is the run's training data: measuring only the ",
                    data.validation.size(), data.validation.size() == 1 ? " row" : " rows",
-                   " that it was not trained on"));
+                   " held back from training"));
   for (const std::string& cut : told_of_cut_rows({&data.validation}, files, longest.sequence_length,
                                                  "--sequence-length N keeps more of them"))
     on.tell("warning: " + cut);
@@ -96,13 +97,14 @@ MeasuredRows batches_of(const TrainedRun& run, const Measuring& on, const Stream
   const std::string& folder = on.folder;
   const std::filesystem::path &given = on.data, data = given.empty() ? run.data : given;
   if (given.empty() && !std::filesystem::exists(data))
-    throw MissingInput(concat(
-        data.string(), ": does not exist; it held the run's data; restore it, ",
-        "or give its new place or other data: hybrid eval ", shell_path(folder), " --data DATA"));
+    throw MissingInput(concat(data.string(),
+                              ": does not exist; it contained the run's data; restore it, or give "
+                              "its new location or other data: hybrid eval ",
+                              shell_path(folder), " --data DATA"));
   if (run.config.masks() && may_be_examples(data))
-    throw DataError(concat(data.string(), " holds examples, and ", folder,
-                           " tells masked tokens of windows of text (objective masked); give a "
-                           "folder that hybrid prepare made"));
+    throw DataError(concat(data.string(), " contains examples, but ", folder,
+                           " predicts masked tokens in windows of text (objective masked); give a "
+                           "folder made by hybrid prepare"));
   if (may_be_examples(data)) return rows_of(run, data, on, host, stream);
   if (!given.empty() && read_data_info(data))
     check_same_tokenizer(run.tokenizer.get(), load_tokenizer(data).get(), data);
@@ -163,7 +165,7 @@ Findings language_score(const TrainedRun& run, const Measuring& on, DType dtype,
     throw UsageError(concat(
         "hybrid eval: --data is missing: ", on.folder,
         std::filesystem::is_directory(on.folder) ? " is a Hugging Face folder" : " is a GGUF file",
-        ", which names none"));
+        ", which does not name data"));
   if (on.length < 0 || on.length > run.config.model.context)
     throw UsageError(concat("hybrid eval: --sequence-length: got ", on.length, ", want 1 … ",
                             run.config.model.context, ", the model's context"));
@@ -186,8 +188,8 @@ Findings network_score(const TrainedRun& run, const Measuring& on, DType dtype,
   if (on.length != 0 || !on.control_tokens.empty())
     throw UsageError(
         concat("hybrid eval: ", on.length != 0 ? "--sequence-length" : "--control-tokens",
-               " is of text, and a network of family ", run.config.model.family,
-               " reads none; leave it out"));
+               " applies only to text, but models of family ", run.config.model.family,
+               " do not read text; leave it out"));
   const NetworkScore found = score(run, on.data, dtype, stream);
   return {found.text("\n  "), found.json()};
 }
@@ -196,8 +198,8 @@ Findings network_rows(const RowsAsked& asked, const HybridTrainerConfig& given) 
   if (asked.longest != RowsAsked::kUsualLength || asked.objective != "next_token" ||
       asked.control_tokens != "tokens")
     throw UsageError(
-        "hybrid rows: --length, --objective and --control-tokens are of text, and this network "
-        "reads none; leave them out");
+        "hybrid rows: --length, --objective and --control-tokens apply only to text, but this "
+        "model does not read text; leave them out");
   const auto data = opened_data({.config = given,
                                  .data = asked.data,
                                  .model = asked.model.path(),

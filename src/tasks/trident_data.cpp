@@ -63,7 +63,8 @@ std::unique_ptr<NetworkData> trident_data(const NetworkDataSource& source) {
   }
   auto set = std::make_unique<TridentSet>(trident_shape(config.model),
                                           static_cast<std::uint64_t>(config.training.seed));
-  std::string text = concat("scenes that the seed draws; the best losses are ", best_text(*set));
+  std::string text =
+      concat("scenes generated from the seed; the lowest possible losses are ", best_text(*set));
   return std::make_unique<SyntheticData>(std::move(set), std::move(text),
                                          config.model.trident.held_out);
 }

@@ -44,7 +44,7 @@ CommandDescription describe(const Command& command) {
   } catch (DescriptionAsked& asked) {
     return std::move(asked.description);
   }
-  throw Error(ExitCode::kInternal, concat(command.name, " does not say what it takes"));
+  throw Error(ExitCode::kInternal, concat(command.name, " does not describe its arguments"));
 }
 
 std::string description_of_all() {

@@ -162,7 +162,7 @@ void set_vocabulary(const std::string& command, const ConfigArguments& arguments
     if (preset.name == arguments.preset) config.model.vocabulary = preset.vocabulary;
   if (config.model.vocabulary == 0)
     throw UsageError(command +
-                     ": give --set model.vocabulary=N, the number of the tokenizer's tokens");
+                     ": give --set model.vocabulary=N, the number of tokens in the tokenizer");
 }
 
 void divide_batch(const ConfigArguments& arguments, int ranks, HybridTrainerConfig& config) {

@@ -94,7 +94,7 @@ int run(const std::vector<std::string>& arguments) {
     const int code = dispatch(arguments);
     std::cout.flush();
     if (!std::cout)
-      throw IoError("standard output could not be written: its disk is full, or it was closed");
+      throw IoError("cannot write to standard output: its disk is full, or it was closed");
     return code;
   } catch (const DescriptionAsked& asked) {
     std::cout << boost::json::serialize(json_of(asked.description)) << std::endl;
@@ -106,7 +106,7 @@ int run(const std::vector<std::string>& arguments) {
     print_error("out of memory");
     return static_cast<int>(ExitCode::kMemory);
   } catch (const std::filesystem::filesystem_error& error) {
-    print_error(concat(error.path1().string(), ": cannot be reached: ", error.code().message()));
+    print_error(concat(error.path1().string(), ": cannot access it: ", error.code().message()));
     return static_cast<int>(ExitCode::kNoInput);
   } catch (const std::exception& error) {
     print_error(concat("a mistake in this program: ", error.what()));

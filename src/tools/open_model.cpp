@@ -57,11 +57,11 @@ RunWeights run_weights(const RunWeightsOption& asked) {
 void refuse_run_weights(const RunWeights& weights, const std::string& folder,
                         const std::string& what) {
   if (weights.is_average())
-    throw UsageError(
-        concat("--average: ", folder, " is ", what, ", no run, which alone has a mean of weights"));
+    throw UsageError(concat("--average: ", folder, " is ", what,
+                            ", but only runs have averaged weights; leave it out"));
   if (weights.checkpoint != RunWeights::Checkpoint::kNewest)
     throw UsageError(concat("--checkpoint: ", folder, " is ", what,
-                            ", no run, which alone has checkpoints; leave it out"));
+                            ", but only runs have checkpoints; leave it out"));
 }
 
 void add_weights_option(po::options_description& options, std::string& home) {
@@ -80,11 +80,11 @@ TrainedRun open_model(const std::string& path, const Stream& stream, const RunWe
   set_default_threads();
   const bool is_run = RunPaths{path}.hold_a_run();
   const ModelFolder folder(path);
-  if (!is_run && std::filesystem::exists(path))
-    refuse_run_weights(weights, path, "a model's folder");
+  if (!is_run && std::filesystem::exists(path)) refuse_run_weights(weights, path, "a model folder");
   if (home != "device" && (is_run || !folder.is_model()))
-    throw UsageError(concat("--weights ", home, ": ", path, " is no Hugging Face folder of a ",
-                            "model, whose matrices alone can lie elsewhere; leave it out"));
+    throw UsageError(concat(
+        "--weights ", home, ": ", path,
+        " is not a Hugging Face model folder, the only kind that supports it; leave it out"));
   if (!is_run && holds_adapter(path) && !folder.has_weights())
     return with_windows(load_adapter_folder(path, precision, stream));
   if (!is_run && folder.is_model())
@@ -92,8 +92,9 @@ TrainedRun open_model(const std::string& path, const Stream& stream, const RunWe
         load_hugging_face_folder(folder, precision, stream, model_families(), home));
   if (!is_run)
     throw MissingInput(concat(
-        path, std::filesystem::exists(path) ? ": holds no run and no model" : ": does not exist",
-        "; want a run's folder, a model's of Hugging Face or an adapter's of PEFT",
+        path,
+        std::filesystem::exists(path) ? ": does not contain a run or a model" : ": does not exist",
+        "; want the folder of a run, a Hugging Face model or a PEFT adapter",
         told_of_adapters_in(path), how_to_download(path)));
   std::optional<std::string> form;
   if (is_quantized_base(precision)) form = precision;

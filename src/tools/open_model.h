@@ -47,15 +47,16 @@ struct WritingModel {
   WritingModel(const std::string& folder, const std::string& precision, const RunWeights& weights,
                const Stream& stream, const std::string& home = "device")
       : run(open_model(folder, stream, weights, precision, home)),
-        dtype(compute_in(run.model("writing text"), precision, stream)) {
+        dtype(compute_in(run.model("generating text"), precision, stream)) {
     if (run.model().config().bidirectional)
-      throw DataError(concat(folder,
-                             " is an encoder (model.bidirectional), so it cannot write text: each ",
-                             "of its tokens depends on later ones; eval measures its loss"));
+      throw DataError(
+          concat(folder, " is an encoder (model.bidirectional), so it cannot generate text: each ",
+                 "of its tokens depends on later ones; measure its loss with hybrid eval"));
     if (!run.tokenizer)
       throw DataError(
-          concat(folder, " has no tokenizer, so text cannot be made; a Hugging Face folder wants ",
-                 "tokenizer.json beside config.json, a run data prepared with a tokenizer"));
+          concat(folder,
+                 " has no tokenizer, so it cannot generate text; a Hugging Face folder needs "
+                 "tokenizer.json next to config.json, a run needs data prepared with a tokenizer"));
   }
   std::int64_t context() const { return run.model().config().context; }
 };

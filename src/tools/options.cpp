@@ -72,14 +72,14 @@ ContextOverflow overflow_of_option(const std::string& name) {
 std::string told_of_left_out(const FittedPrompt& prompt, const ContextWindow& window) {
   const std::int64_t kept = std::ssize(prompt.tokens);
   return concat("the prompt has ", kept + prompt.left_out, " tokens and the model's context is ",
-                window.context(), ": the model sees ", and_pinned(window), "its last ",
-                kept - window.pinned(), "; ", prompt.left_out, " are left out");
+                window.context(), ": the model reads ", and_pinned(window), "its last ",
+                kept - window.pinned(), "; ", prompt.left_out, " are dropped");
 }
 
 std::string told_of_forgotten(std::int64_t forgotten, const ContextWindow& window) {
-  return concat("the text outgrew the model's context of ", window.context(),
-                " tokens: at its end the model no longer saw ", forgotten, " of them",
-                window.pinned() > 0 ? concat(" behind the first ", window.pinned()) : "");
+  return concat("the text became longer than the model's context of ", window.context(),
+                " tokens: for its end, the model no longer read ", forgotten, " of them",
+                window.pinned() > 0 ? concat(" after the first ", window.pinned()) : "");
 }
 
 }  // namespace hybrid_trainer

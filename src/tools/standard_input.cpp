@@ -49,7 +49,7 @@ void check_launcher() {
   const auto launched = launched_rank();
   if (launched && launched->size > 1)
     throw UsageError(concat("--data -: ", launched->launcher,
-                            " gives standard input to one rank alone; give a file of examples"));
+                            " passes standard input to one rank only; give a file of examples"));
 }
 
 /// Returns the examples left in the folder by a start that was killed, or "".
@@ -79,14 +79,15 @@ bool have_same_bytes(const fs::path& one, const fs::path& other) {
 StandardInput::StandardInput(const std::filesystem::path& stem) {
   if (::isatty(STDIN_FILENO) != 0)
     throw UsageError(
-        "standard input is a terminal; lead examples into it: COMMAND < examples.jsonl");
+        "standard input is a terminal; redirect a file of examples into it: COMMAND < "
+        "examples.jsonl");
   std::string buffer;
   std::string_view part = read_part(buffer);
-  if (part.empty()) throw DataError("standard input: holds no examples");
+  if (part.empty()) throw DataError("standard input: contains no examples");
   const std::filesystem::path path = stem.string() + ending_of(part);
   if (std::filesystem::exists(path))
-    throw CannotCreate(
-        concat(path.string(), ": exists, and standard input would be kept there; move it away"));
+    throw CannotCreate(concat(
+        path.string(), ": exists already, but standard input is stored there; move it away"));
   constexpr unsigned kOwnerAlone = 0600;
   OutputFile file(path, OutputFile::Existing::kRefuse, path, kOwnerAlone);
   removed_at_signals_.emplace(path);
@@ -107,7 +108,7 @@ StandardInput::StandardInput(const std::filesystem::path& stem) {
 StandardInput::StandardInput() try
     : StandardInput(std::filesystem::temp_directory_path() / ("hybrid-input-" + temporary_mark())) {
 } catch (const std::filesystem::filesystem_error& error) {
-  throw CannotCreate(concat("standard input cannot be kept in ", error.path1().string(), ": ",
+  throw CannotCreate(concat("cannot store standard input in ", error.path1().string(), ": ",
                             error.code().message(), "; set TMPDIR to a folder"));
 }
 
@@ -123,8 +124,9 @@ KeptExamples::KeptExamples(const std::string& run, const std::string& data, bool
   if (data != StandardInput::kOption) return;
   if (RunPaths{run}.hold_a_run()) {
     if (!resumes)
-      throw CannotCreate(
-          run + ": holds a run already; go on with it by --resume, or give --run another folder");
+      throw CannotCreate(run +
+                         ": contains a run already; continue it with --resume, or choose another "
+                         "folder for --run");
     data_.clear();
     return;
   }
@@ -144,11 +146,12 @@ void KeptExamples::take_left_over(const std::string& left, bool resumes) {
     const StandardInput again(fs::path(run_) / (".tmp-input-" + temporary_mark()));
     if (!have_same_bytes(again.path(), left))
       throw CannotCreate(
-          concat(left, ": holds what an earlier start read from standard input, and ",
-                 "other examples come in now; move the file away, or train on it: ", "--data ",
+          concat(left,
+                 ": contains the examples that an earlier start read from standard input, and they "
+                 "differ from the examples read now; move the file away, or train on it: --data ",
                  shell_path(left)));
   }
-  std::cerr << "takes the examples of " << left << ", which an earlier start read from "
+  std::cerr << "using the examples in " << left << ", which an earlier start read from "
             << StandardInput::kCalled << std::endl;
   data_ = left;
 }

@@ -52,7 +52,7 @@ std::string waiting_of_threads() {
     const char* const value = std::getenv(name);
     if (value != nullptr) return std::string(name) + "=" + value;
   }
-  return "as OpenMP does by itself";
+  return "as configured by OpenMP";
 }
 
 }  // namespace hybrid_trainer

@@ -148,10 +148,9 @@ void ExpertWatch::warn_of_dead(const ExpertLoads& loads) {
   if (dead == 0 || dead < 2 * told_) return;
   told_ = dead;
   const auto layer = std::max_element(loads.dead.begin(), loads.dead.end()) - loads.dead.begin();
-  warn_(concat(dead, dead == 1 ? " expert has" : " experts have", " had no token for ",
-               ExpertLoads::kDeadAfter, " steps, most in the layer ", layer,
-               " of those with experts; a balance loss (model.experts.balance_loss=0.01) spreads "
-               "tokens"));
+  warn_(concat(dead, dead == 1 ? " expert has" : " experts have", " received no token for ",
+               ExpertLoads::kDeadAfter, " steps, most of them in expert layer ", layer,
+               "; a balance loss (model.experts.balance_loss=0.01) spreads tokens"));
 }
 
 }  // namespace hybrid_trainer

@@ -229,7 +229,7 @@ void StepRecorder::watch_memory(StepRecord& record) {
   if (reading.leaks && !told_leak_) {
     told_leak_ = true;
     messages_.warn(concat("device memory grows with every step of ", name_of(record.phase),
-                          ": something is never freed"));
+                          ": possible memory leak"));
   }
 }
 
@@ -238,7 +238,7 @@ void StepRecorder::tell_stage(StepRecord& record) const {
   const Stages& stages = trainable_.stages();
   const Stage& stage = stages.at(record.step - 1);
   if (record.step == 1 || stage == stages.at(record.step - 2)) return;
-  const std::string text = concat(text_of(stage), " a step from here on");
+  const std::string text = concat(text_of(stage), " per step from here on");
   add_line(record.event, text);
   messages_.tell(concat("step ", record.step, ": ", text));
 }

@@ -178,7 +178,8 @@ void ModelTrainable::tell_if_halved(const Batch& batch, std::int64_t before) con
   const std::int64_t now = micro_batches_.of(batch);
   if (now == before) return;
   tell_(concat("memory is too small for micro-batches of ", batch.size() / before, " examples in ",
-               name_of(phase_), "; there they have ", batch.size() / now, " from here on"));
+               name_of(phase_), "; reduced to ", batch.size() / now,
+               " in this phase from here on"));
 }
 
 GradientMeasurement ModelTrainable::wait_for_gradient(const Batch& batch) {

@@ -23,7 +23,7 @@ void copy_saved(const Tensor& to, const State& state, const std::string& name,
   if (to.elements() == 0) return;  // owned by another rank
   const Tensor& from = state.tensor(name);
   if (from.shape() != to.shape()) {
-    throw DataError(concat("the checkpoint is of another model: ", name, " is ",
+    throw DataError(concat("the checkpoint belongs to another model: ", name, " is ",
                            from.shape().text(), ", the config wants ", to.shape().text(),
                            "; use the model settings of the run's config.json"));
   }
@@ -179,7 +179,7 @@ void ModelWeights::load_optimizer(const State& state) {
     if (!has_moments) return fill_zero(tensor, stream_);  // dropped by drop_and_reinitialize
     const std::string name = "optimizer." + label.name;
     if (!state.tensors.contains(name)) {
-      throw DataError(concat("the checkpoint is of another optimizer: it has no ", name,
+      throw DataError(concat("the checkpoint belongs to another optimizer: it has no ", name,
                              "; use optimizer.name, momentum and state_bits of the run's "
                              "config.json"));
     }

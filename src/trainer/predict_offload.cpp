@@ -56,12 +56,11 @@ void PredictOffload::move_state_out() {
   const MoveOutResult result = strategy_->move_out(std::move(slots), model_.stream());
   if (result.problem.empty()) return;
   if (model_.is_one_of_several() && strategy_->restored() != Restored::kBits) {
-    throw Error(
-        ExitCode::kMemory,
-        concat("predict_aware_memory.offload_strategy: ", result.problem,
-               "; of several ranks none keeps what others round; cpu_offload rounds nothing"));
+    throw Error(ExitCode::kMemory, concat("predict_aware_memory.offload_strategy: ", result.problem,
+                                          "; with several ranks, all must use the same rounding; "
+                                          "want cpu_offload, which does not round"));
   }
-  tell_("the optimizer state stays where it is: " + result.problem);
+  tell_("the optimizer state is not moved: " + result.problem);
 }
 
 void PredictOffload::move_masters_out() {
@@ -72,7 +71,7 @@ void PredictOffload::move_masters_out() {
       parameter->park_master(places_.host(), stream);
   } catch (const OutOfMemory& error) {
     for (Parameter* parameter : model_.trained_weights()) parameter->recall_master();
-    tell_(concat("the masters stay where they are: ", error.what()));
+    tell_(concat("the masters are not moved: ", error.what()));
   }
   stream.pool()->trim();
 }

@@ -67,7 +67,7 @@ class PartWeights {
 /// Returns examples of the names.
 std::string some_of(const std::vector<std::string>& names) {
   if (names.empty()) return "it has none";
-  return concat("they are called, for example, ", names.front(), " and ", names[names.size() / 2]);
+  return concat("their names are, for example, ", names.front(), " and ", names[names.size() / 2]);
 }
 
 bool concerns_weights(const PartConfig& part) {
@@ -139,12 +139,13 @@ void PartWeights::check(Network& network) const {
   std::vector<std::string> problems;
   for (const PartConfig& part : parts_) {
     if (concerns_weights(part) && !matches_any(names, part.pattern))
-      problems.push_back(concat("parts: ", part.pattern, " matches none of the model's weights; ",
-                                some_of(names)));
+      problems.push_back(concat("parts: ", part.pattern,
+                                " does not match any of the model's weights; ", some_of(names)));
     else if (part.is_adapted() && !matches_any(linears, part.pattern))
-      problems.push_back(concat("parts.", part.pattern, ".lora: got ", *part.lora,
-                                ", but adapters are for linear maps, of which it matches none; ",
-                                some_of(linears)));
+      problems.push_back(
+          concat("parts.", part.pattern, ".lora: got ", *part.lora,
+                 ", but it does not match any linear layer, and only these support adapters; ",
+                 some_of(linears)));
   }
   collect_double_matches(parts_, names, problems);
   if (!problems.empty()) throw ConfigError(std::move(problems));
@@ -229,15 +230,16 @@ void warn_of_unused(const HybridTrainerConfig& config, const DeviceMap& map, Net
     has_experts = has_experts || (is_expert && linear.adapter() != nullptr);
   });
   if (!has_experts)
-    warn("lora.expert_rank", "it changes nothing: lora.targets names no maps of experts");
+    warn("lora.expert_rank", "has no effect: lora.targets names no linear layers of experts");
 }
 
 /// Sets the preference loss of a model that is trained on pairs of answers.
 void set_preference(const HybridTrainerConfig& config, Network& model) {
   if (!config.prefers()) return;
   if (model.preference() == nullptr)
-    throw ConfigError({concat("objective: got ", config.objective, ", but a model of ",
-                              config.model.family, " has no loss of pairs of answers")});
+    throw ConfigError(
+        {concat("objective: got ", config.objective, ", but models of family ", config.model.family,
+                " do not support a loss over pairs of answers")});
   using Kind = kernels::PreferenceForm::Kind;
   model.preference()->set_form({config.objective == "dpo" ? Kind::kDpo : Kind::kOrpo,
                                 static_cast<float>(config.preference_beta)});
@@ -295,15 +297,16 @@ void hold_frozen(Parameter& parameter, const FolderWeight& weight, const std::st
 std::string form_held(const ModelFolder& folder, const std::string& asked) {
   if (asked == kFileBase) {
     if (folder.is_gguf()) return asked;
-    throw UsageError(concat(folder.string(), " is no GGUF file, whose blocks alone weights can be ",
-                            "held in (file); ask for another form, such as nf4 or bf16"));
+    throw UsageError(concat(folder.string(),
+                            " is not a GGUF file, which the form file requires; want another form, "
+                            "such as nf4 or bf16"));
   }
   const std::string held = quantization_of_hugging_face(folder);
   if (held.empty() || held == asked) return asked;
   if (!is_quantized_base(asked)) return held;
-  throw DataError(concat(folder.string(), ": its weights are quantised already (", held,
-                         "), so they cannot be held as ", asked, "; ask for ", held,
-                         " or give the folder that they were made from"));
+  throw DataError(concat(folder.string(), ": its weights are quantized already (", held,
+                         "), so they cannot be converted to ", asked, "; want ", held,
+                         ", or give the original folder that is not quantized"));
 }
 
 void hold_all_frozen(Network& model, const std::string& form, const Stream& stream) {

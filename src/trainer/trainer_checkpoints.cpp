@@ -32,7 +32,7 @@ class WeightNames {
       const std::size_t dot = rest.rfind('.');
       rest.resize(dot == std::string::npos ? 0 : dot);
     }
-    throw DataError(concat("the state's ", name, " is of no weight"));
+    throw DataError(concat("the state's ", name, " belongs to no weight"));
   }
 
  private:

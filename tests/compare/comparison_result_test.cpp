@@ -167,7 +167,7 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
   const auto why = [&] { return result().variants[1].why_no_claim; };
   const auto runs = runs_;
   runs_[0].trials[2].loss = 1;
-  EXPECT_NE(why().find("0.4 of plain is the edge of its sweep"), std::string::npos) << why();
+  EXPECT_NE(why().find("0.4 of plain is at the edge of its sweep"), std::string::npos) << why();
   runs_ = runs;
   runs_[1].runs[5].loss = 3;  // the difference's interval contains 0
   EXPECT_NE(why().find("may be 0"), std::string::npos) << why();
@@ -179,23 +179,23 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
   EXPECT_NE(why().find("does not decay"), std::string::npos) << why();
   spec_.variants[0].config.schedule.name = "cosine";
   spec_.variants[1].command = {"run", "{learning_rate}"};
-  EXPECT_NE(why().find("takes no {seed}"), std::string::npos) << why();
+  EXPECT_NE(why().find("has no {seed}"), std::string::npos) << why();
   spec_.variants[1].command = {"run", "{seed}"};
   EXPECT_EQ(why(), "");
   EXPECT_NE(join(result().warnings).find("{learning_rate}"), std::string::npos);
   runs_[1].runs[1].steps = 7;
-  EXPECT_NE(why().find("reported 7 steps where 20"), std::string::npos) << why();
+  EXPECT_NE(why().find("reported 7 steps instead of the requested 20"), std::string::npos) << why();
 }
 
 TEST_F(ComparisonResultTest, SaysThatADifferenceHasNoEffectWhereBitsAreTheSame) {
   runs_[1] = runs_[0];
   for (VariantRuns& variant : runs_)
     for (RunOutcome& run : variant.runs) run.losses = run.point.name();
-  EXPECT_NE(result().variants[1].why_no_claim.find("has the bits of that of plain"),
+  EXPECT_NE(result().variants[1].why_no_claim.find("are bit-identical to those of plain"),
             std::string::npos)
       << result().variants[1].why_no_claim;
   runs_[1].runs[3].losses = "others";
-  EXPECT_EQ(result().variants[1].why_no_claim.find("has the bits"), std::string::npos);
+  EXPECT_EQ(result().variants[1].why_no_claim.find("bit-identical"), std::string::npos);
 }
 
 TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
@@ -209,7 +209,7 @@ TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
     runs_.push_back(runs_[1]);
   }
   EXPECT_EQ(result().variants[1].claim, "");
-  EXPECT_NE(result().variants[1].why_no_claim.find("divided among 3 differences"),
+  EXPECT_NE(result().variants[1].why_no_claim.find("after dividing the 5 % among 3 differences"),
             std::string::npos)
       << "its uncorrected interval excludes 0: " << result().variants[1].why_no_claim;
 }

@@ -120,10 +120,10 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("", R"([{"name":"a","set":{},"command":["x"]}])"), {"both", "command"});
   expect(problems("", R"([{"name":"a","st":{}}])"), {"variants[0].st", "did you mean set?"});
   expect(problems("", R"([{"name":"a","set":{}},{"name":"a","set":{}}])"),
-         {"another variant's name"});
+         {"name of another variant"});
   for (const char* name : {"..", "a/b", "-a", "ü", "a b"})
     expect(problems("", std::string(R"([{"name":")") + name + R"(","set":{}}])"),
-           {"names a folder"});
+           {"want a folder name"});
   expect(problems("", R"([{"name":"a","set":{"optimizer.nme":"x"}}])"),
          {"variants[0].set: optimizer.nme", "did you mean name?"});
   expect(problems("", R"([{"name":"a","set":{"training.seed":1}}])"), {"training.seed", "seeds"});
@@ -133,7 +133,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
   expect(problems("", R"([{"name":"a","set":{}}])", "[1,1]"), {"seeds", "twice"});
   expect(problems("", R"([{"name":"a","set":{}}])", "[-1]"), {"seeds", "-1"});
   expect(problems("\"budgets\":[3,3]"), {"budgets", "increasing"});
-  expect(problems("\"budgets\":[0]"), {"budgets", "from 1 on"});
+  expect(problems("\"budgets\":[0]"), {"budgets", "of at least 1"});
   expect(problems("", R"([{"name":"a","set":{},"budgets":[3,2]}])"),
          {"variants[0].budgets: got 2 after 3"});
   expect(problems("\"pace\":3"), {"pace: got 3"});
@@ -176,7 +176,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
           R"([{"name":"a","set":{}},{"name":"b","set":{},"sweep":{"optimizer.learning_rate":[1e-3]}}])"),
       {"got 1 values, want 2"});
   expect(problems(sweep(R"({"optimizer.momentum":[0.9]})"), R"([{"name":"a","command":["x"]}])"),
-         {"optimizer.learning_rate alone"});
+         {"only optimizer.learning_rate"});
   expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3]})"),
                   R"([{"name":"a","set":{"optimizer.learning_rate":1}}])"),
          {"is swept"});

@@ -46,15 +46,17 @@ TEST(ComparisonTable, HoldsEachArmAndWhatIsClaimed) {
 
 TEST(ComparisonTable, TellsStepsWhereTheyDiffer) {
   const std::string table = table_of("", R"(,"budgets":[40])");
-  EXPECT_NE(table.find("| variant | learning rate | validation loss | steps | less the first |"),
-            std::string::npos)
+  EXPECT_NE(
+      table.find(
+          "| variant | learning rate | validation loss | steps | difference from the first |"),
+      std::string::npos)
       << table;
   EXPECT_NE(table.find("(1.1352 to 1.1848) | 40 | – |"), std::string::npos) << table;
 }
 
 TEST(ComparisonTable, TellsTimeAndTokensToTheTarget) {
   const std::string table = table_of(R"(,"target_validation_loss":1.2)");
-  EXPECT_NE(table.find("| seconds to 1.2 | tokens to it | time by the first's |"),
+  EXPECT_NE(table.find("| seconds to 1.2 | tokens to target | time relative to the first |"),
             std::string::npos)
       << table;
   EXPECT_NE(table.find("3.0 s (3.0 s to 3.0 s) | 2.00k (2.00k to 2.00k) |"), std::string::npos)

@@ -76,7 +76,7 @@ TEST(ConfigChanges, OfAGroupsRateAndDecayAreToldAsTheDefaultGroupsAre) {
 TEST(ConfigChanges, OfPrecisionAreToldAsTheRunsOwnChoice) {
   const ConfigChanges changes = config_changes(tiny_config(), with("mixed_precision.full", "bf16"));
   ASSERT_EQ(changes.told.size(), 1u);
-  EXPECT_NE(changes.told.front().find("the run's choice stays"), std::string::npos);
+  EXPECT_NE(changes.told.front().find("keeps the run's value"), std::string::npos);
 }
 
 TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {

@@ -72,7 +72,7 @@ TEST(PartConfig, SaysWhatIsFrozen) {
 
 TEST(PartConfig, IsRefusedWhereItMeansNothing) {
   EXPECT_EQ(only_problem(with({{.pattern = "h.*"}})),
-            "parts.h.*: got {}, which changes nothing; want a key, such as recompute, or no entry");
+            "parts.h.*: got {}, which has no effect; want a key, such as recompute, or no entry");
   EXPECT_EQ(
       only_problem(with({{.pattern = "h.*", .lora = 0}})),
       "parts.h.*.lora: got 0, but lora.rank is 0, so the part has no adapters anyway; leave it "
@@ -82,7 +82,7 @@ TEST(PartConfig, IsRefusedWhereItMeansNothing) {
   EXPECT_EQ(only_problem(with({{.pattern = "a=b", .place = "host"}})),
             "parts.a=b.place: want a pattern without = and ,");
   EXPECT_EQ(only_problem(with({{.pattern = "h.*", .lora = 2}, {.pattern = "h.*", .recompute = 1}})),
-            "parts.h.*: the pattern stands there twice");
+            "parts.h.*: the pattern is given twice");
   HybridTrainerConfig twice = with({{.pattern = "h.*", .learning_rate = 0.5}});
   twice.optimizer.groups = {{.match = "h.*", .learning_rate = 0.5}};
   EXPECT_TRUE(twice.problems().empty()) << "as in a run's config.json";

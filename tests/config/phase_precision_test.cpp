@@ -65,7 +65,7 @@ TEST(PhasePrecision, KeepsTheSavedChoiceAndSaysSo) {
   PhasePrecision resumed({"auto", "auto", "auto", "fp32"}, 768, kCuda);
   resumed.load(state);
   for (const Phase phase : kAllPhases) EXPECT_EQ(resumed.of(phase), Precision{DType::kF32});
-  EXPECT_EQ(resumed.reason(), "what it was when the run began");
+  EXPECT_EQ(resumed.reason(), "as at the start of the run");
 }
 
 }  // namespace

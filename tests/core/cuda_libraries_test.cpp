@@ -53,7 +53,7 @@ TEST(CudaLibraries, SaysThatALibraryDoesNotAnswer) {
   silent.version = [](const SharedLibrary&) { return std::string(); };
   const CudaLibrary found = describe(silent, {HT_FAKE_FOLDER});
   EXPECT_TRUE(found.found);
-  EXPECT_NE(found.problem.find("does not answer"), std::string::npos) << found.problem;
+  EXPECT_NE(found.problem.find("does not report"), std::string::npos) << found.problem;
 }
 
 TEST(CudaLibraries, SaysWhereItLookedInVain) {

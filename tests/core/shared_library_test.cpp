@@ -50,7 +50,7 @@ TEST(SharedLibrary, AFunctionThatIsMissingIsNamed) {
   EXPECT_EQ(library.find<int()>("ht_fake_thrice"), nullptr);
   EXPECT_EQ(problem_of([&] { library.function<int()>("ht_fake_thrice"); }),
             "Fake: " HT_FAKE_FOLDER
-            "/libht_fake.so.12 has no ht_fake_thrice, it is of another version; build the tests");
+            "/libht_fake.so.12 has no ht_fake_thrice, so it has another version; build the tests");
 }
 
 TEST(SharedLibrary, TellsInOneLineWhereItLookedAndTheWayOut) {

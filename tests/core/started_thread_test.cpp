@@ -63,7 +63,7 @@ TEST(StartedThread, ARefusalNamesTheLimits) {
   };
   for (const auto& start : ways) {
     const std::string said = refusal_of(start);
-    EXPECT_TRUE(said.starts_with("71 the system refuses another thread (")) << said;
+    EXPECT_TRUE(said.starts_with("71 the system allows no further thread (")) << said;
     for (const char* const part : {"ulimit -v: ", "ulimit -u", "pids.max", "training.threads"})
       EXPECT_NE(said.find(part), said.npos) << said;
   }

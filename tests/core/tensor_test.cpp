@@ -47,7 +47,7 @@ TEST_F(TensorTest, ViewSeesTheSameElementsUnderAnotherShape) {
     tensor.view({5, 2});
     FAIL() << "no error";
   } catch (const ShapeMismatch& error) {
-    EXPECT_STREQ(error.what(), "a tensor of shape (2, 6) cannot be seen as (5, 2)");
+    EXPECT_STREQ(error.what(), "a tensor of shape (2, 6) cannot be viewed as (5, 2)");
   }
 }
 

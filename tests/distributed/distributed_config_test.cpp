@@ -14,9 +14,9 @@ TEST(DistributedConfig, TakesABackendOfTheDevice) {
     check_backend({.backend = "mpi"}, cuda);
     FAIL() << "MPI does not send between CUDA devices";
   } catch (const ConfigError& error) {
-    EXPECT_STREQ(error.what(),
-                 "distributed.backend: got mpi, and ranks on cuda:1 send by nccl; want auto, or "
-                 "device cpu");
+    EXPECT_STREQ(
+        error.what(),
+        "distributed.backend: got mpi, but ranks on cuda:1 use nccl; want auto, or device cpu");
   }
 }
 

@@ -91,7 +91,8 @@ TEST(LaunchedRank, RefusesWhatContradictsItself) {
             "of them");
   Variables missing = kByMpirun;
   missing.erase("OMPI_COMM_WORLD_SIZE");
-  EXPECT_EQ(refusal_of(missing), "mpirun started this, but OMPI_COMM_WORLD_SIZE is not set");
+  EXPECT_EQ(refusal_of(missing),
+            "mpirun started this process, but OMPI_COMM_WORLD_SIZE is not set");
   Variables large = kByMpirun;
   large["OMPI_COMM_WORLD_RANK"] = "4";
   EXPECT_NE(refusal_of(large).find("got 4 of 4 ranks"), std::string::npos);
@@ -167,7 +168,7 @@ TEST(LaunchedRank, OthersThanMpirunAreToldOfIt) {
     FAIL() << "torchrun starts no MPI";
   } catch (const UsageError& error) {
     const std::string message = error.what();
-    EXPECT_TRUE(message.starts_with("torchrun started this without PMIx")) << message;
+    EXPECT_TRUE(message.starts_with("torchrun started this process without PMIx")) << message;
     EXPECT_NE(message.find("mpirun -np 8"), message.npos) << message;
   }
 }

@@ -74,7 +74,7 @@ TEST_F(LostRanks, AreNoneWhereNobodyWaits) {
 TEST_F(LostRanks, AreThoseBehindWhereAllWait) {
   beat(seconds(1), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
   beat(seconds(31), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
-  expect(2, "in its collective 3, and all ranks wait");
+  expect(2, "in collective 3, and all ranks wait");
 }
 
 }  // namespace

@@ -41,12 +41,12 @@ TEST(SocketRanks, WhoDoesNotComeIsNamedAfterTheLimit) {
   const std::string told = message_of<DeviceError>([&] { meet_by_sockets(first); });
   thread.join();
   EXPECT_NE(told.find("within 0.5 s: rank 2 has not come"), told.npos) << told;
-  EXPECT_NE(other.find("met not all others"), other.npos) << other;
+  EXPECT_NE(other.find("did not connect to all other ranks"), other.npos) << other;
   RankMeeting alone = meeting(1, 2, free_port());
   alone.limit = 300ms;
   EXPECT_NE(message_of<DeviceError>([&] {
               meet_by_sockets(alone);
-            }).find("within 0.3 s: rank 0 is not reached: "),
+            }).find("within 0.3 s: cannot reach rank 0: "),
             std::string::npos);
 }
 
@@ -79,7 +79,7 @@ TEST(SocketRanks, StrangersAreTurnedAway) {
     EXPECT_EQ(rank->host_gather("b"), (std::vector<std::string>{"a", "b"}));
   });
   threads.clear();
-  EXPECT_NE(turned_away.find("rank 0 is not reached: it does not answer, or is of another job"),
+  EXPECT_NE(turned_away.find("cannot reach rank 0: it does not answer, or belongs to another job"),
             std::string::npos)
       << turned_away;
 }
@@ -95,7 +95,7 @@ TEST(SocketRanks, WhoDoesNotKnowTheSecretIsTurnedAway) {
     EXPECT_EQ(rank->host_gather("a"), (std::vector<std::string>{"a", "b"}));
   });
   threads.emplace_back([&] {
-    EXPECT_NE(message_of<DeviceError>([&] { meet_by_sockets(thief); }).find("of another job"),
+    EXPECT_NE(message_of<DeviceError>([&] { meet_by_sockets(thief); }).find("another job"),
               std::string::npos);
     const auto rank = meet_by_sockets(meeting(1, 2, port));
     EXPECT_EQ(rank->host_gather("b"), (std::vector<std::string>{"a", "b"}));

@@ -49,8 +49,8 @@ TEST(ThreadRanks, APartOfAnotherCountIsNamed) {
   };
   const std::string told = message_of<CollectiveMismatch>([&] { run_thread_ranks(2, rank); });
   EXPECT_EQ(told,
-            "the ranks do not call the same: rank 0 waits for all_to_all of 4 f32, its call 1 from "
-            "rank 1, which called all_to_all of 3 f32, its call 1");
+            "the ranks call different collectives: rank 0 waits for all_to_all of 4 f32, its call "
+            "1 from rank 1, which called all_to_all of 3 f32, its call 1");
 }
 
 TEST(ThreadRanks, WantAtLeastOne) { EXPECT_THROW(make_thread_communicators(0), Error); }

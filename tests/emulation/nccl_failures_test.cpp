@@ -48,11 +48,12 @@ TEST_F(NcclFailures, CallsThatDifferWaitUntilTheyAreAborted) {
     while (!waits(ranks)) std::this_thread::yield();
     std::this_thread::sleep_for(200ms);
     EXPECT_TRUE(waits(ranks));
-    ranks.abort("they call different ones");
+    ranks.abort("they call different collectives");
     stream.synchronize();
-    EXPECT_NE(
-        loss_in([&] { gather(values, ranks, stream); }).find("gave up: they call different ones"),
-        std::string::npos);
+    EXPECT_NE(loss_in([&] {
+                gather(values, ranks, stream);
+              }).find("gave up: they call different collectives"),
+              std::string::npos);
   });
 }
 
@@ -103,7 +104,7 @@ TEST_F(NcclFailures, RanksThatDoNotMeetAreNotWaitedForLongerThanAsked) {
     FAIL() << "it should not have started";
   } catch (const DeviceError& error) {
     const std::string told = error.what();
-    EXPECT_NE(told.find("does not start: NCCL has not met all ranks after 0.3 s"), told.npos)
+    EXPECT_NE(told.find("cannot start: NCCL did not connect to all ranks within 0.3 s"), told.npos)
         << told;
   }
 }

@@ -205,7 +205,7 @@ TEST_F(SharedCheckpoint, OneRankThatCannotWriteIsNamedOnAllAndLeavesTheOldOnes) 
       messages = save();
     }
     for (const std::string& message : messages) {
-      EXPECT_TRUE(contains(message, "the checkpoint of step 20 is not written (rank 1: "));
+      EXPECT_TRUE(contains(message, "cannot write the checkpoint of step 20 (rank 1: "));
       EXPECT_TRUE(contains(message, "rank-00001.safetensors"));
       EXPECT_TRUE(contains(message, "No space left on device"));
     }

@@ -361,8 +361,8 @@ TEST_F(Checkpoint, AFullDiskLeavesTheOldCheckpointsAndNothingElse) {
     const std::string message = message_of<IoError>([&] {
       save_checkpoint(root_, 20, {large}, {1, ""});
     });
-    EXPECT_TRUE(contains(message, "the checkpoint of step 20 is not written"));
-    EXPECT_TRUE(contains(message, "earlier checkpoints are untouched"));
+    EXPECT_TRUE(contains(message, "cannot write the checkpoint of step 20"));
+    EXPECT_TRUE(contains(message, "earlier checkpoints are unchanged"));
   }
   EXPECT_EQ(names(), std::vector<std::string>{"step-0000000010"});
   EXPECT_EQ(newest_step(), 10);

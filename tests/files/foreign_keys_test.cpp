@@ -65,7 +65,7 @@ TEST(ForeignKeys, UnknownOnesAreNamedInOneLine) {
   EXPECT_EQ(said.str(), "");
   warn_of_unknown_keys("config.json", {"a", "rope_scaling.b\x1b"});
   EXPECT_EQ(said.str(),
-            "warning: config.json: ignores what it does not know: \"a\", "
+            "warning: config.json: ignored unknown keys: \"a\", "
             "\"rope_scaling.b\\u001b\"\n");
   said.str("");
   warn_of_unknown_keys("config.json", std::vector<std::string>(25, "k"));

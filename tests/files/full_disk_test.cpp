@@ -83,7 +83,7 @@ void FullDisk::expect_old_checkpoints_at_any_call() {
     if (!message) break;
     if (!message->empty()) {
       ++failures;
-      EXPECT_TRUE(contains(*message, "the checkpoint of step 20 is not written"));
+      EXPECT_TRUE(contains(*message, "cannot write the checkpoint of step 20"));
       EXPECT_TRUE(contains(*message, "o space left"));
       EXPECT_EQ(names(), (std::vector<std::string>{"step-0000000005", "step-0000000010"}));
     }

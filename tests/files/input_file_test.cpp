@@ -18,7 +18,7 @@ TEST(InputFile, IsARegularFileThatIsThere) {
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(InputFile(folder / "absent"), MissingInput);
   EXPECT_TRUE(contains(message_of<DataError>([&] { InputFile file(folder.path()); }),
-                       "is no regular file"));
+                       "is not a regular file"));
   EXPECT_TRUE(contains(message_of<DataError>([&] { InputFile(folder / "pipe"); }), "pipe"));
 }
 
@@ -53,7 +53,7 @@ TEST(ReadFile, RefusesMoreBytesThanExpected) {
   write_text(folder / "a", "12345");
   EXPECT_EQ(read_file(folder / "a", 5), "12345");
   EXPECT_TRUE(contains(message_of<DataError>([&] { read_file(folder / "a", 4); }),
-                       "has 5 bytes; at most 4 are read"));
+                       "has 5 bytes; want at most 4"));
   EXPECT_THROW(read_file(folder / "b", 4), MissingInput);
 }
 

@@ -83,7 +83,7 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
       save(kNew, 2, 0.5f);
     } catch (const IoError& problem) {
       result.failed = true;
-      EXPECT_TRUE(contains(problem.what(), "the checkpoint of step 20 is not written"));
+      EXPECT_TRUE(contains(problem.what(), "cannot write the checkpoint of step 20"));
       EXPECT_TRUE(contains(problem.what(), std::strerror(error)));
     }
     result.calls = fault.calls();

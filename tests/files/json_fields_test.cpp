@@ -136,7 +136,7 @@ TEST_F(ReadConfig, FindsAKeyThatBelongsIntoAnotherGroup) {
 
 TEST_F(ReadConfig, RejectsADuplicateKeyWithItsPath) {
   EXPECT_TRUE(contains(problem("{\"optimizer\": {\"name\": \"muon\",\n \"name\": \"adamw\"}}"),
-                       "c.json:2: optimizer.name: the key stands there twice"));
+                       "c.json:2: optimizer.name: the key is given twice"));
 }
 
 TEST_F(ReadConfig, SaysWhichTypeItGotAndWanted) {

@@ -51,7 +51,7 @@ TEST_F(RanksManifest, ComesBack) {
 
 TEST_F(RanksManifest, RefusesRangesThatOverlap) {
   tensor().ranges[1].first = 3;
-  expect_refused("holes and overlaps are not allowed");
+  expect_refused("gaps and overlaps are not allowed");
 }
 
 TEST_F(RanksManifest, RefusesRangesWithAHole) {
@@ -65,10 +65,10 @@ TEST_F(RanksManifest, RefusesRangesThatBeginBeforeTheTensorOrEndAfterIt) {
   tensor().ranges[1].last = 9;
   expect_refused("its ranges end at element 9");
   tensor().ranges[0].first = -1;
-  expect_refused("holes and overlaps are not allowed");
+  expect_refused("gaps and overlaps are not allowed");
   tensor().ranges[0].first = 0;
   tensor().ranges[1].last = 4;
-  expect_refused("holes and overlaps are not allowed");
+  expect_refused("gaps and overlaps are not allowed");
 }
 
 TEST_F(RanksManifest, RefusesATensorThatNoFileHolds) {
@@ -82,14 +82,14 @@ TEST_F(RanksManifest, RefusesFilesOutsideItsFolderOrNotOfARank) {
         "rank-00001.safetensors/", "rank-00001.bin", "rank--0001.safetensors"}) {
     CheckpointInfo before = info_;
     info_.files[name] = info_.files[rank_file_name(1)];
-    expect_refused("names a file that no checkpoint has");
+    expect_refused("names an unexpected file");
     info_ = before;
     tensor().ranges[1].file = name;
-    expect_refused("the manifest has no rank's file");
+    expect_refused("the manifest does not list the file");
     info_ = before;
   }
   tensor().ranges[1].file = rank_file_name(2);  // not in the manifest's list
-  expect_refused("the manifest has no rank's file \"rank-00002.safetensors\"");
+  expect_refused("the manifest does not list the file \"rank-00002.safetensors\"");
 }
 
 TEST_F(RanksManifest, RefusesShapesThatAreNone) {
@@ -118,7 +118,7 @@ TEST_F(RanksManifest, NamesAFileWhoseTensorIsAnother) {
 
 TEST_F(RanksManifest, NamesAFileThatHoldsMoreOrLess) {
   info_.tensors["model.v"] = {DType::kF32, {2}, {{rank_file_name(0), 0, 2}}};
-  expect_damaged("holds no tensor \"model.v\"");
+  expect_damaged("has no tensor \"model.v\"");
   info_.tensors = {};
   expect_damaged("holds 1 tensors, the manifest wants 0");
 }

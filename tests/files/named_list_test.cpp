@@ -87,7 +87,7 @@ TEST(NamedList, NamesEachProblemByTheElement) {
       holds_text(problem_of(R"({"parts": []})"), "parts: got [], want an object of objects"));
   EXPECT_TRUE(
       holds_text(problem_of(R"({"parts": {"v": {"name": "w"}}})"), "parts.v.name: unknown"));
-  EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"v": {}, "v": {}}})"), "stands there twice"));
+  EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"v": {}, "v": {}}})"), "is given twice"));
   Whole whole{.parts = {{.name = "v", .share = 7}}};
   std::vector<std::string> problems;
   collect_range_problems(whole, "", problems);

@@ -54,7 +54,8 @@ TEST_F(Run, KilledWhileItPreparedIsStartedAgain) {
         << "a user's folder, since it has no lock";
     write_text(root_ + "/.lock", "1");
     EXPECT_TRUE(RunPaths{root_}.hold_a_start());
-    EXPECT_TRUE(contains(message_of<MissingInput>([&] { existing_run(root_); }), "whole command"));
+    EXPECT_TRUE(
+        contains(message_of<MissingInput>([&] { existing_run(root_); }), "complete command"));
     for (RunMode mode : {RunMode::kNew, RunMode::kResume})
       EXPECT_FALSE(RunDirectory(root_, mode).resumes());
     fs::remove(root_ + "/.lock");

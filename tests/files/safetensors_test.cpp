@@ -173,7 +173,7 @@ TEST_F(Safetensors, RefusesAnotherShapeDtypeOrNameOnReading) {
   const Tensor other = tensor_of<std::int32_t>({2}, {0, 0}, stream_);
   EXPECT_TRUE(contains(message_of<DataError>([&] { file.read("w", other); }), "dtype F32"));
   EXPECT_TRUE(
-      contains(message_of<DataError>([&] { file.read("W", longer); }), "holds no tensor \"W\""));
+      contains(message_of<DataError>([&] { file.read("W", longer); }), "has no tensor \"W\""));
 }
 
 TEST_F(Safetensors, RefusesAnIntegerThatDoesNotFit) {
@@ -181,7 +181,7 @@ TEST_F(Safetensors, RefusesAnIntegerThatDoesNotFit) {
       open(file_bytes(R"({"i":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})",
                       raw_bytes<std::int64_t>({std::int64_t{1} << 31})));
   const Tensor whole = tensor_of<std::int32_t>({1}, {0}, stream_);
-  EXPECT_TRUE(contains(message_of<DataError>([&] { file.read("i", whole); }), "cannot hold"));
+  EXPECT_TRUE(contains(message_of<DataError>([&] { file.read("i", whole); }), "cannot represent"));
 }
 
 TEST_F(Safetensors, RefusesADamagedFrame) {
@@ -205,7 +205,7 @@ struct BadHeader {
 
 TEST_F(Safetensors, RefusesEveryBadHeader) {
   const BadHeader table[] = {
-      {"[]", "no JSON object"},
+      {"[]", "not a JSON object"},
       {"\xff\xfe", "not valid JSON"},
       {"{\"\xff\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", "not valid JSON"},
       {"{\"w\"", "not valid JSON"},
@@ -216,7 +216,7 @@ TEST_F(Safetensors, RefusesEveryBadHeader) {
       {R"({"w":{"dtype":"f32","shape":[2],"data_offsets":[0,8]}})", "unknown dtype \"f32\""},
       {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8],"x":1}})", "unknown key x"},
       {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8,8]}})", "more than 2"},
-      {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8]}})", "not two numbers"},
+      {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8]}})", "not have two numbers"},
       {R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", "end before they begin"},
       {R"({"w":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", "whole numbers from 0"},
       {R"({"w":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}})", "whole numbers from 0"},
@@ -226,21 +226,22 @@ TEST_F(Safetensors, RefusesEveryBadHeader) {
        "whole numbers from 0"},
       {R"({"w":{"dtype":"F32","shape":[281474976710655,281474976710655],"data_offsets":[0,8]}})",
        "overflow"},
-      {R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "ask for 12"},
+      {R"({"w":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", "need 12"},
       {R"({"w":{"dtype":"F4","shape":[1],"data_offsets":[0,8]}})", "whole bytes"},
-      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "holes and overlaps"},
+      {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", "gaps and overlaps"},
       {R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-       "holes and overlaps"},
+       "gaps and overlaps"},
       {R"({"a":{"dtype":"U8","shape":[3],"data_offsets":[0,3]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-       "holes and overlaps"},
+       "gaps and overlaps"},
       {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
        "twice"},
       {R"({"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "trailing bytes"},
       {R"({"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", "truncated"},
       {R"({})", "trailing bytes"},
       {R"({"__metadata__":{"a":1},"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
-       "texts only"},
-      {R"({"__metadata__":[],"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", "no object"},
+       "only strings"},
+      {R"({"__metadata__":[],"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})",
+       "not an object"},
       {R"({"w":{"dtype":[[[[[]]]]],"shape":[2],"data_offsets":[0,8]}})", "not valid JSON"},
   };
   for (const auto& [header, message] : table) {

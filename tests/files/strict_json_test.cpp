@@ -68,7 +68,7 @@ TEST(StrictJson, RefusesNumbersThatNoDoubleHolds) {
 TEST(StrictJson, SaysThatWhatPythonWritesForNoNumberIsNoJson) {
   for (const char* text : {"{\"a\": NaN}", "[1, NaN]", "{\"a\": Infinity}", "{\"a\": -Infinity}"}) {
     const std::string problem = message_of<DataError>([&] { parse_json_text(text, "x"); });
-    EXPECT_TRUE(contains(problem, "is no JSON")) << problem;
+    EXPECT_TRUE(contains(problem, "is not valid JSON")) << problem;
     EXPECT_TRUE(contains(problem, "write null")) << problem;
   }
 }
@@ -97,7 +97,7 @@ TEST(StrictJson, ReadsAsManyBytesAsItIsTold) {
   EXPECT_NO_THROW(parse_json_text("[1]", "x.json", JsonLimits{.max_bytes = 3}));
   EXPECT_TRUE(contains(
       message_of<DataError>([] { parse_json_text("[1]", "x.json", JsonLimits{.max_bytes = 2}); }),
-      "x.json: has 3 bytes; at most 2 are read"));
+      "x.json: has 3 bytes; want at most 2"));
 }
 
 TEST(StrictJson, PrettyTextReadsBackEqual) {

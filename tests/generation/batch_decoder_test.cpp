@@ -170,10 +170,10 @@ TEST(BatchDecoder, RefusesBadRowsAndEmptyTextsBeforeItSeesAToken) {
     }
     return "";
   };
-  EXPECT_EQ(refusal({{0, 5}, {1, 5}}), "BatchDecoder: a token for a row without a text");
-  EXPECT_EQ(refusal({{0, 5}, {0, 5}}), "BatchDecoder: two tokens for a row");
-  EXPECT_EQ(refusal({{0, 5}, {2, 5}}), "BatchDecoder: a row that there is not");
-  EXPECT_EQ(refusal({{0, 5}, {-1, 5}}), "BatchDecoder: a row that there is not");
+  EXPECT_EQ(refusal({{0, 5}, {1, 5}}), "BatchDecoder: a token for a row without text");
+  EXPECT_EQ(refusal({{0, 5}, {0, 5}}), "BatchDecoder: two tokens for one row");
+  EXPECT_EQ(refusal({{0, 5}, {2, 5}}), "BatchDecoder: no such row");
+  EXPECT_EQ(refusal({{0, 5}, {-1, 5}}), "BatchDecoder: no such row");
   CachedDecoder alone(*model, DType::kF32, stream);
   for (const TokenText& text : {TokenText{1}, TokenText{1, 7}}) alone.see(text);
   decoder.add(std::vector<BatchDecoder::Next>{{0, 7}});

@@ -91,7 +91,7 @@ TEST_F(GgufFileTest, NothingIsOverwritten) {
 
 TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
   EXPECT_TRUE(contains(refusal("PK\x03\x04 and more"), "does not begin with \"GGUF\""));
-  EXPECT_TRUE(contains(refusal(""), "ends within its first four bytes"));
+  EXPECT_TRUE(contains(refusal(""), "ends inside its first four bytes"));
   std::string other = text_;
   other[4] = 2;
   EXPECT_TRUE(contains(refusal(other), "is of version 2; only version 3"));
@@ -105,10 +105,10 @@ TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
   const std::size_t type = text_.find("table") + 5 + 4 + 16;
   other = text_;
   other[type] = 10;
-  EXPECT_TRUE(contains(refusal(other), "is of ggml's type Q2_K, which is not read here"));
+  EXPECT_TRUE(contains(refusal(other), "has ggml's type Q2_K, which is not supported"));
   other = text_;
   other[type + 4] = 1;
-  EXPECT_TRUE(contains(refusal(other), "the tensor table lies at byte 1"));
+  EXPECT_TRUE(contains(refusal(other), "bytes at byte 1 of the data"));
 }
 
 TEST_F(GgufFileTest, NamesAndTextsAreUtf8) {

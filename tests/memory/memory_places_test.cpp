@@ -30,7 +30,7 @@ TEST(MemoryPlaces, NameTheFolderThatCannotHoldAFile) {
     places.at("file");
     FAIL() << "no error";
   } catch (const CannotCreate& error) {
-    EXPECT_NE(std::string(error.what()).find("memory.folder: cannot make a file in /nonexistent"),
+    EXPECT_NE(std::string(error.what()).find("memory.folder: cannot create a file in /nonexistent"),
               std::string::npos)
         << error.what();
   }

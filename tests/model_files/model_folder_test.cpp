@@ -40,7 +40,7 @@ TEST(ModelFolder, SmallerLimitAppliesToAFileThatWasRead) {
   const FolderFiles files(scratch.path());
   EXPECT_EQ(files.bytes("config.json", 8).size(), 8u);
   EXPECT_TRUE(contains(message_of<DataError>([&] { files.bytes("config.json", 7); }),
-                       "config.json: has 8 bytes; at most 7 are read"));
+                       "config.json: has 8 bytes; want at most 7"));
   message_of<MissingInput>([&] { files.bytes("absent.json", 8); });
 }
 

@@ -243,7 +243,7 @@ TEST_F(NewBranch, APatternThatDoesNotFitIsRefusedInOneLine) {
   EXPECT_TRUE(problems_of("sa").empty()) << "partially repeated";
   EXPECT_EQ(problems_of("sasa"),
             std::vector<std::string>{"model.window_layers: got sasa, 4 letters for 3 layers; want "
-                                     "at most one for each layer, fewer are repeated"});
+                                     "at most one per layer; fewer are repeated"});
   EXPECT_EQ(problems_of("sw"),
             std::vector<std::string>{
                 "model.window_layers: got sw, want letters s (sums) and a (attends)"});

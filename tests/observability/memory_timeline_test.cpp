@@ -141,7 +141,7 @@ TEST_F(MemoryTimelineTest, GoesOnAfterTheStepThatIsResumed) {
   const json::array found = events();
   expect_slices_close(found);
   EXPECT_EQ(steps_of(found), (std::vector<std::int64_t>{1, 2, 3}));
-  EXPECT_EQ(count(found, "i", "goes on after step 2"), 1);
+  EXPECT_EQ(count(found, "i", "resumes after step 2"), 1);
   EXPECT_EQ(count(found, "M", "process_name"), 2);
   EXPECT_EQ(count(found, "B", "warmup"), count(found, "E", "warmup"));
 }

@@ -41,7 +41,7 @@ TEST(LocalStepPhase, TellsOfStepsThatWereNotFiniteAndEndsWhereNoneWas) {
   run.run(7);
   run.machine.step(run.bowl.batch(7, kNan));
   const PhaseOutcome told = run.machine.step(run.bowl.batch(8, 0.1));
-  EXPECT_NE(told.event.find("1 of 2 steps that ranks made by themselves"), std::string::npos)
+  EXPECT_NE(told.event.find("1 of 2 independent steps of the ranks"), std::string::npos)
       << told.event;
   EXPECT_TRUE(told.warns);
   run.machine.step(run.bowl.batch(9, kNan));

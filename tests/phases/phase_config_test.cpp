@@ -58,7 +58,7 @@ const Flip kFlips[] = {
     {"predictor", [](auto& c) { c.skip_backward.predictor = "zero"; }},
     {"arms",
      [](auto& c) {
-       c.skip_backward.arms = {{"momentum", 4}, {"linear", 2}};
+       c.skip_backward.variants = {{"momentum", 4}, {"linear", 2}};
      }},
     {"horizon", [](auto& c) { c.skip_backward.horizon = "model_based"; }},
     {"residual_store", [](auto& c) { c.skip_backward.residual_store = 0; },

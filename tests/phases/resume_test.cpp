@@ -41,7 +41,7 @@ TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
   constexpr int kSteps = 60;
   PhaseMachine::Setup setup = eager_setup();
   if (GetParam() == "arms") {
-    setup.phases.skip_backward.arms = {
+    setup.phases.skip_backward.variants = {
         {"merged", 3}, {"linear", 2}, {"two_timescale", 4}, {"zero", 1}};
   } else if (GetParam() == "model_based") {
     setup.phases.skip_backward.horizon = "model_based";

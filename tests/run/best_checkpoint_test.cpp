@@ -259,7 +259,7 @@ TEST_F(BestCheckpointTest, PatienceEndsTheRunAndASecondRunEndsAlike) {
     EXPECT_EQ(newest_checkpoint_digest(run), newest_checkpoint_digest(whole)) << stop;
   }
   EXPECT_EQ(train_tiny(config, data_, whole, true, &console).end, RunEnd::kWasFinished);
-  EXPECT_TRUE(contains(console, "a larger training.patience, or 0, goes on")) << console;
+  EXPECT_TRUE(contains(console, "to continue, set a larger training.patience, or 0")) << console;
   config.training.patience = 0;
   config.training.steps = end + 2;
   EXPECT_EQ(train_tiny(config, data_, whole, true).summary.steps, end + 2);
@@ -289,9 +289,8 @@ TEST_F(BestCheckpointTest, AskedForWhereThereIsNoneIsAClearError) {
   weights.step = 30;
   EXPECT_EQ(load_trained_run(scratch_ / "run", stream, model_families(), weights).step, 30);
   weights.step = 31;
-  EXPECT_TRUE(contains(message(weights),
-                       "holds no checkpoint of step 31; there are those of 40, "
-                       "30, 20"))
+  EXPECT_TRUE(
+      contains(message(weights), "has no checkpoint of step 31; existing checkpoints: 40, 30, 20"))
       << message(weights);
 }
 

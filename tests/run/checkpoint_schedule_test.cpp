@@ -92,7 +92,7 @@ class StoppedRun : public SavedRun {
 
 TEST_F(StoppedRun, SaysWhatGoesOnFromWhatIsSaved) {
   const std::string console = stop(3);
-  EXPECT_NE(console.find("stopped after step 3 of 40, which is saved; go on with: hybrid train "
+  EXPECT_NE(console.find("stopped after step 3 of 40 and saved; continue with: hybrid train "
                          "--resume --run there\n"),
             std::string::npos)
       << console;

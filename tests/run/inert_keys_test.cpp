@@ -39,7 +39,7 @@ const std::vector<Inert>& inert() {
        {{"phases.method", "asynchronous_optimizer"}}},
       {"phases.skip_backward.predictor",
        "linear",
-       {{"phases.skip_backward.arms", R"([{"predictor": "merged"}])"}}},
+       {{"phases.skip_backward.variants", R"([{"predictor": "merged"}])"}}},
       {"phases.asynchronous_optimizer.delay", "3", {}},
       {"phases.local_sgd.steps", "3", {}},
       {"phases.skip_backward.trial_share", "0.5", {{"phases.method", "asynchronous_optimizer"}}},

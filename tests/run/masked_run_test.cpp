@@ -59,7 +59,7 @@ TEST_F(MaskedRun, HasOneTokenMoreThanItsDataAndSaysWhatItsLossIs) {
   train_tiny(of, data_, scratch_ / "run", false, &console);
   const RunPaths paths{(scratch_ / "run").string()};
   EXPECT_EQ(config_of_run(paths).model.vocabulary, tokenizer_of_run(paths)->vocabulary_size() + 1);
-  EXPECT_NE(console.find("masked: the loss is of 2 of the 16 tokens of a sequence"), console.npos)
+  EXPECT_NE(console.find("masked: loss over 2 of the 16 tokens of a sequence"), console.npos)
       << console;
   EXPECT_NE(read_text(paths.report()).find("nats per masked token"), std::string::npos);
   of.model.vocabulary = tokenizer_of_run(paths)->vocabulary_size();
@@ -67,7 +67,7 @@ TEST_F(MaskedRun, HasOneTokenMoreThanItsDataAndSaysWhatItsLossIs) {
     train_tiny(of, data_, scratch_ / "none");
     FAIL() << "a vocabulary without the mask was accepted";
   } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("and the mask is one more token"), std::string::npos)
+    EXPECT_NE(std::string(error.what()).find("plus one token for the mask"), std::string::npos)
         << error.what();
   }
 }

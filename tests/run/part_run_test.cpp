@@ -152,9 +152,9 @@ TEST_F(PartRun, RefusesWhatALanguageModelHasNot) {
   EXPECT_TRUE(tells(refusal({{.pattern = "h.0.*", .precision = "fp32"}}),
                     "parts: got h.0.* with recompute or precision, but this model's parts"));
   EXPECT_TRUE(tells(refusal({{.pattern = "encoder.*", .lora = 2}}),
-                    "parts: encoder.* matches none of the model's weights"));
+                    "parts: encoder.* does not match any of the model's weights"));
   EXPECT_TRUE(tells(refusal({{.pattern = "wte.*", .lora = 2}}),
-                    "parts.wte.*.lora: got 2, but adapters are for linear maps"));
+                    "parts.wte.*.lora: got 2, but it does not match any linear layer"));
 }
 
 }  // namespace

@@ -305,7 +305,7 @@ TEST_F(PreferenceRun, DoesNotGoOnWithoutItsReference) {
   const std::string content = read_text(file);
   fs::remove(file);
   EXPECT_TRUE(contains(message_of<DataError>([&] { train(config, "run", true); }),
-                       "reference.bin: does not exist, or is of other pairs"));
+                       "reference.bin: does not exist, or belongs to other pairs"));
   std::string damaged = content;
   damaged.back() = static_cast<char>(damaged.back() + 1);
   write_text(file, damaged);
@@ -319,14 +319,14 @@ TEST_F(PreferenceRun, RefusesPairsThatAreEqualByLine) {
              pair_line(1) + R"({"prompt":"a","chosen":"b","rejected":"b"})" + "\n" + pair_line(2));
   train(config(), "run");
   EXPECT_TRUE(contains(console_.str(), "line 2 of")) << console_.str();
-  EXPECT_TRUE(contains(console_.str(), "are equal, so it prefers nothing"));
+  EXPECT_TRUE(contains(console_.str(), "are equal, so there is no preference"));
 }
 
 TEST_F(PreferenceRun, WantsAFileOfPairs) {
   HybridTrainerConfig windows = config();
   windows.data.layout = "windows";
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { train(windows, "run"); }),
-                       "pairs of answers come from a file of examples"));
+                       "pairs of answers need a file of examples"));
   HybridTrainerConfig segments = config();
   segments.memory.segment_length = 64;
   EXPECT_TRUE(

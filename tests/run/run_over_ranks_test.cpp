@@ -95,7 +95,7 @@ TEST_F(RunOverRanks, GoesOnWhereOneCannotSaveAndTriesAgain) {
     for (const char* const rank : {"ranks/1", "ranks/2"}) {
       const std::string log = read_text(run / rank / "log.txt");
       for (const char* const told :
-           {"no checkpoint at step 10: the checkpoint of step 10 is not written (rank 1: ",
+           {"no checkpoint at step 10: cannot write the checkpoint of step 10 (rank 1: ",
             "saved at step 11 after all"})
         EXPECT_NE(log.find(told), log.npos) << log;
     }
@@ -118,7 +118,7 @@ TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
   for (const char* const told :
        {"step-0000000040 is damaged (checksum check: rank-00002.safetensors has 100 bytes",
         "step-0000000030 is damaged (checksum check: rank-00000.safetensors does not exist",
-        "using step-0000000020", "goes on after step 20"})
+        "using step-0000000020", "resumes after step 20"})
     EXPECT_NE(log.find(told), log.npos) << log;
 }
 
@@ -295,7 +295,7 @@ TEST_F(RunOverRanks, RefuseAFolderThatIsNotShared) {
   } catch (const UsageError& error) {
     const std::string message = error.what();
     EXPECT_NE(message.find("rank 1 on "), message.npos) << message;
-    EXPECT_NE(message.find("does not see what rank 0 wrote"), message.npos) << message;
+    EXPECT_NE(message.find("does not see rank 0's files"), message.npos) << message;
   }
   EXPECT_FALSE(fs::exists(scratch_ / "run0"));
   EXPECT_FALSE(fs::exists(scratch_ / "run1"));

@@ -50,7 +50,7 @@ TEST_F(TrainingRunEnd, TellsAFailedOffloadOnTheConsoleAndInTheMetrics) {
   for_each_record(scratch_ / "run" / "metrics.jsonl",
                   [&](const StepRecord& record) { events += record.event + "\n"; });
   for (const std::string& text : {console, events})
-    EXPECT_NE(text.find("the optimizer state stays where it is: "), std::string::npos) << text;
+    EXPECT_NE(text.find("the optimizer state is not moved: "), std::string::npos) << text;
 }
 
 TEST_F(TrainingRunEnd, ARunThatDivergesLeavesCheckpointSummaryAndReport) {
@@ -107,7 +107,7 @@ TEST_F(TrainingRunEnd, AStartThatSavedNothingBindsNobody) {
   config.data.batch_size = 2;
   std::string console;
   EXPECT_EQ(train_tiny(config, data_, scratch_ / "run", true, &console).end, RunEnd::kFinished);
-  EXPECT_NE(console.find("begins at step 1"), std::string::npos) << console;
+  EXPECT_NE(console.find("starts at step 1"), std::string::npos) << console;
 }
 
 TEST_F(TrainingRunEnd, ATokenizerThatDoesNotFitIsToldBeforeTheFirstStep) {
@@ -322,7 +322,8 @@ TEST_F(TrainingRunEnd, AFinishedRunStaysFinishedWhereItsMemoryCannotBeSimulated)
     const std::string summary = file_text(scratch_ / "run" / "summary.json");
     EXPECT_NE(summary.find("\"end\":\"finished\""), std::string::npos) << summary;
     EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / "report.html"));
-    EXPECT_NE(console.str().find("what options save of memory is not known: "), std::string::npos)
+    EXPECT_NE(console.str().find("cannot compute the memory that options would save: "),
+              std::string::npos)
         << console.str();
   }
 }

@@ -73,7 +73,7 @@ TEST_F(TrainingRunTest, RefusesAnExportThatNoFolderCanTellOfBeforeItTrains) {
                     .export_to = scratch_ / "folder"},
                    console);
     });
-    EXPECT_TRUE(contains(message, config.model.family == "mamba2" ? "cannot tell of 2 heads of 12"
+    EXPECT_TRUE(contains(message, config.model.family == "mamba2" ? "cannot store 2 heads of 12"
                                                                   : "transformers has no"))
         << message;
     EXPECT_FALSE(std::filesystem::exists(scratch_ / family)) << family;

@@ -85,7 +85,7 @@ TEST_F(ArrayDataRun, RefusesArraysThatDoNotFit) {
   write_npy("geo", drawn.at("geo"), 19);
   expect("geo.npy has 19 examples, but video.npy 20");
   write_npy("geo", drawn.at("cooling"), 20);
-  expect("geo.npy: is (20, 4), want (examples, …) with (1, 2) for one");
+  expect("geo.npy: got shape (20, 4), want (examples, …) with (1, 2) per example");
   write_npy("geo", drawn.at("geo"), 20);
   drawn.at("geo").data<float>()[7] = NAN;
   write_npy("geo", drawn.at("geo"), 20);
@@ -110,8 +110,8 @@ TEST_F(ArrayDataRun, RefusesArraysThatDoNotFit) {
   expect("has no cooling.npy; want a folder with video.npy, visible.npy");
   std::filesystem::remove_all(folder_);
   expect("arrays: does not exist; want a folder with video.npy");
-  write_file(folder_, "no folder");
-  expect("arrays is no folder; want a folder with video.npy");
+  write_file(folder_, "not a folder");
+  expect("arrays is not a folder; want a folder with video.npy");
 }
 
 }  // namespace

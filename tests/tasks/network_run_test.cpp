@@ -73,8 +73,8 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
   EXPECT_EQ(found.measures[0].count, 4096);
   EXPECT_GT(found.measures[0].sum / 4096, 0.72) << "the maximum is 0.8";
   for (const char* told :
-       {"Sensors: 2480 parameters", "drawn from the seed", "256 examples a step", "examples/s",
-        "the best that can be reached is 0.72", "class.accuracy 0."})
+       {"Sensors: 2480 parameters", "drawn from the seed", "256 examples per step", "examples/s",
+        "the lowest possible loss is 0.72", "class.accuracy 0."})
     EXPECT_TRUE(tells(console_.str(), told)) << told << " in\n" << console_.str();
 }
 
@@ -224,13 +224,13 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
     EXPECT_TRUE(tells(text, told)) << text;
   };
   expect({{.pattern = "middle.*", .lora = 4}},
-         "parts: middle.* matches none of the model's weights");
+         "parts: middle.* does not match any of the model's weights");
   expect({{.pattern = "middle.*", .recompute = 1}}, "parts: middle.* matches no part");
   expect({{.pattern = "left.*", .base = "nf4"}, {.pattern = "*.weight", .learning_rate = 1}},
          "parts: left.* and *.weight both match left.weight");
   expect({{.pattern = "head.*", .lora = 4}},
-         "parts.head.*.lora: got 4, but adapters are for linear");
-  expect({{.pattern = "left.*"}}, "parts.left.*: got {}, which changes nothing");
+         "parts.head.*.lora: got 4, but it does not match any linear layer");
+  expect({{.pattern = "left.*"}}, "parts.left.*: got {}, which has no effect");
   expect({{.pattern = "left.*", .lora = 0}}, "parts.left.*.lora: got 0, but lora.rank is 0");
   expect({{.pattern = "left.*", .recompute = 2}},
          "parts.left.*.recompute: got 2, want a number in [0, 1]");
@@ -241,7 +241,7 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
 TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
   HybridTrainerConfig config = NetworkRun::config();
   config.stages = {{.until = 0.5, .effective_batch = 4}};
-  EXPECT_TRUE(tells(refusal(config), "stages: got some, but a sensors is no language model"));
+  EXPECT_TRUE(tells(refusal(config), "stages: got some, but a sensors is not a language model"));
   TrainingRunSettings all = settings(NetworkRun::config(), "run");
   all.export_to = scratch_ / "out";
   EXPECT_THROW(run_training(all, console_), DataError);

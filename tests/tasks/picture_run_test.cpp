@@ -113,7 +113,7 @@ TEST_F(PictureRun, LearnsToTellKindsApartAndExportsWhatItLearned) {
   config.data.mirror_pictures = true;
   const TrainingRunResult result = train(config, "run");
   for (const Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0);
-  for (const char* told : {"3 classes", "the head is new", "class.accuracy", "95 % within"})
+  for (const char* told : {"3 classes", "the head is new", "class.accuracy", "95 % interval"})
     EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
   const NetworkScore found = score_of("run", "held.jsonl");
   ASSERT_EQ(found.measures.size(), 2u);
@@ -207,7 +207,7 @@ TEST_F(PictureRun, KeepsTheHeadWhereItKnowsAllLabels) {
   config.model = PictureRun::config().model;
   train(config, "unnamed");
   EXPECT_FALSE(contains(console_.str(), "the head is new")) << console_.str();
-  EXPECT_TRUE(contains(console_.str(), "mean the 3 classes of the folder's model"));
+  EXPECT_TRUE(contains(console_.str(), "refer to the 3 classes of the folder's model"));
 
   write_folder({{"crane"}, {"disc"}, {"crane"}});
   write_text(scratch_ / "pictures.jsonl",
@@ -249,7 +249,7 @@ TEST_F(PictureRun, DamagedPicturesAreSkippedAndTold) {
   damage(4);
   damage(7);
   train(config, "run");
-  for (const char* told : {"line 5 of", "line 8 of", "has the color 7", "70 pictures to train on"})
+  for (const char* told : {"line 5 of", "line 8 of", "has the color 7", "70 pictures for training"})
     EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
   EXPECT_EQ(score_of("run", "").examples, 70);
   const std::string whole = newest_checkpoint_digest(scratch_ / "run");
@@ -295,7 +295,7 @@ TEST_F(PictureRun, FoldersOfClassesAreRead) {
   all.data = scratch_ / "classes";
   run_training(all, console_);
   for (const char* told :
-       {"3 classes", "bad.webp", "is WebP", "65 pictures to train on, 7 to measure"})
+       {"3 classes", "bad.webp", "is WebP", "65 pictures for training, 7 for validation"})
     EXPECT_TRUE(contains(console_.str(), told)) << told << " in\n" << console_.str();
   EXPECT_EQ(score_of("run", "classes").examples, kPictures);
   std::filesystem::create_directories(scratch_ / "parts");
@@ -324,7 +324,7 @@ TEST_F(PictureRun, NamesARowThatCannotBeSeen) {
   EXPECT_TRUE(contains(refusal(R"({"image": "none.png", "label": "disc"})"), "none.png"));
   EXPECT_TRUE(contains(refusal(R"({"image": "held0.npy"})"), "no \"label\""));
   EXPECT_TRUE(contains(refusal(R"({"label": "disc"})"), "no \"image\""));
-  EXPECT_TRUE(contains(refusal(R"({"image": "held0.npy", "label": -1})"), "from 0 on"));
+  EXPECT_TRUE(contains(refusal(R"({"image": "held0.npy", "label": -1})"), "counted from 0"));
   EXPECT_TRUE(contains(refusal(R"({"image": {"bytes": "abc"}, "label": 1})"), "picture as text"));
   EXPECT_TRUE(contains(refusal(good), "two classes or more"));
   EXPECT_TRUE(contains(refusal(good + R"({"image": "held1.npy", "label": 3})"), "others numbers"));

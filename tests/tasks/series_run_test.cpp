@@ -116,7 +116,7 @@ TEST_F(SeriesRun, RefusesWhatDoesNotFit) {
   };
   const auto table = swings("swings.csv", 200);
   HybridTrainerConfig config = SeriesRun::config();
-  expect(config, {}, "--data is missing: a table");
+  expect(config, {}, "--data is missing: give a table");
   expect(config, scratch_ / "none.csv", "none.csv");
   config.data.columns = "left,middle,target=period";
   expect(config, table, "middle");

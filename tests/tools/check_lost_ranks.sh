@@ -61,7 +61,7 @@ wait_for_end() {
 log_of() { if [ "$1" -eq 0 ]; then echo "$run/log.txt"; else echo "$run/ranks/$1/log.txt"; fi; }
 expect_named() { # RANK REASON: on the console, in the summary, and in the logs of the remaining ranks
   local other
-  grep -qE "^error: rank $1 \([^ ]+, process [0-9]+\) is lost: $2.*; the newest good checkpoint is .*, from which --resume goes on" "$run.log" || fail "not named"
+  grep -qE "^error: rank $1 \([^ ]+, process [0-9]+\) is lost: $2.*; --resume continues from the newest good checkpoint, .*" "$run.log" || fail "not named"
   grep -qE "\"lost_rank\":\"rank [${3:-$1}] " "$run/summary.json" || fail "no rank $1 in summary.json"
   for other in 0 1 2; do
     [ "$other" = "$1" ] || [ "$2" = "no sign of life" ] || grep -q "^rank $1 (" "$(log_of "$other")" || fail "rank $other does not know"

@@ -120,10 +120,10 @@ refused 78 'training.stepz' "${by_mpirun[@]}" -np 2 "$hybrid" "${here[@]}" --set
 refused 66 'nowhere: does not exist' "${by_mpirun[@]}" -np 2 "$hybrid" "${tiny[@]}" --data nowhere --run refused
 refused 64 'rank 1 (.*) differs from rank 0 (.*) in the configuration' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --set training.seed=5
 refused 64 'rank 1 (.*) in --resume' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${here[@]}" --resume
-refused 64 'is not one folder for all ranks: rank 1 on ' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data data --run elsewhere
+refused 64 'is not a shared folder: rank 1 on ' "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data data --run elsewhere
 cp -r base base-of-others && printf '\1' | dd of=base-of-others/model.safetensors bs=1 seek=$(($(stat -c %s base/model.safetensors) - 2)) conv=notrunc status=none
 tune=(finetune --data examples.jsonl --run refused --method lora --set data.batch_size=1 --set gradient_accumulation.micro_batches=4)
-refused 64 'rank 1 (.*) in the model that it begins with' "${by_mpirun[@]}" -np 1 "$hybrid" "${tune[@]}" --model base : -np 1 "$hybrid" "${tune[@]}" --model base-of-others
+refused 64 'rank 1 (.*) in the initial model' "${by_mpirun[@]}" -np 1 "$hybrid" "${tune[@]}" --model base : -np 1 "$hybrid" "${tune[@]}" --model base-of-others
 refused 78 'gradient_accumulation.micro_batches: got 1 for 2 ranks.*data.batch_size=1' "$hybrid" finetune --data examples.jsonl --run refused --model base --ranks 2 --batch-size 2
 cp -r data other && printf '\1' | dd of=other/train_000000.bin bs=1 seek=20000 conv=notrunc status=none
 refused 64 "rank 1 (.*) in the data's checksum" "${by_mpirun[@]}" -np 1 "$hybrid" "${here[@]}" : -np 1 "$hybrid" "${tiny[@]}" --data other --run refused
@@ -139,7 +139,7 @@ rm -r adamw-2/ranks/1 && touch adamw-2/ranks/1
 code=0
 "$hybrid" train --resume --run adamw-2 --ranks 2 --set training.steps=25 >gave_up.log 2>&1 || code=$?
 [ "$code" -eq 68 ] || { echo "code $code where a rank gives up" && cat gave_up.log && exit 1; }
-grep -q '^rank 1 (.*) gave up: .*ranks/1.*; the newest good checkpoint is adamw-2/checkpoints/step-0000000024' adamw-2/log.txt
+grep -q '^rank 1 (.*) gave up: .*ranks/1.*; --resume continues from the newest good checkpoint, adamw-2/checkpoints/step-0000000024' adamw-2/log.txt
 grep -q '"lost_rank":"rank 1 .* gave up: ' adamw-2/summary.json
 echo "a rank that gives up says why in the run"
 
@@ -151,7 +151,7 @@ over_mixed() { # RUN FIRST_ISA SECOND_ISA ...
 over_mixed like avx2 avx2
 over_mixed mixed avx512 avx2
 [ "$("$hybrid" inspect like/checkpoints/step-0000000012 --digest | tail -n 1)" = "$("$hybrid" inspect mixed/checkpoints/step-0000000012 --digest | tail -n 1)" ] || { echo "mixed processors: other bits" && exit 1; }
-if [[ $("$hybrid" doctor) == *avx512* ]]; then grep -q 'all compute with what all have (avx2): rank 0 has avx512.*, rank 1 avx2' mixed.log; fi
+if [[ $("$hybrid" doctor) == *avx512* ]]; then grep -q 'all ranks use the common instruction set (avx2): rank 0 has avx512.*, rank 1 avx2' mixed.log; fi
 echo "ranks on processors that differ have the bits of the lesser one"
 
 over_mixed three avx2 avx2 --set distributed.zero=3

@@ -34,6 +34,6 @@ train --set training.steps=4
 train --set training.steps=6 && echo "a run was begun over another" && exit 1
 grep -q 'holds a run already' train.log
 SLURM_RESTART_COUNT=1 train --set training.steps=6
-grep -q 'SLURM_RESTART_COUNT=1: the job was started again, as if with --resume' train.log
+grep -q 'SLURM_RESTART_COUNT=1: the job was restarted, as if with --resume' train.log
 grep -q 'goes on after step 4' train.log
 echo "a requeued job goes on by itself"

@@ -75,7 +75,8 @@ TEST_F(ExpertWatchTest, TellsOnceOfExpertsThatGetNothing) {
     EXPECT_EQ(loads.dead[0], step >= ExpertLoads::kDeadAfter ? 3 : 0) << step;
     EXPECT_EQ(warnings_.size(), step >= ExpertLoads::kDeadAfter ? 1u : 0u) << step;
   }
-  EXPECT_NE(warnings_.front().find("6 experts have had no token for 100 steps"), std::string::npos)
+  EXPECT_NE(warnings_.front().find("6 experts have received no token for 100 steps"),
+            std::string::npos)
       << warnings_.front();
 }
 

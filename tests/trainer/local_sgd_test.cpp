@@ -234,9 +234,9 @@ TEST_P(LocalStepsInForms, ThatAreNotFiniteMakeNoUpdateAndAreTold) {
     weights[i] = master_values(*model, stream);
   });
   for (const std::string& told : events) {
-    const std::string wanted = "1 of 10 steps that ranks made by themselves";
+    const std::string wanted = "1 of 10 independent steps of the ranks";
     EXPECT_NE(told.find(wanted), std::string::npos) << told;
-    EXPECT_EQ(told.find("that ranks made"), told.rfind("that ranks made")) << "once: " << told;
+    EXPECT_EQ(told.find("of the ranks"), told.rfind("of the ranks")) << "once: " << told;
   }
   EXPECT_EQ(weights[0], weights[1]);
   for (const float weight : weights[0]) ASSERT_TRUE(std::isfinite(weight));

@@ -77,20 +77,21 @@ TEST_P(PredictorRuns, HaveTheSameBitsWhereverMemoryLies) {
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "map"), wanted);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, PredictorRuns,
-    ::testing::Values(std::pair{"phases.skip_backward.predictor", "linear"},
-                      std::pair{"phases.skip_backward.predictor", "two_timescale"},
-                      std::pair{"phases.skip_backward.predictor", "merged"},
-                      std::pair{"optimizer.slow_momentum", "0.5"},
-                      std::pair{"training.average_weights", "4"},
-                      std::pair{"phases.skip_backward.arms", kArms}, std::pair{kModel, "qwen3_5"}),
-    [](const auto& info) {
-      const std::string key = info.param.first;
-      return key == "phases.skip_backward.predictor" || key == kModel
-                 ? std::string(info.param.second)
-                 : key.substr(key.rfind('.') + 1);
-    });
+INSTANTIATE_TEST_SUITE_P(All, PredictorRuns,
+                         ::testing::Values(std::pair{"phases.skip_backward.predictor", "linear"},
+                                           std::pair{"phases.skip_backward.predictor",
+                                                     "two_timescale"},
+                                           std::pair{"phases.skip_backward.predictor", "merged"},
+                                           std::pair{"optimizer.slow_momentum", "0.5"},
+                                           std::pair{"training.average_weights", "4"},
+                                           std::pair{"phases.skip_backward.variants", kArms},
+                                           std::pair{kModel, "qwen3_5"}),
+                         [](const auto& info) {
+                           const std::string key = info.param.first;
+                           return key == "phases.skip_backward.predictor" || key == kModel
+                                      ? std::string(info.param.second)
+                                      : key.substr(key.rfind('.') + 1);
+                         });
 
 }  // namespace
 }  // namespace hybrid_trainer

@@ -71,8 +71,8 @@ TEST(Ranks, ABackendOfAnotherDeviceIsRefused) {
   EXPECT_EQ(problems_of(config, 2), std::vector<std::string>{});
   config.distributed.backend = "nccl";
   EXPECT_EQ(problems_of(config, 2),
-            std::vector<std::string>{"distributed.backend: got nccl, and ranks on cpu send by mpi "
-                                     "or sockets; want auto, or device cuda"});
+            std::vector<std::string>{"distributed.backend: got nccl, but ranks on cpu use mpi or "
+                                     "sockets; want auto, or device cuda"});
 }
 
 TEST(Ranks, WhatTheyCannotDoIsRefusedByName) {

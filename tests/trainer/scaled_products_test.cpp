@@ -378,7 +378,7 @@ TEST(ScaledProducts, ALossScaleIsAPowerOfTwo) {
   config.mixed_precision.loss_scale = 1000;
   EXPECT_EQ(problems_of(config),
             std::vector<std::string>{"mixed_precision.loss_scale: got 1000, want a power of two, "
-                                     "which changes no bit of a gradient"});
+                                     "which does not round gradients"});
 }
 
 TEST(ScaledProducts, NoUpdateComesBeforeTheNormIsKnown) {

@@ -8,8 +8,8 @@ namespace hybrid_trainer {
 /// "merged", "random", "zero".
 const std::vector<std::string>& predictor_names();
 
-/// Predictor and length of a prediction. JSON list `phases.skip_backward.arms`.
-struct PredictionArm {
+/// Predictor and length of a prediction. JSON list `phases.skip_backward.variants`.
+struct PredictionVariant {
   std::string predictor = "momentum";
   std::int64_t steps = 4;
 
@@ -28,7 +28,7 @@ struct PredictionArm {
 struct SkipBackwardConfig {
   double confidence_threshold = 0.60;
   std::string predictor = "momentum";
-  std::vector<PredictionArm> arms{};
+  std::vector<PredictionVariant> variants{};
   std::string horizon = "measured";
   std::int64_t slow_steps = 50;
   std::int64_t correction_interval = 0;
@@ -59,9 +59,9 @@ struct SkipBackwardConfig {
               "linear extrapolates recent changes; two_timescale adds a slow mean of changes; "
               "merged goes from one mean of the weights to the next; random and zero are controls.",
               Range{}, predictor_names()}
-            .needs("phases.skip_backward.arms", {"[]"},
-                   "phases.skip_backward.arms sets the predictors"));
-    visit(Field{"arms", self.arms,
+            .needs("phases.skip_backward.variants", {"[]"},
+                   "phases.skip_backward.variants sets the predictors"));
+    visit(Field{"variants", self.variants,
                 "Variants of predictor and horizon to choose from, [{\"predictor\": \"merged\", "
                 "\"steps\": 8}]. Each prediction uses the variant whose predictions lowered the "
                 "loss most for their cost, or one that was tried too rarely. Empty uses predictor, "
@@ -81,7 +81,7 @@ struct SkipBackwardConfig {
               "mean of weight changes, and the length of each window that merged averages.",
               Range::at_least(1)}
             .needs_any(KeyNeed::of(
-                {"phases.skip_backward.predictor", "phases.skip_backward.arms[].predictor"},
+                {"phases.skip_backward.predictor", "phases.skip_backward.variants[].predictor"},
                 {"two_timescale", "merged"},
                 "it applies only to the predictors two_timescale and merged")));
     visit(Field{"correction_interval", self.correction_interval,

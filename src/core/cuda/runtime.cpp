@@ -221,7 +221,7 @@ CudaLookup look() {
   const cudaError_t answer = cudaGetDeviceCount(&count);
   cudaGetLastError();
   if (answer == cudaErrorInsufficientDriver) {
-    return {nullptr, concat("CUDA: the driver serves CUDA ", version_text(driver),
+    return {nullptr, concat("CUDA: the driver supports CUDA ", version_text(driver),
                             ", this program was built for ", version_text(CUDART_VERSION),
                             "; install driver 580 or later", kWayOut)};
   }

@@ -148,7 +148,7 @@ class WavHeaderReader {
       const std::uint64_t size = read_chunk(head.substr(0, 4), at + 8, little_endian(head, 4, 4));
       at += 8 + size + size % 2;
     }
-    if (!has_format_) refuse("has no chunk \"fmt \", which says how its samples stand");
+    if (!has_format_) refuse("has no chunk \"fmt \" with the format of its samples");
     if (!data_) refuse("ends before its samples: it has no chunk \"data\"");
     count_frames();
     return form_;

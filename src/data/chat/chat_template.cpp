@@ -166,11 +166,11 @@ ChatFiles read_chat_files(const GgufFile& file) {
   }
   take_templates(templates, files);
   const bool is_ollamas = file.path().filename().string().starts_with("sha256");
-  files.missing_template = concat(
-      file.path().string(), " has no chat template",
-      is_ollamas ? ", and Ollama's own template, which it stores separately, cannot be used" : "",
-      "; give rows of prompt and completion, or make a folder of the model (hybrid export FILE "
-      "--output FOLDER) and put a chat_template.jinja into it");
+  files.missing_template =
+      concat(file.path().string(), " has no chat template",
+             is_ollamas ? ", and Ollama's separate template is not supported" : "",
+             "; use rows of prompt and completion, or convert the file to a folder (hybrid export "
+             "FILE --output FOLDER) and add a chat_template.jinja");
   return files;
 }
 
@@ -203,7 +203,8 @@ std::vector<std::pair<std::string, std::string>> read_special_tokens(const Folde
 ChatFiles read_chat_files(const FolderFiles& folder) {
   const std::string path = folder.path().string();
   if (!fs::is_directory(folder.path()))
-    throw MissingInput(path + (fs::exists(folder.path()) ? ": is no folder" : ": does not exist"));
+    throw MissingInput(path +
+                       (fs::exists(folder.path()) ? ": is not a folder" : ": does not exist"));
   ChatFiles files;
   files.special_tokens = read_special_tokens(folder);
   std::map<std::string, std::string> texts;
@@ -214,8 +215,9 @@ ChatFiles read_chat_files(const FolderFiles& folder) {
     if (folder.contains(name)) texts[name] = folder.text(name, most);
   take_templates(named_templates(texts, path), files);
   files.missing_template =
-      concat(path, " has no chat template; copy the chat_template.jinja of a model that writes ",
-             "chats as you want them into it, or give rows of prompt and completion");
+      concat(path,
+             " has no chat template; copy chat_template.jinja from a model with the chat format "
+             "that you want into it, or use rows of prompt and completion");
   return files;
 }
 

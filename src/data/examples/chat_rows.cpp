@@ -317,8 +317,8 @@ class AnswerFinder {
     }
     if (!begin)
       throw DataError(
-          "where the completion begins in the text cannot be told: the prompt's text is not how "
-          "the text of the whole begins");
+          "cannot find the start of the completion: the text of the whole row does not begin with "
+          "the prompt's text");
     Span rest{*begin, chat_.text.size()};
     if (is_wanted(count() - 1)) result_.last_answer = rest;
     for (std::size_t j = i; j < count(); ++j) {
@@ -338,8 +338,7 @@ class AnswerFinder {
     const bool trains_all = std::ranges::all_of(row_.trains, std::identity());
     for (const Span& block : chat_.generated) {
       const auto owner = message_at(block.begin);
-      if (!owner && !trains_all)
-        throw DataError("which turn a generation block is of cannot be told");
+      if (!owner && !trains_all) throw DataError("cannot find the turn of a generation block");
       if (owner && (!row_.trains[*owner] || !writes_calls_of(*owner))) continue;
       if (owner) found[*owner] = true;
       last = owner;

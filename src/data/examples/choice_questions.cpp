@@ -103,7 +103,7 @@ class QuestionReader {
   std::string prompt_of(const json::object& object) const {
     const json::value& prompt = object.at("prompt");
     if (prompt.is_string()) return std::string(prompt.get_string());
-    if (!prompt.is_array()) throw DataError("\"prompt\" is no text and no list of messages");
+    if (!prompt.is_array()) throw DataError("\"prompt\" is neither a text nor a list of messages");
     if (!format_.chat.chat_template)
       throw DataError(
           "\"prompt\" is a list of messages, and the model has no chat template; want "
@@ -115,7 +115,7 @@ class QuestionReader {
     variables["add_generation_prompt"] = true;
     std::string text = format_.chat.chat_template->render(variables, format_.now).text;
     if (text.empty())
-      throw DataError("the chat template writes nothing for \"prompt\"; want a text instead");
+      throw DataError("the chat template renders \"prompt\" as empty text; want a text instead");
     return text;
   }
 
@@ -130,9 +130,8 @@ class QuestionReader {
     const auto end = format_.tokenizer.end_of_text();
     if (!end)
       throw DataError(
-          "no token of the prompt stands before its choices, and the tokenizer has none that "
-          "begins "
-          "a text; give a longer prompt");
+          "no token of the prompt precedes the choices, and the tokenizer has no beginning-of-text "
+          "token; give a longer prompt");
     for (Tokens& whole : wholes) whole.insert(whole.begin(), *end);
     return 1;
   }
@@ -145,7 +144,7 @@ class QuestionReader {
     const std::int32_t largest = *std::ranges::max_element(whole);
     if (largest >= format_.vocabulary)
       throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is none of the model's ", format_.vocabulary));
+                             ", which is not one of the model's ", format_.vocabulary));
   }
 
   static bool joins_words(const std::string& prompt, const std::vector<std::string>& choices) {

@@ -19,7 +19,7 @@ std::string text_of_clip(const json::object& row) {
   if (!value->is_string()) throw DataError(concat("\"text\" is no text; ", kWantedClip));
   std::string text(value->get_string());
   if (text.find_first_not_of(" \t\r\n") == text.npos)
-    throw DataError("\"text\" is empty; write what is said in the clip");
+    throw DataError("\"text\" is empty; want the words spoken in the clip");
   return text;
 }
 

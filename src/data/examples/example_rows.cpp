@@ -105,7 +105,7 @@ std::string told_of_roles(const std::set<std::string>& roles, const char* rest) 
 std::string told_of_empty_answers(std::int64_t answers) {
   if (answers == 0) return "";
   return concat(answers, answers == 1 ? " answer is" : " answers are",
-                " empty: the model learns to end its turn at once");
+                " empty: the model learns to end its turn immediately");
 }
 
 /// Names the unused members, or counts them if there are many.
@@ -174,8 +174,7 @@ std::vector<std::int32_t> end_tokens_of(std::span<const ExampleRow> rows,
 
 ExampleRow pair_row(ExampleRow chosen, const ExampleRow& rejected, const ExampleFormat& format) {
   if (chosen.tokens == rejected.tokens && chosen.learnt == rejected.learnt)
-    throw DataError(
-        "\"chosen\" and \"rejected\" have the same tokens, so nothing is to be preferred");
+    throw DataError("\"chosen\" and \"rejected\" have the same tokens, so there is no preference");
   const std::int64_t all = std::ssize(chosen.tokens) + chosen.left_out +
                            std::ssize(rejected.tokens) + rejected.left_out - 2;
   if (all > format.longest - 1)

@@ -70,7 +70,7 @@ class PreferenceRow {
 
   ShapedRow run() {
     if (chosen_ == rejected_)
-      throw DataError("its \"chosen\" and \"rejected\" are equal, so it prefers nothing");
+      throw DataError("\"chosen\" and \"rejected\" are equal, so there is no preference");
     const auto is_text = [](const json::value& value) { return value.is_string(); };
     const auto is_list = [](const json::value& value) {
       return value.is_array() || value.is_object();
@@ -111,7 +111,7 @@ class PreferenceRow {
   }
 
   [[noreturn]] void refuse_without_prompt() const {
-    throw DataError(concat("\"chosen\" and \"rejected\" have no prompt, and do not begin alike; ",
+    throw DataError(concat("\"chosen\" and \"rejected\" have no prompt and no common beginning; ",
                            given_.unnamed.empty()
                                ? "write \"prompt\": \"\" in a row without a question"
                                : concat("--columns prompt=KEY names it, such as one of ",
@@ -128,8 +128,8 @@ class PreferenceRow {
       if (common == 0 && !prompt_) refuse_without_prompt();
       if (common == 0)
         throw DataError(
-            "\"chosen\" and \"rejected\" have a prompt of their own beside \"prompt\", and do not "
-            "begin alike, so they do not answer the same");
+            "\"chosen\" and \"rejected\" have prompts in addition to \"prompt\", and these differ, "
+            "so they do not answer the same prompt");
       const auto begin = chosen.begin();
       json::array shared(begin, begin + static_cast<std::ptrdiff_t>(common));
       chosen.erase(begin, begin + static_cast<std::ptrdiff_t>(common));
@@ -174,10 +174,9 @@ class PreferenceRow {
     const json::value& next = shared.empty() ? answer : shared.front();
     if (speaker_of(prompt.back()) == speaker_of(next) || speaker_of(next) == "system")
       throw DataError(concat(
-          "\"chosen\" and \"rejected\" do not repeat the prompt, and do not go on from it: it ends "
-          "with ",
+          "\"chosen\" and \"rejected\" neither repeat nor continue the prompt: it ends with ",
           json::serialize(prompt.back()).substr(0, 80), ", they begin with ",
-          json::serialize(next).substr(0, 80), "; leave out one of both"));
+          json::serialize(next).substr(0, 80), "; leave out one of them"));
     prompt.insert(prompt.end(), shared.begin(), shared.end());
     return prompt;
   }

@@ -51,9 +51,8 @@ class RowTokens {
     const Tokens prompt = before.empty() ? Tokens() : encoded_document(before);
     if (!begins_with(row_.tokens, prompt))
       throw DataError(
-          concat("the prompt's tokens are not how the tokens of the whole begin; begin the "
-                 "completion with "
-                 "a space, and end the prompt without one",
+          concat("the tokens of the whole row do not begin with the prompt's tokens; begin the "
+                 "completion with a space, and end the prompt without one",
                  format_.chat.chat_template
                      ? ", or make chats: --columns instruction=prompt,output=completion"
                      : ""));
@@ -158,7 +157,7 @@ class RowTokens {
     const std::int64_t first = found - row_.learnt.begin();
     if (first >= format_.longest)
       throw DataError(concat("its first target token is ", first + 1,
-                             " and is cut away whole: the longest length is ", format_.longest));
+                             ", which is beyond the maximum length of ", format_.longest));
     row_.left_out = std::max<std::int64_t>(0, std::ssize(row_.tokens) - format_.longest);
     row_.tokens.resize(row_.tokens.size() - static_cast<std::size_t>(row_.left_out));
     row_.learnt.resize(row_.tokens.size());
@@ -169,7 +168,7 @@ class RowTokens {
     for (const std::int32_t id : row_.source) largest = std::max(largest, id);
     if (format_.vocabulary > 0 && largest >= format_.vocabulary)
       throw DataError(concat("it has the token ", format_.tokenizer.token_bytes(largest),
-                             ", which is none of the model's ", format_.vocabulary));
+                             ", which is not one of the model's ", format_.vocabulary));
   }
 
   const ExampleFormat& format_;
@@ -346,11 +345,10 @@ ExampleRow RowMaker::make_row(const json::object& example, const WideIntegers& w
 ExampleRow RowMaker::make_source_row(const NormalRow& row) const {
   if (row.is_chat)
     throw DataError(
-        "it is a list of messages, and the model reads a source and writes a text; want \"prompt\" "
-        "with \"completion\", both texts");
+        "it is a list of messages, but a model with an encoder needs \"prompt\" and "
+        "\"completion\", both texts");
   if (row.prompt.empty())
-    throw DataError(
-        "it has no prompt, which the encoder reads; want \"prompt\" with \"completion\"");
+    throw DataError("it has no prompt for the encoder; want \"prompt\" with \"completion\"");
   RowTokens tokens(format_);
   tokens.learn_source(row.prompt, row.completion);
   return std::move(tokens).run();

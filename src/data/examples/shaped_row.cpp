@@ -35,7 +35,7 @@ bool is_python_list(std::string_view text) {
 }
 
 [[noreturn]] void refuse_python_list(std::string_view key) {
-  throw DataError(concat("\"", key, "\" is a list as Python prints it, and no JSON; write it with ",
+  throw DataError(concat("\"", key, "\" is a list in Python's format, not JSON; write it with ",
                          "json.dumps(", key, ")"));
 }
 
@@ -234,9 +234,9 @@ class ShapeReader {
   std::string missing_part() const {
     const auto has = [&](const char* key) { return held(row_, key) != nullptr; };
     if (has("chosen") != has("rejected"))
-      return concat("\"", has("chosen") ? "rejected" : "chosen", "\" is missing or empty beside \"",
-                    has("chosen") ? "chosen" : "rejected",
-                    "\"; want both, the better and the worse answer");
+      return concat(
+          "\"", has("chosen") ? "rejected" : "chosen", "\" is missing or empty, but the row has \"",
+          has("chosen") ? "chosen" : "rejected", "\"; want both, the better and the worse answer");
     std::string empty;
     bool holds_something = false;
     for (const auto& [key, value] : row_) {
@@ -245,7 +245,7 @@ class ShapeReader {
       if (is_nothing && is_of_some_shape(key))
         empty += concat(empty.empty() ? "" : ", ", '"', std::string_view(key), '"');
     }
-    const std::string lacks = empty.empty() ? "" : "it has nothing under " + empty;
+    const std::string lacks = empty.empty() ? "" : "empty values for " + empty;
     if (row_.empty() || holds_something) return lacks;
     return lacks.empty() ? "it is empty" : "it is empty: " + lacks;
   }

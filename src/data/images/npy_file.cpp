@@ -64,7 +64,7 @@ class NpyHeaderReader {
       }
     }
     skip_spaces();
-    if (!rest_.empty()) refuse("its header goes on behind its end");
+    if (!rest_.empty()) refuse("its header has text after its end");
     if (!has_number_) refuse("its header has no 'descr'");
     if (!has_order_) refuse("its header has no 'fortran_order'");
     if (!has_shape_) refuse("its header has no 'shape'");

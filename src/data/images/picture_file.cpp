@@ -133,7 +133,7 @@ void refuse_other_file(const InputFile& file, const std::string& wanted) {
   if (kind == "PNG" || kind == "JPEG" || wanted == ".npy file")
     throw DataError(concat(path, "is ", kind, ", not a ", wanted));
   throw DataError(concat(
-      path, "is ", kind, ", which is not read; convert it to PNG, as with: ", "convert '",
+      path, "is ", kind, ", which is not supported; convert it to PNG, for example: ", "convert '",
       name.string(), "' '", std::filesystem::path(name).replace_extension(".png").string(), "'"));
 }
 

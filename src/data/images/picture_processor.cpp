@@ -87,7 +87,7 @@ class StepsReader {
   void refuse_pad() const {
     bool pads = false;
     read_flag("do_pad", pads);
-    if (pads) refuse("do_pad", "false: pictures are resized or cropped here");
+    if (pads) refuse("do_pad", "false: only resizing and cropping are supported");
   }
 
   std::int64_t side(const char* key, const json::value& value) const {
@@ -205,8 +205,8 @@ PictureSteps read_picture_steps(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(path))
     throw MissingInput(
         concat(path.native(),
-               ": does not exist; it says how pictures become the numbers that the model "
-               "sees; transformers writes it with ViTImageProcessor().save_pretrained"));
+               ": does not exist; it defines how images are converted to the model's input; "
+               "transformers writes it with ViTImageProcessor().save_pretrained"));
   const json::value keys = read_json(path);
   if (!keys.is_object()) throw DataError(concat(path.native(), ": is no JSON object"));
   return StepsReader(keys.get_object(), path).read();

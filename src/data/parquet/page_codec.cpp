@@ -79,9 +79,9 @@ void check_codec(int codec) {
   static constexpr std::array kNames{"", "", "", "LZO", "BROTLI", "LZ4", "", "LZ4_RAW"};
   if (codec == kNone || codec == kSnappy || codec == kGzip || codec == kZstd) return;
   const auto place = static_cast<std::size_t>(codec);  // huge if negative
-  throw DataError(concat("is compressed by ",
+  throw DataError(concat("is compressed with ",
                          place < kNames.size() ? kNames[place] : "an unknown codec",
-                         ", which is not read; want snappy, gzip, zstd or none"));
+                         ", which is not supported; want snappy, gzip, zstd or none"));
 }
 
 void decompress_page(int codec, std::string_view in, std::size_t size, std::string& out) {

@@ -249,13 +249,15 @@ constexpr std::size_t kTail = 8;  // the footer's length and the mark
 /// Returns the bytes of the footer. Throws DataError.
 std::string read_footer(const InputFile& file) {
   if (file.bytes() < kParquetMark.size() + kTail)
-    throw DataError("is no parquet file: it is too short");
+    throw DataError("is not a parquet file: it is too short");
   char tail[kTail];
   file.read_at(tail, kTail, file.bytes() - kTail);
   const std::string_view mark(tail + 4, 4);
-  if (mark == kEncryptedMark) throw DataError("is an encrypted parquet file, which is not read");
+  if (mark == kEncryptedMark)
+    throw DataError("is an encrypted parquet file, which is not supported");
   if (mark != kParquetMark)
-    throw DataError("is no parquet file, or is cut off: it does not end with PAR1; copy it again");
+    throw DataError(
+        "is not a parquet file, or is truncated: it does not end with PAR1; copy it again");
   std::uint32_t length = 0;
   std::memcpy(&length, tail, sizeof length);
   if (length > file.bytes() - kParquetMark.size() - kTail)

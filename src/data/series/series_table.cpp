@@ -318,7 +318,8 @@ class SeriesReader {
     if (stretches == series_ || 2 * stretches <= std::ssize(rows_)) return;
     std::ranges::stable_sort(order_, {}, [&](std::size_t row) { return rows_[row].series; });
     table_.notes.push_back(concat("the rows of the ", series_, " series of column ",
-                                  columns_.series, " take turns; each series is read by itself"));
+                                  columns_.series,
+                                  " are interleaved; each series is read separately"));
   }
 
   void find_borders() {
@@ -366,7 +367,7 @@ class SeriesReader {
       return leave("its steps differ", "time=COLUMN uses one all the same");
     if (const double cycle = steps.cycle(); !is_asked && cycle > 0)
       return leave(concat("it begins again every ", brief(cycle)),
-                   "time=COLUMN names one that goes on");
+                   "time=COLUMN names a column that increases");
     std::string told = concat("column ", time_);
     const bool falls = steps.mostly_fall();
     if (falls) {
@@ -457,11 +458,10 @@ SeriesColumns::SeriesColumns(const std::string& text, const std::string& key) {
   if (inputs.empty()) refuse("which names no column of measurements");
   if (target.empty()) refuse("which names no target");
   if (std::ranges::find(inputs, target) != inputs.end())
-    refuse(
-        concat("in which the target ", target,
-               " is also an input, so that the network reads the "
-               "number that it has to tell; leave it out of the inputs, or add a column with the "
-               "value of the row before and name that"));
+    refuse(concat(
+        "in which the target ", target,
+        " is also an input, so the network would read the number that it has to predict; leave it "
+        "out of the inputs, or add a column with the value of the row before and name that"));
 }
 
 SeriesTable read_series(const std::filesystem::path& path, const SeriesColumns& columns) {

@@ -155,10 +155,11 @@ std::string told_of_other_files(const fs::path& path, std::initializer_list<RowS
   std::string told;
   if (!names.empty())
     told = concat("does not read ", shown(std::move(names)),
-                  ", whose names say another split; give the files that you mean, or rename them");
+                  ", because their names belong to another split; give the files that you want, or "
+                  "rename them");
   if (!others.empty())
     told += concat(told.empty() ? "" : "; ", "does not read ", shown(others),
-                   ", since rows are in .jsonl, .json, .csv and .parquet files");
+                   "; only .jsonl, .json, .csv and .parquet files have rows");
   return told;
 }
 

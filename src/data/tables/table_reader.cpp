@@ -116,10 +116,10 @@ class TableRows {
     const JsonRows rows = json_rows(content, called_, wanted_columns());
     if (!rows.are_of_array && is_table_by_content(rows, content)) return read_csv(content);
     if (!rows.are_of_array && is_plain_text(rows))
-      throw DataError(concat(called_,
-                             ": is plain text, no JSON and no table; want rows of examples, "
-                             "such as {\"text\": …} a line. To train on text as it is, prepare it: "
-                             "hybrid prepare"));
+      throw DataError(
+          concat(called_,
+                 ": is plain text, not JSON or a table; want rows of examples, such as {\"text\": "
+                 "…} per line. To train on plain text, convert it with hybrid prepare"));
     return read_json(rows);
   }
 
@@ -152,8 +152,9 @@ class TableRows {
   }
 
   std::string not_utf8() const {
-    return concat("it is not UTF-8; a file of Windows becomes so with: iconv -f WINDOWS-1252 -t ",
-                  "UTF-8 ", shell_path(called_), " > ", shell_path(called_ + ".utf8"));
+    return concat(
+        "it is not UTF-8; convert a file written on Windows with: iconv -f WINDOWS-1252 -t ",
+        "UTF-8 ", shell_path(called_), " > ", shell_path(called_ + ".utf8"));
   }
 
   TableForm read_json(const JsonRows& rows) {
@@ -165,7 +166,7 @@ class TableRows {
         value = parse_noted_json(text, "the line", kLongestLine, wide);
         if (is_list_of_messages(value))
           throw DataError("it is a list of messages without a name; want {\"messages\": […]}");
-        if (!value.is_object()) throw DataError("it is no JSON object");
+        if (!value.is_object()) throw DataError("it is not a JSON object");
       } catch (const DataError& error) {
         const bool is_utf8 = valid_utf8_bytes(text, 0) == text.size();
         visitor_.refused(line, is_utf8 ? error.what() : not_utf8());
@@ -263,9 +264,8 @@ class TableRows {
   void check_columns(const std::vector<std::string>& columns) const {
     for (const auto& [name, column] : reading_.columns.names()) {
       if (column.empty() || seen_.contains(column)) continue;
-      throw MissingColumn(concat(called_, ": has no column \"", column,
-                                 "\", which is to be read as ", name, "; its columns are ",
-                                 join(columns).substr(0, 300)));
+      throw MissingColumn(concat(called_, ": has no column \"", column, "\" (for ", name,
+                                 "); its columns are ", join(columns).substr(0, 300)));
     }
   }
 

@@ -66,7 +66,7 @@ json::value parsed(const TokenizerFiles& files, const char* name) {
   if (found == files.end()) return {};
   boost::system::error_code error;
   json::value value = json::parse(found->second, error);
-  if (error) throw DataError(concat(name, ": is no JSON: ", error.message()));
+  if (error) throw DataError(concat(name, ": is not JSON: ", error.message()));
   return value;
 }
 

@@ -45,7 +45,8 @@ void require_text(const fs::path& path) {
   const std::string start = start_of(path);
   refuse_container(start, path);
   if (!is_utf16(start) && start.find('\0') != start.npos)
-    warn(path.native(), "holds zero bytes, as no text does; it is taken as it is");
+    warn(path.native(),
+         "contains zero bytes, which is unusual for text; it is used without changes");
   if (!is_utf16(start)) return;
   throw DataError(concat(path.native(), ": is text in UTF-16; convert it to UTF-8 first: iconv -f ",
                          "UTF-16 -t UTF-8 ", shell_path(path), " > ",
@@ -213,7 +214,7 @@ bool TableTexts::add(const std::filesystem::path& path, std::vector<TextPiece>& 
                visitor);
   } catch (const MissingColumn& error) {
     if (!settings_.is_asked && may_be_text(path)) return false;
-    throw DataError(concat(error.what(), "; --column NAME says which has the text"));
+    throw DataError(concat(error.what(), "; --column NAME selects the column with the text"));
   } catch (const DataError&) {
     if (settings_.is_asked || !may_be_text(path) || documents.size() > before) throw;
     return false;

@@ -67,12 +67,12 @@ const NamedWords& words_of(const GgufFile& file) {
   if (found != kNamedWords.end()) return *found;
   std::vector<std::string> names;
   for (const NamedWords& one : kNamedWords) names.emplace_back(one.name);
-  throw DataError(concat(
-      file.path().string(), ": its tokenizer cuts words in the way \"", name,
-      "\" (tokenizer.ggml.pre), and only these are known here: ", join(names),
-      name.empty() || name == "default"
-          ? "; the file was converted before llama.cpp told them apart, so convert the model again"
-          : "; take the model's Hugging Face folder instead"));
+  throw DataError(concat(file.path().string(), ": its tokenizer splits words by the rule \"", name,
+                         "\" (tokenizer.ggml.pre), but only these are supported: ", join(names),
+                         name.empty() || name == "default"
+                             ? "; the file was converted before llama.cpp recorded the rule, so "
+                               "convert the model again"
+                             : "; take the model's Hugging Face folder instead"));
 }
 
 json::object sequence(const char* key, json::array steps) {
@@ -158,13 +158,14 @@ class GgufTokenizer {
         tokens_(file.texts(concat(kPrefix, "tokens"))),
         uses_(file.counts(concat(kPrefix, "token_type"))) {
     if (tokens_.empty())
-      throw MissingInput(concat(path(), ": holds no tokenizer (tokenizer.ggml.tokens)"));
+      throw MissingInput(concat(path(), ": has no tokenizer (tokenizer.ggml.tokens)"));
     if (uses_.empty()) uses_.assign(tokens_.size(), TokenType::kNormal);
     check_length(uses_.size(), "token_type");
     if (kind_ != "gpt2" && kind_ != "llama")
-      throw DataError(concat(path(), ": its tokenizer is of the kind \"", kind_,
-                             "\" (tokenizer.ggml.model); only \"gpt2\" and \"llama\" are read; ",
-                             "take the model's Hugging Face folder instead"));
+      throw DataError(
+          concat(path(), ": its tokenizer has the kind \"", kind_,
+                 "\" (tokenizer.ggml.model); only \"gpt2\" and \"llama\" are supported; ",
+                 "use the model's Hugging Face folder instead"));
   }
 
   std::unique_ptr<Tokenizer> tokenizer() const {

@@ -82,15 +82,16 @@ void check_output(const fs::path& path, const PrepareSettings& settings) try {
   const bool is_data = fs::exists(path / "data.json");
   if (is_data && foreign.empty() && settings.replace) return;
   if (is_data && settings.replace) {
-    throw CannotCreate(concat("output folder ", settings.output.string(), " holds ", foreign,
-                              ", which `hybrid prepare` did not write and --replace would remove; "
-                              "remove the folder or give another --output"));
+    throw CannotCreate(concat("output folder ", settings.output.string(), " contains ", foreign,
+                              ", which was not written by `hybrid prepare` and would be removed by "
+                              "--replace; remove the folder or choose another one for --output"));
   }
-  throw CannotCreate(concat("output folder ", settings.output.string(),
-                            " exists and is not empty; remove it or give another --output"));
+  throw CannotCreate(
+      concat("output folder ", settings.output.string(),
+             " exists and is not empty; remove it or choose another one for --output"));
 } catch (const fs::filesystem_error& error) {
   throw CannotCreate(concat("output \"", settings.output.string(),
-                            "\" cannot be looked at: ", error.code().message()));
+                            "\": cannot access it: ", error.code().message()));
 }
 
 /// Trains on all text, including validation, so that every character has a token.

@@ -285,7 +285,7 @@ TokenDataset::TokenDataset(const fs::path& folder, Split split,
     starts_.push_back(starts_.back() + shards_.back().tokens());
   }
   if (shards_.empty()) {
-    throw MissingInput(concat("folder ", folder.string(), " holds no token files of the split ",
+    throw MissingInput(concat("folder ", folder.string(), " has no token files of the split ",
                               name_of(split), "; make them with: hybrid prepare"));
   }
   vocabulary_size_ = info_ ? info_->vocabulary_size : vocabulary_size;
@@ -295,7 +295,7 @@ TokenDataset::TokenDataset(const fs::path& folder, Split split,
   if (tokens() != wanted) {
     throw DataError(concat("the token files ", name_of(split), "_….bin of ", folder.string(),
                            " hold ", tokens(), " tokens; ", kInfoFile, " says ", wanted,
-                           ": a file is missing or too much, prepare the data again"));
+                           ": there is a file too few or too many, prepare the data again"));
   }
 }
 

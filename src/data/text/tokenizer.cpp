@@ -87,12 +87,12 @@ std::string absent_tokenizer(const std::filesystem::path& folder) {
   for (const auto& [name, what] : kForeignFiles) {
     if (!std::filesystem::exists(folder / name)) continue;
     return concat(
-        in, ": holds ", name, ", ", what, ", and no tokenizer.json, which is what is read; ",
-        "transformers makes one of it: python3 -c \"import sys; from transformers import ",
+        in, ": holds ", name, ", ", what, ", but no tokenizer.json; ",
+        "convert it with transformers: python3 -c \"import sys; from transformers import ",
         "AutoTokenizer as T; f = sys.argv[1]; T.from_pretrained(f).save_pretrained(f)\" ",
         shell_path(in));
   }
-  return concat(in, ": holds no tokenizer; want tokenizer.json, or vocab.json and merges.txt");
+  return concat(in, ": has no tokenizer; want tokenizer.json, or vocab.json and merges.txt");
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {

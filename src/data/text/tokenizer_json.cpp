@@ -233,7 +233,7 @@ class PipelineReader {
   /// Limits the sum over all post-processors, since each text gets their tokens.
   static void check_template(const JsonPlace& place, std::size_t tokens) {
     constexpr std::size_t kMost = 64;
-    if (tokens > kMost) place.fail("puts more than ", kMost, " tokens beside a text");
+    if (tokens > kMost) place.fail("puts more than ", kMost, " tokens around a text");
   }
   std::size_t template_tokens() const {
     return pipeline_.template_start.size() + pipeline_.template_end.size();

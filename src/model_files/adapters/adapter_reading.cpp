@@ -266,9 +266,9 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
   if (!take && !beside.empty()) {
     throw DataError(
         concat(folder.string(), ": the adapter also changes ", *beside.begin(),
-               ", a weight that was trained whole, from which --adapter does not go on; merge ",
-               "it into its base and train ", "on from that: hybrid export ", shell_path(folder),
-               " --merge --output MERGED"));
+               ", a weight trained without an adapter, which --adapter does not support; merge the "
+               "adapter into its base and train the result: hybrid export ",
+               shell_path(folder), " --merge --output MERGED"));
   }
   if (!beside.empty()) read_weights_beside(contents, network, model, layout, stream, take);
   std::set<std::string> wanted;
@@ -284,8 +284,7 @@ void read_adapter_weights(const fs::path& folder, Network& network, const ModelC
   for (const SafetensorsEntry& entry : contents.file().entries()) {
     if (wanted.contains(entry.name) || contents.is_beside(entry.name)) continue;
     throw DataError(concat(contents.file().path(), ": the tensor ", entry.name.substr(0, 200),
-                           " belongs to no adapter of the model that ", kAdapterConfig,
-                           " tells of"));
+                           " belongs to no adapter that ", kAdapterConfig, " describes"));
   }
 }
 

@@ -35,7 +35,7 @@ void check_plain(const json::object& config, const AdapterFolder& adapter,
     if (key.empty() && says_something(config, one)) key = one;
   if (key.empty() && !adapter.weights_beside.empty()) key = adapter.weights_beside.front();
   if (key.empty()) return;
-  throw DataError(concat(called, ": ", key, " has no place in a GGUF file of an adapter; ",
+  throw DataError(concat(called, ": ", key, " cannot be stored in a GGUF adapter file; ",
                          "merge the adapter instead (--merge)"));
 }
 
@@ -58,8 +58,9 @@ Matrix matrix_of(const std::string& tensor, const ModelConfig& model, const std:
     if (!is_b) matrix.name.change = GgufChange::kNone;
     return matrix;
   }
-  throw DataError(concat(called, ": the tensor ", tensor.substr(0, 200),
-                         " has no place in a GGUF file of an adapter; merge it instead (--merge)"));
+  throw DataError(
+      concat(called, ": the tensor ", tensor.substr(0, 200),
+             " cannot be stored in a GGUF adapter file; merge the adapter instead (--merge)"));
 }
 
 }  // namespace

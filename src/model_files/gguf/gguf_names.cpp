@@ -98,7 +98,7 @@ GgufName gguf_name(const ModelConfig& model, const std::string& in_folder) {
     found = renamed(kLayerNames, module);
   }
   if (found.empty())
-    throw DataError(concat("the tensor ", in_folder, " has no place in a GGUF file"));
+    throw DataError(concat("the tensor ", in_folder, " cannot be stored in a GGUF file"));
   GgufName name{.name = concat(prefix, found, ending)};
   if (layout.gemma && found.ends_with("norm")) name.change = GgufChange::kOnePlus;
   if (layout.pairs_rows && (found == "attn_q" || found == "attn_k")) {

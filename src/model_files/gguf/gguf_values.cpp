@@ -20,7 +20,7 @@ namespace {
 namespace json = boost::json;
 
 [[noreturn]] void refuse(const std::string& key, const std::string& value, const std::string& why) {
-  throw DataError(concat("model.", key, "=", value, " has no place in a GGUF file: ", why,
+  throw DataError(concat("model.", key, "=", value, " cannot be stored in a GGUF file: ", why,
                          "; export a Hugging Face folder instead"));
 }
 
@@ -275,7 +275,7 @@ std::string gguf_architecture(const ModelConfig& model) {
                            "want one of ", join(known), ", or export a Hugging Face folder"));
   }
   if (model.attention_pattern.is_on())
-    refuse("attention_pattern", "on", "llama.cpp lets attention see all tokens before");
+    refuse("attention_pattern", "on", "llama.cpp has no sparse attention");
   if (model.rotary_share != 1)
     refuse("rotary_share", concat(model.rotary_share), "llama.cpp turns whole heads");
   if (model.attention_bias && !layout.may_have_biases && !layout.gemma)
@@ -308,9 +308,8 @@ std::vector<GgufPair> gguf_model_values(const ModelConfig& model, const std::str
   if (family.gguf.gemma) {
     add_gemma_values(model, name, values);
   } else if (model.window > 0 && model.window < model.context) {
-    warn(file,
-         concat("llama.cpp knows no window of this architecture (model.window is ", model.window,
-                "): from there on it sees more than the model was trained for"));
+    warn(file, concat("llama.cpp knows no window of this architecture (model.window is ",
+                      model.window, "), so attention is not limited to the window there"));
   }
   return values;
 }
@@ -324,8 +323,7 @@ std::vector<float> rotary_divisors(const ModelConfig& model) {
 GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, const std::string& token_ids,
                                std::int64_t rows) {
   if (tokenizer.kind() != TokenizerKind::kBpe)
-    throw DataError(concat("a GGUF file has no place for a tokenizer of ",
-                           name_of(tokenizer.kind()),
+    throw DataError(concat("a GGUF file cannot store a tokenizer of ", name_of(tokenizer.kind()),
                            "; prepare the data with a BPE: hybrid prepare --tokenizer bpe"));
   BpeDescription bpe = describe_bpe(tokenizer);
   const std::string pre = pre_tokenizer_of(bpe);

@@ -150,7 +150,7 @@ void check_all_wanted(const GgufFile& file, std::set<std::string> wanted) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (wanted.contains(tensor.name)) continue;
     throw DataError(concat(file.path().string(), ": the tensor ", tensor.name,
-                           " belongs to no part of the model that its values tell of; take the "
+                           " belongs to no part of the model that the file describes; use the "
                            "model's Hugging Face folder instead"));
   }
 }

@@ -59,9 +59,10 @@ std::vector<OllamaLayer> layers_of(const fs::path& manifest) {
   } catch (const Error&) {
     throw;
   } catch (const std::exception&) {  // Boost.JSON: a missing key or a wrong type
-    throw DataError(concat(manifest.string(),
-                           ": is no manifest of Ollama: want \"layers\", each with \"mediaType\" "
-                           "and \"digest\"; pull the model again"));
+    throw DataError(
+        concat(manifest.string(),
+               ": is not a manifest of Ollama: want \"layers\", each with \"mediaType\" "
+               "and \"digest\"; pull the model again"));
   }
   return layers;
 }
@@ -105,9 +106,9 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
   std::vector<std::string> files;
   for (const OllamaLayer& layer : layers_of(manifest)) {
     if (layer.kind == "adapter")
-      throw DataError(concat("Ollama's model ", name,
-                             " is an adapter on another model, which cannot be read so; give the "
-                             "model that it is for"));
+      throw DataError(
+          concat("Ollama's model ", name,
+                 " is an adapter of another model, which is not supported; give its base model"));
     if (layer.kind == "model") files.push_back(layer.digest);
   }
   if (files.size() != 1)
@@ -127,7 +128,7 @@ fs::path ollama_model(const fs::path& folder, const std::string& name) {
     if (fs::exists(path, error)) return path;
   }
   throw MissingInput(concat((folder / "blobs" / files.front()).string(),
-                            ": does not exist; it held the weights of Ollama's model ", name,
+                            ": does not exist; it contained the weights of Ollama's model ", name,
                             "; pull it again"));
 }
 

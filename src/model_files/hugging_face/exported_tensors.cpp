@@ -97,9 +97,10 @@ OriginFolder::OriginFolder(const ModelFolder& folder, const HuggingFaceLayout& l
   if (folder.empty() || !takes_over || folder.is_gguf()) return;
   if (!folder.has_weights()) {
     if (!layout.carried.empty())
-      warn(folder.string(), concat("is gone: the model began with it, and what it may have had ",
-                                   "beside the text model (", join(layout.carried),
-                                   ") is not written; put it back and export again to have it"));
+      warn(folder.string(),
+           concat("does not exist: the model was trained from this folder, so the export lacks its "
+                  "other parts, if any (",
+                  join(layout.carried), "); restore the folder and export again to include them"));
     return;
   }
   weights_ = &folder.weights();

@@ -273,7 +273,7 @@ void GenerationKeys::require_honored() const {
   for (const std::string& problem : problems) all += "\n" + problem;
   if (!all.empty())
     throw DataError(
-        concat(file.string(), ": asks for what is not supported when text is written:", all));
+        concat(file.string(), ": has settings that text generation does not support:", all));
 }
 
 GenerationKeys read_generation_keys(const std::vector<ModelFolder>& folders) {

@@ -88,7 +88,7 @@ void check_wanted(const HuggingFaceWeights& weights, const std::set<std::string>
     if (weights.contains(name)) continue;
     const std::string nearest = misspelt(name, left);
     throw DataError(concat(
-        weights.path(), ": holds no tensor \"", name, "\", which config.json tells of; ",
+        weights.path(), ": holds no tensor \"", name, "\", which config.json requires; ",
         nearest.empty() ? "copy the folder again, or give the config.json that it was written with"
                         : "did you mean " + nearest + "?"));
   }
@@ -128,7 +128,7 @@ void check_names(const HuggingFaceWeights& weights, const std::set<std::string>&
       if (!copies.contains(entry.name) || tied_head.empty()) {
         const std::string nearest = misspelt(entry.name, {wanted.begin(), wanted.end()});
         throw DataError(concat(file.path(), ": the tensor ", entry.name,
-                               " belongs to no part of the model that config.json tells of; ",
+                               " belongs to no part of the model that config.json describes; ",
                                nearest.empty()
                                    ? "give the config.json that the folder was written with"
                                    : "did you mean " + nearest + "?"));
@@ -178,7 +178,7 @@ void check_sizes(const ModelConfig& theirs, const ModelConfig& ours, const Model
     problems += concat("\nmodel.", key, ": the folder's is ", in_folder[i].second,
                        ", the configuration's ", value);
   }
-  if (!problems.empty()) throw DataError(concat(folder, " holds another model:", problems));
+  if (!problems.empty()) throw DataError(concat(folder, " contains another model:", problems));
 }
 
 /// Warns of heads with e^A_log beyond f32, which forget everything at each token: probably a fault.
@@ -226,7 +226,7 @@ void require_model(const ModelFolder& model) {
                "not clear which is meant; for the model alone move the adapter's files ",
                "out of the folder, for the adapter move them into a folder of their own, ",
                "whose base_model_name_or_path names this one"));
-  throw DataError(concat(path, ": is an adapter of PEFT, not a model; give its base model (\"",
+  throw DataError(concat(path, ": is a PEFT adapter, not a model; give its base model (\"",
                          read_adapter_config(folder).base, "\"), with --adapter ", shell_path(path),
                          " to train the adapter on, or merge both into a model: hybrid export ",
                          shell_path(path), " --merge --output MERGED"));
@@ -281,11 +281,10 @@ void export_hugging_face(Network& network, const ModelConfig& given, const Token
   const OriginFolder taken_over(origin, layout);
   if (!layout.tells_windows && model.window > 0)
     warn(folder.string(), concat("config.json has no key for model.window=", model.window,
-                                 ": whoever reads it lets attention see all tokens before"));
+                                 ": other readers ignore the window"));
   if (model.attention_pattern.is_on())
     warn(folder.string(),
-         "config.json has no key for model.attention_pattern: whoever reads it lets attention see "
-         "all tokens before");
+         "config.json has no key for model.attention_pattern: other readers ignore the pattern");
   if (const std::string misread = layout.misread ? layout.misread(model) : ""; !misread.empty())
     warn(folder.string(), misread);
   OutputFolder output(folder, OutputFolder::Existing::kRefuse);
@@ -392,8 +391,8 @@ std::string how_to_download(const fs::path& name) {
                            text[0] != '~' && slash + 1 < text.size() &&
                            text.find('/', slash + 1) == std::string::npos;
   if (!is_hub_name || fs::exists(name.parent_path())) return "";
-  return concat("; nothing is downloaded here, so get it first: hf download ", shell_path(text),
-                " --local-dir ", shell_path(text.substr(slash + 1)));
+  return concat("; download it first: hf download ", shell_path(text), " --local-dir ",
+                shell_path(text.substr(slash + 1)));
 }
 
 }  // namespace hybrid_trainer

@@ -162,7 +162,7 @@ void bamba_keys(ConfigKeys& keys, ModelConfig& model) {
 std::string bamba_misread(const ModelConfig& model) {
   if (model.rotary_share == kBambaShare) return "";
   return concat("config.json says model.rotary_share=", model.rotary_share,
-                " where transformers 4 does not look: that version takes ", kBambaShare);
+                " with a key that transformers 4 does not read; it uses ", kBambaShare);
 }
 
 HuggingFaceLayout bamba_layout() {

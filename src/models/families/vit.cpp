@@ -246,7 +246,7 @@ ModelFamily vit_family() {
                                        "embeddings.mask_token"},
                            .classifier = "classifier."},
           .is_of_language = false,
-          .purpose = {"image-classification", "A model of pictures", ""},
+          .purpose = {"image-classification", "An image classifier", ""},
           .data = "EXAMPLES",
           .fine_tuning = {.layout = "", .batch_size = 16, .learning_rate = 5e-5},
           .adapted_parts = {"encoder.*"},

@@ -128,7 +128,7 @@ void write_mamba_keys(json::object& config, const ModelConfig& model, const Mamb
   const std::int64_t channels = sizes.heads * sizes.head_size;
   const bool is_told = channels % model.width == 0;
   if (!is_told && model.mixers.find('m') != std::string::npos)
-    throw DataError(concat("a folder of a ", model.family, " model cannot tell of ", sizes.heads,
+    throw DataError(concat("a folder of a ", model.family, " model cannot store ", sizes.heads,
                            " heads of ", sizes.head_size, ": their ", channels,
                            " channels must be a whole multiple of the width, ", model.width,
                            " (model.state_space.heads, head_size)"));
@@ -189,8 +189,8 @@ void rule_key(ConfigKeys& keys, ModelConfig& model, const ExpertKeys& names) {
   if (keys.reader() == nullptr &&
       (rule == kSigmoidRule || (names.sums_to_one.empty() && !sums_to_one)))
     throw DataError(concat("a folder of a ", model.family,
-                           " model cannot tell of model.experts.rule=", rule,
-                           ": whoever reads it would weigh experts otherwise"));
+                           " model cannot store model.experts.rule=", rule,
+                           ": readers would weight the experts differently"));
   if (!names.sums_to_one.empty()) keys.member(names.sums_to_one, sums_to_one, 0);
   if (keys.reader() != nullptr) rule = sums_to_one ? kSoftmaxOfChosenRule : kSoftmaxRule;
 }

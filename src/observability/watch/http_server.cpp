@@ -180,7 +180,9 @@ class HttpServer::Engine {
   HttpAnswer answer_to(const http::request<http::string_body>& request) const {
     const std::string_view host = request[http::field::host];
     if (!is_local(host) && !(host.empty() && request.version() == 10))
-      return {.status = 403, .type = "text/plain", .body = "this page is for 127.0.0.1 alone\n"};
+      return {.status = 403,
+              .type = "text/plain",
+              .body = "this page is only available at 127.0.0.1\n"};
     if (request.method() != http::verb::get && request.method() != http::verb::head)
       return {.status = 405, .type = "text/plain", .body = "want GET\n"};
     try {

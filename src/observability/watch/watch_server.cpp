@@ -68,7 +68,7 @@ std::string prometheus_text(const WatchedFolder& folder) {
          [](Metric& m, Run run, Step last) { m.add(run, static_cast<double>(last.step)); });
   metric("planned_steps", "gauge", "Steps of the whole run.",
          [](Metric& m, Run run, Step) { m.add(run, static_cast<double>(run.planned_steps())); });
-  metric("seconds_left", "gauge", "Time left by the mean of the last steps.",
+  metric("seconds_left", "gauge", "Remaining time, estimated from the last steps.",
          [](Metric& m, Run run, Step) { m.add(run, run.seconds_left()); });
   metric("loss", "gauge", "Training loss of the last step, in nats per token.",
          [](Metric& m, Run run, Step last) { m.add(run, last.loss); });
@@ -92,7 +92,7 @@ std::string prometheus_text(const WatchedFolder& folder) {
          });
   metric("confidence", "gauge", "Confidence of the predictor.",
          [](Metric& m, Run run, Step last) { m.add(run, last.confidence); });
-  metric("decisions_total", "counter", "Predictions that were decided on.",
+  metric("decisions_total", "counter", "Accepted and reverted predictions.",
          [](Metric& m, Run run, Step) {
            const PredictionCounts& counts = run.summary().predictions;
            m.add(run, static_cast<double>(counts.accepted), label("decision", "accepted"));
@@ -112,7 +112,7 @@ std::string prometheus_text(const WatchedFolder& folder) {
   metric("memory_budget_bytes", "gauge", "Budget of device memory.", [](Metric& m, Run run, Step) {
     if (run.device_budget() > 0) m.add(run, static_cast<double>(run.device_budget()));
   });
-  metric("host_memory_bytes", "gauge", "Host memory for what left the device.",
+  metric("host_memory_bytes", "gauge", "Host memory for offloaded data.",
          [](Metric& m, Run run, Step last) {
            m.add(run, static_cast<double>(last.host_memory.live_total));
          });

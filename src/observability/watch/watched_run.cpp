@@ -255,13 +255,13 @@ WatchedFolder::WatchedFolder(const fs::path& path)
   if (!runs_.empty()) return;
   std::error_code ignored;
   const char* const why = !fs::exists(path, ignored)         ? ": does not exist"
-                          : !fs::is_directory(path, ignored) ? ": is no folder"
+                          : !fs::is_directory(path, ignored) ? ": is not a folder"
                           : RunPaths{path.string()}.hold_a_start()
-                              ? ": holds a run that ended before its first step"
-                              : ": holds no run";
+                              ? ": contains a run that ended before its first step"
+                              : ": does not contain a run";
   throw MissingInput(concat(path.string(), why,
-                            "; want a folder that `hybrid train --run` or `hybrid finetune --run` "
-                            "made, or a folder of such folders"));
+                            "; want a folder made by `hybrid train --run` or `hybrid finetune "
+                            "--run`, or a folder of such folders"));
 }
 
 /// Returns whether an entry is a link to a folder that is also found by its own name.

@@ -43,7 +43,9 @@ SpeechPrompt prompt_of(const ClipRow& clip, const SpeechTokens& tokens) {
     throw DataError(error.what());
   }
   if (tokens.is_multilingual() && prompt.language.empty())
-    throw DataError("\"language\" is missing, and the model knows several; want a code, as \"en\"");
+    throw DataError(
+        "\"language\" is missing, but the model supports several languages; want a code, such as "
+        "\"en\"");
   prompt.timestamps = false;
   return prompt;
 }
@@ -67,16 +69,16 @@ bool has_timestamps(std::string_view text, const Tokenizer& tokenizer, const Spe
     const std::vector<std::int32_t> ids = tokenizer.encode(time, ControlText::kAsTokens);
     if (ids.size() != 1 || !tokens.is_time(ids.front()))
       throw DataError(concat("the model has no timestamp ", time,
-                             "; want multiples of 0.02 s, as <|0.00|> to <|30.00|>"));
+                             "; want multiples of 0.02 s, from <|0.00|> to <|30.00|>"));
     if (ids.front() < last)
       throw DataError(concat("the timestamp ", time, " is before an earlier one"));
     last = ids.front();
   }
   if (times.empty()) return false;
   if (!text.starts_with(times.front()))
-    throw DataError(concat("the timestamp ", times.front(),
-                           " is not at the text's beginning, where "
-                           "the first one belongs; add it there, or leave all out"));
+    throw DataError(
+        concat("the timestamp ", times.front(),
+               " does not begin the text; add one at the beginning, or remove all timestamps"));
   return true;
 }
 
@@ -100,7 +102,7 @@ void append_text(const std::string& given, const SpeechPrompt& prompt, ControlTe
   for (const std::int32_t id : std::span(to).subspan(begun))
     if (id >= tokens.end && id < tokens.first_time())
       throw DataError(concat("\"text\" spells the special token ", tokenizer.token_bytes(id),
-                             "; write what is said alone, and the language under \"language\""));
+                             "; write only the spoken words, and the language as \"language\""));
 }
 
 constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
@@ -108,8 +110,8 @@ constexpr std::uint64_t kMaskKey = 0x636C697073;  // "clips"
 /// Throws DataError with the row and a remedy if its clip cannot be read.
 void write_features(ClipFeatures& features, const ExampleRow& row, float* to) {
   const auto refuse = [&](const Error& error) {
-    throw DataError(concat("the clip of row ", row.line, " could be read before: ", error.what(),
-                           "; put the file back, and go on with --resume"));
+    throw DataError(concat("the clip of row ", row.line, " became unreadable during the run: ",
+                           error.what(), "; restore the file and continue with --resume"));
   };
   try {
     features.write(*row.clip, to);

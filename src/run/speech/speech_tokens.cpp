@@ -55,8 +55,8 @@ std::int32_t wanted_token(const Tokenizer& tokenizer, const std::string& text) {
   const auto id = token_of(tokenizer, text);
   if (!id)
     throw DataError(concat("the tokenizer has no token ", text,
-                           ", so it is no tokenizer of a Whisper model; take tokenizer.json from "
-                           "the model's folder"));
+                           ", so it is not the tokenizer of a Whisper model; use tokenizer.json "
+                           "from the model's folder"));
   return *id;
 }
 
@@ -75,7 +75,7 @@ void read_languages(const Tokenizer& tokenizer, SpeechTokens& tokens) {
     const bool is_one = token.starts_with("<|") && token.ends_with("|>") && token.size() > 4;
     if (!is_one || id >= tokenizer.vocabulary_size())
       throw DataError(concat(tokens.keys.file.string(), ": lang_to_id: got ", token, " ", id,
-                             R"(, want tokens of the tokenizer, as "<|en|>")"));
+                             R"(, want tokens of the tokenizer, such as "<|en|>")"));
     tokens.languages.emplace_back(token.substr(2, token.size() - 4), id);
   }
   if (!tokens.languages.empty()) return;
@@ -171,7 +171,7 @@ SpeechPrompt SpeechTokens::completed(SpeechPrompt asked) const {
   }
   const SpeechTokens english{.languages = {{"en", 0}}};
   if (asked.translates)
-    throw UsageError("the model knows one language, so it cannot translate into another one");
+    throw UsageError("the model supports one language only, so it cannot translate");
   if (!asked.language.empty()) english.language(asked.language);
   return asked;
 }

@@ -94,10 +94,11 @@ void print(const BenchmarkResult& result, const char* unit) {
       1e3 * result.backward_seconds, 1e3 * result.optimizer_seconds);
   std::printf("forward only, as a Predict step: %.1f ms, %.2f of a step\n",
               1e3 * result.forward_only_seconds, result.forward_only_seconds / result.step_seconds);
-  std::printf("%.1f GFLOP/s of the model, %.1f of the best product: %.1f %%\n",
+  std::printf("%.1f GFLOP/s in the model, %.1f in the fastest matrix product: %.1f %%\n",
               1e-9 * result.model_flops_per_second, 1e-9 * result.product_flops_per_second,
               100 * result.share_of_product_rate);
-  if (result.mfu) std::printf("%.1f %% MFU, of the device's published rate\n", 100 * *result.mfu);
+  if (result.mfu)
+    std::printf("%.1f %% MFU, relative to the device's published rate\n", 100 * *result.mfu);
   std::printf("allocated after the first step: %zu bytes; peaks:",
               result.bytes_allocated_after_first_step);
   for (std::size_t k = 0; k < kMemoryKinds; ++k) {
@@ -125,15 +126,15 @@ boost::json::object as_json(const GenerationRates& rates) {
 }
 
 void print(const GenerationRates& rates) {
-  std::printf("%.1f tokens/s, one at a time: %.2f ms a token (median)\n", rates.tokens_per_second,
+  std::printf("%.1f tokens/s for one text: %.2f ms per token (median)\n", rates.tokens_per_second,
               1e3 * rates.token_seconds);
-  std::printf("%.1f GB/s of the weights' %s, of %.1f that can be read: %.1f %%\n",
+  std::printf("%.1f GB/s of weights read in %s, memory bandwidth %.1f GB/s: %.1f %%\n",
               1e-9 * rates.weight_bytes * rates.tokens_per_second,
               units::bytes(static_cast<std::size_t>(rates.weight_bytes)).c_str(),
               1e-9 * rates.read_bytes_per_second, 100 * rates.share_of_read_rate);
   if (rates.batch > 1)
     std::printf(
-        "%.1f tokens/s of %ld texts at a time: %.2f ms for a token of each, %.2f times one\n",
+        "%.1f tokens/s for %ld texts in parallel: %.2f ms per token of each, %.2f times one text\n",
         rates.batch_tokens_per_second, static_cast<long>(rates.batch),
         1e3 * rates.batch_token_seconds, rates.batch_gain);
 }
@@ -194,8 +195,8 @@ void check_generation(const BenchOptions& options) {
   const BenchOptions plain;
   if (options.profile || options.steps != plain.steps || options.optimizer != plain.optimizer)
     throw UsageError(
-        "bench: --generate times no training steps; with it want the model, --batch, --sequence, "
-        "--precision, --device and --json alone");
+        "bench: --generate measures no training steps; it accepts only the model, --batch, "
+        "--sequence, --precision, --device and --json");
   if (*options.tokens < 1)
     throw UsageError(concat("bench: --generate ", *options.tokens, "; want at least 1"));
 }
@@ -208,8 +209,8 @@ void check_settings(const BenchOptions& options) {
                         setting.starts_with("data.sequence_length=");
     if (!counts)
       throw UsageError(concat("bench: --set ", setting,
-                              ": a benchmark's steps depend on model.*, optimizer.*, "
-                              "data.batch_size and data.sequence_length alone"));
+                              ": a benchmark's steps depend only on model.*, optimizer.*, "
+                              "data.batch_size and data.sequence_length; leave it out"));
   }
   if (!options.model.empty()) check_model_is_not_set("bench", options.source.settings);
 }
@@ -250,7 +251,7 @@ std::int64_t checked_sequence(const BenchOptions& options, const HybridTrainerCo
                                      kUsualSequence));
   if (options.sequence >= 1 && options.sequence <= room) return options.sequence;
   throw UsageError(concat("bench: --sequence ", options.sequence, "; want 1 to ", room,
-                          options.tokens ? ", the model's context less the tokens to generate"
+                          options.tokens ? ", the model's context minus the tokens to generate"
                                          : ", the model's context"));
 }
 

@@ -43,43 +43,42 @@ class ProgressLine {
 void print(const PrepareResult& result, const std::string& output) {
   const DataInfo& info = result.info;
   const double bytes = static_cast<double>(info.train_bytes + info.validation_bytes);
-  std::fprintf(
-      stderr,
-      "%s: %ld + %ld tokens to train and validate, %s tokenizer of %ld, %.2f bytes a token\n",
-      output.c_str(), static_cast<long>(info.train_tokens),
-      static_cast<long>(info.validation_tokens), info.tokenizer.c_str(),
-      static_cast<long>(info.vocabulary_size),
-      bytes / static_cast<double>(info.train_tokens + info.validation_tokens));
+  std::fprintf(stderr,
+               "%s: %ld training and %ld validation tokens, %s tokenizer with %ld tokens, %.2f "
+               "bytes per token\n",
+               output.c_str(), static_cast<long>(info.train_tokens),
+               static_cast<long>(info.validation_tokens), info.tokenizer.c_str(),
+               static_cast<long>(info.vocabulary_size),
+               bytes / static_cast<double>(info.train_tokens + info.validation_tokens));
   std::fprintf(stderr, "%ld document%s, %s of text; tokenizer %.1f s, encoding %.1f s\n",
                static_cast<long>(info.documents), info.documents == 1 ? "" : "s",
                units::bytes(static_cast<std::size_t>(bytes)).c_str(), result.tokenizer_seconds,
                result.encode_seconds);
   if (result.skipped_binary_files > 0) {
-    std::fprintf(stderr, "%ld binary files were left out\n",
+    std::fprintf(stderr, "skipped %ld binary files\n",
                  static_cast<long>(result.skipped_binary_files));
   }
   if (result.repeated_files > 0) {
-    std::fprintf(stderr, "%ld files were given again and count once\n",
+    std::fprintf(stderr, "skipped %ld files that were given more than once\n",
                  static_cast<long>(result.repeated_files));
   }
   if (result.rows_left_out > 0) {
-    std::fprintf(stderr, "%ld rows without a text were left out; %s\n",
+    std::fprintf(stderr, "skipped %ld rows without text; %s\n",
                  static_cast<long>(result.rows_left_out), result.first_left_out.c_str());
   }
   if (result.missing_merges > 0) {
-    std::fprintf(
-        stderr,
-        "the vocabulary is %ld smaller than asked for: the text has no more pairs that repeat\n",
-        static_cast<long>(result.missing_merges));
+    std::fprintf(stderr,
+                 "the vocabulary is %ld smaller than requested: no pair of tokens repeats in the "
+                 "text any more\n",
+                 static_cast<long>(result.missing_merges));
   }
   if (result.forgotten_words > 0) {
-    std::fprintf(stderr,
-                 "rare words were left out of learning the vocabulary: the text has too many "
-                 "different ones\n");
+    std::fprintf(
+        stderr,
+        "the vocabulary was trained without rare words: the text has too many different words\n");
   }
   if (result.divided_bytes > 0) {
-    std::fprintf(stderr,
-                 "text without any place to cut it, %s of it, was encoded in pieces of 16 MiB\n",
+    std::fprintf(stderr, "%s of text without a word boundary was encoded in pieces of 16 MiB\n",
                  units::bytes(static_cast<std::size_t>(result.divided_bytes)).c_str());
   }
 }

@@ -72,7 +72,8 @@ int rows_command(const std::vector<std::string>& arguments) {
     throw UsageError(concat("hybrid rows: --show: got ", *asked.shown, ", want a line, 1 or more"));
 
   if (model.empty() && !source.names_a_source())
-    throw UsageError("hybrid rows: give --model FOLDER, or --preset NAME of a network");
+    throw UsageError(
+        "hybrid rows: give --model FOLDER, or --preset NAME for a model that does not read text");
   std::optional<StandardInput> input;
   asked.model = model;
   asked.data = operands->front();

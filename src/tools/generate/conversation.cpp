@@ -42,8 +42,8 @@ Conversation::Conversation(const TrainedRun& opened, const ModelFolder& folder,
       draft_(draft) {
   if (!chat_.chat_template)
     throw DataError(concat(folder.string(),
-                           ": holds no chat template (chat_template.jinja, or chat_template in "
-                           "tokenizer_config.json); it continues texts: hybrid sample ",
+                           ": has no chat template (chat_template.jinja, or chat_template in "
+                           "tokenizer_config.json); continue a text instead: hybrid sample ",
                            shell_path(folder.path()), " --prompt TEXT"));
   check(settings_);
 }
@@ -125,9 +125,9 @@ void Conversation::leave_out_turns(std::vector<std::int32_t>& tokens) {
   }
   if (left_out > 0)
     std::cerr << "warning: the conversation has " << all << " tokens and the model's context is "
-              << context << ": its " << left_out << " oldest messages, " << all - std::ssize(tokens)
-              << " tokens, are left out"
-              << (messages_of_system() > 0 ? "; the system message stays" : "") << std::endl;
+              << context << ": dropped its " << left_out << " oldest messages, "
+              << all - std::ssize(tokens) << " tokens"
+              << (messages_of_system() > 0 ? "; the system message is kept" : "") << std::endl;
 }
 
 GenerationResult Conversation::answer(const std::function<void(std::string_view)>& write) {
@@ -138,7 +138,7 @@ GenerationResult Conversation::answer(const std::function<void(std::string_view)
   };
   std::vector<std::int32_t> tokens = tokens_of(messages_);
   if (tokens.empty())
-    throw DataError("the chat template writes nothing for this message; give --prompt instead");
+    throw DataError("the chat template renders this message as empty text; use --prompt instead");
   if (settings_.overflow == ContextOverflow::kTruncate) leave_out_turns(tokens);
   settings_.pinned = pinned_tokens(tokens);
   const ContextWindow window(decoder_.context(), settings_.pinned);

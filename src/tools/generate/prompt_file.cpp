@@ -49,7 +49,7 @@ Prompts read_prompts(const PromptFile& file, const WritingModel& model) {
   const std::int64_t more = std::ssize(prompts.lines) - whole - 1;
   if (!first_cut.empty())
     std::cerr << "warning: " << first_cut
-              << (more > 0 ? concat("; so do ", more, " more prompts lose tokens") : "") << "\n";
+              << (more > 0 ? concat("; ", more, " more prompts are truncated, too") : "") << "\n";
   return prompts;
 }
 
@@ -94,7 +94,7 @@ void tell_of_common_beginning(const Prompts& prompts, std::int64_t made) {
   const std::int64_t count = std::ssize(prompts.tokens), alike = std::ssize(common);
   if (count == 1 || 2 * alike * count <= all || alike <= made) return;
   std::cerr << "all prompts begin with the same " << alike
-            << " tokens, which --batch 1 sees once: it may be sooner\n";
+            << " tokens; --batch 1 computes them only once and may be faster\n";
 }
 
 void continue_together(const PromptFile& file, const WritingModel& model, const Prompts& prompts,
@@ -105,8 +105,9 @@ void continue_together(const PromptFile& file, const WritingModel& model, const 
                          .dtype = model.dtype,
                          .stream = stream,
                          .fewer = [&](std::int64_t count) {
-                           std::cerr << "memory has room for " << count << " of --batch "
-                                     << file.batch << " texts at once\n";
+                           std::cerr << "memory suffices for " << count
+                                     << " texts in parallel, not for --batch " << file.batch
+                                     << "\n";
                          }};
   continue_texts(
       rows, *model.run.tokenizer, prompts.tokens, file.generation,
@@ -123,18 +124,18 @@ std::vector<std::string> prompt_lines(const std::string& file) {
     rest.remove_prefix(std::min(line.size() + 1, rest.size()));
     if (valid_utf8_bytes(line, 0) != line.size())
       throw DataError(concat(file, ", line ", lines.size() + 1,
-                             ": it is not UTF-8; a file of Windows becomes so with: iconv -f ",
+                             ": not valid UTF-8; convert a file written on Windows with: iconv -f ",
                              "WINDOWS-1252 -t UTF-8 ", shell_path(file), " > ",
                              shell_path(file + ".utf8")));
     lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
   }
-  if (lines.empty()) throw DataError(concat(file, ": holds no prompts, one a line"));
+  if (lines.empty()) throw DataError(concat(file, ": contains no prompts; want one per line"));
   return lines;
 }
 
 void print_now(std::string_view piece) {
   std::cout << piece << std::flush;
-  if (!std::cout) throw IoError("standard output could not be written");
+  if (!std::cout) throw IoError("cannot write to standard output");
 }
 
 void continue_prompts(const PromptFile& file, const WritingModel& model, DraftModel* draft,

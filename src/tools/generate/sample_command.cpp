@@ -80,9 +80,9 @@ ControlText control_of(const SampleOptions& options, const TrainedRun& run) {
 
 /// Reports that a model wrote nothing, and how to use a chat model.
 void note_empty_text(const TrainedRun& run, const std::string& folder) {
-  std::cerr << "note: the model ended the text at once";
+  std::cerr << "note: the model's first token was the end of the text";
   if (run.tokenizer_folder.chat().chat_template)
-    std::cerr << "; it has a chat template, so ask it in a conversation: hybrid chat " << folder;
+    std::cerr << "; it has a chat template, so use it in a chat: hybrid chat " << folder;
   std::cerr << "\n";
 }
 
@@ -211,8 +211,7 @@ void check_draws_nothing(const SampleOptions& options, const std::string& why) {
                             : !options.draft.empty()                      ? "draft"
                             : options.chat                                ? "chat"
                                                                           : nullptr;
-  if (other != nullptr)
-    throw UsageError(concat("hybrid sample: ", why, ", which goes without --", other));
+  if (other != nullptr) throw UsageError(concat("hybrid sample: ", why, "; leave out --", other));
 }
 
 void check(const SampleOptions& options) {
@@ -220,26 +219,27 @@ void check(const SampleOptions& options) {
   if (options.prompted + !options.prompts.empty() + options.chat != 1)
     throw UsageError("hybrid sample: want one of --prompt TEXT, --prompts FILE and --chat");
   if (options.draft_tokens && options.draft.empty())
-    throw UsageError("hybrid sample: --draft-tokens goes with --draft");
+    throw UsageError("hybrid sample: --draft-tokens requires --draft");
   if (options.draft_tokens && (*options.draft_tokens < 1 || *options.draft_tokens > 64))
     throw UsageError(
         concat("hybrid sample: --draft-tokens: got ", *options.draft_tokens, ", want 1 to 64"));
   if (options.batch && options.prompts.empty())
-    throw UsageError("hybrid sample: --batch goes with --prompts");
+    throw UsageError("hybrid sample: --batch requires --prompts");
   if (options.batch && *options.batch < 1)
     throw UsageError(concat("hybrid sample: --batch: got ", *options.batch, ", want 1 or more"));
   if (options.batch.value_or(1) > 1 && !options.draft.empty())
     throw UsageError(
-        "hybrid sample: --batch writes several texts at a time, --draft one; want one of them");
+        "hybrid sample: --batch generates several texts at a time, --draft only one; give one of "
+        "the two");
   if (!options.system.empty() && !options.chat)
-    throw UsageError("hybrid sample: --system goes with --chat");
+    throw UsageError("hybrid sample: --system requires --chat");
   if (options.json && options.chat)
-    throw UsageError("hybrid sample: --json goes with --prompt or --prompts");
+    throw UsageError("hybrid sample: --json requires --prompt or --prompts");
   if (!options.control_tokens.empty()) control_text_of(options.control_tokens);
   if (options.beams) check_beams("sample", *options.beams);
   check(options.generation);
   if (options.beams.value_or(1) > 1)
-    check_draws_nothing(options, "--beam searches for the likeliest text");
+    check_draws_nothing(options, "--beam searches for the most likely text and does not sample");
 }
 
 /// Applies the options to the generation settings.
@@ -284,7 +284,7 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   const bool may_draw = options.draws() || !options.draft.empty() || options.chat;
   if (keys.draws.value_or(false) && keys.beams > 1 && !options.beams)
     throw DataError(concat(keys.file.string(), ": num_beams: got ", keys.beams,
-                           " with do_sample, want one of both; --beam N or --beam 1 chooses"));
+                           " together with do_sample; choose with --beam N or --beam 1"));
   if (keys.beams > 1 && !may_draw && !options.beams) options.beams = keys.beams;
   SamplingSettings& sampling = settings.sampling;
   if (keys.draws.value_or(false)) {
@@ -297,7 +297,7 @@ void take_keys(const GenerationKeys& keys, const Tokenizer& tokenizer, SampleOpt
   }
   const std::string text = keys.file.empty() ? "" : unusual(sampling, options);
   if (!text.empty() && options.beams.value_or(1) == 1)
-    std::cerr << keys.file.filename().string() << ": " << text << ", where no option says else\n";
+    std::cerr << keys.file.filename().string() << " sets these defaults: " << text << "\n";
   take_options(options);
   check(settings);
 }
@@ -331,12 +331,12 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   const WritingModel model(operands->front(), options.precision, weights, stream, options.home);
   const EncoderConfig& encoder = model.run.model().config().encoder;
   if (model.run.model().reads_sources() && !encoder.reads_tokens())
-    throw DataError(concat(operands->front(),
-                           " writes what it hears in a clip; want hybrid transcribe ",
+    throw DataError(concat(operands->front(), " transcribes audio; use hybrid transcribe ",
                            shell_path(operands->front()), " CLIP.wav"));
   model.run.model().round_inputs(true);
   if (encoder.reads_tokens())
-    check_draws_nothing(options, operands->front() + " writes its likeliest text of a source");
+    check_draws_nothing(options,
+                        operands->front() + " has an encoder and generates the most likely text");
   if (encoder.reads_tokens()) {
     search(model, options, {}, stream);
     return 0;
@@ -348,8 +348,8 @@ int write(SampleOptions options, const std::vector<std::string>& arguments) {
   if (!options.draft.empty()) {
     small.emplace(options.draft, options.precision, weights.kind, stream);
     if (!small->run.tokenizer->has_tokens_of(*model.run.tokenizer))
-      throw DataError(concat(options.draft, ": its tokenizer is not that of ", operands->front(),
-                             ", so it cannot draft for it"));
+      throw DataError(concat(options.draft, ": its tokenizer differs from the tokenizer of ",
+                             operands->front(), "; want a draft model with the same tokenizer"));
     small->run.model().round_inputs(true);
     draft.emplace(small->run.model(), small->dtype, stream, options.draft_tokens);
   }

@@ -22,9 +22,9 @@ SourceWriting writing_of(const WritingModel& model, const SourceSampling& asked)
   const GenerationKeys keys = generation_keys_of(model.run);
   keys.require_honored();
   if (keys.draws.value_or(false))
-    throw DataError(concat(keys.file.string(),
-                           ": do_sample: got true, want false: a model with an ",
-                           "encoder writes its likeliest text here"));
+    throw DataError(concat(
+        keys.file.string(),
+        ": do_sample: got true, want false: sampling is not supported for models with an encoder"));
   SourceWriting writing = source_writing_of(config, keys);
   writing.rules.words = model.run.tokenizer->vocabulary_size();
   if (asked.beams) writing.beams = *asked.beams;
@@ -41,13 +41,13 @@ EnclosedText source_of(const WritingModel& model, const SourceSampling& asked,
   for (const std::int32_t id : source.tokens)
     if (id >= config.vocabulary)
       throw DataError(concat("the source has the token ", model.run.tokenizer->token_bytes(id),
-                             ", which is none of the model's ", config.vocabulary));
+                             ", which is not one of the model's ", config.vocabulary));
   if (source.left_out == 0) return source;
   const std::string told = concat("the source has ", longest + source.left_out, " tokens and the ",
                                   "encoder's context is ", longest);
   if (asked.overflow == ContextOverflow::kError)
-    throw DataError(told + "; shorten it, or allow --context-overflow truncate");
-  std::cerr << "warning: " << told << ": " << source.left_out << " at its end are left out\n";
+    throw DataError(told + "; shorten it, or give --context-overflow truncate");
+  std::cerr << "warning: " << told << ": its last " << source.left_out << " tokens are dropped\n";
   return source;
 }
 
@@ -65,7 +65,7 @@ void write_of_sources(const WritingModel& model, const SourceSampling& asked,
   for (const std::string& text : asked.sources) {
     sources.push_back(source_of(model, asked, text));
     if (sources.back().tokens.empty())
-      throw DataError("the source has no tokens, and the encoder reads at least one");
+      throw DataError("the source has no tokens; want at least one");
   }
   SourceWriter writer(model.run.model(), writing_of(model, asked), model.dtype, stream);
   for (std::size_t i = 0; i < sources.size(); ++i) {

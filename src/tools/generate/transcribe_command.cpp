@@ -82,7 +82,7 @@ int transcribe_command(const std::vector<std::string>& arguments) {
   LanguageModel& network = model.run.model("transcription");
   if (heard_seconds(network.config()) == 0)
     throw DataError(concat(operands->front(), " is a ", network.config().family,
-                           ", which hears nothing; want a Whisper model"));
+                           ", which does not read audio; want a Whisper model"));
   const GenerationKeys keys = generation_keys_of(model.run);
   keys.require_honored();
   const SpeechTokens tokens = read_speech_tokens(*model.run.tokenizer, keys);

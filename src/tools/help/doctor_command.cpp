@@ -72,7 +72,7 @@ void print_device(const CudaDeviceDiagnosis& device, std::size_t index) {
     std::printf("                  %s\n", device.problem.c_str());
     return;
   }
-  std::printf("                  products FP32 %.1f, BF16 %.1f TFLOP/s; copying %.0f GB/s\n",
+  std::printf("                  products FP32 %.1f, BF16 %.1f TFLOP/s; copy %.0f GB/s\n",
               1e-12 * device.fp32_flops_per_second, 1e-12 * device.bf16_flops_per_second,
               1e-9 * device.copy_bytes_per_second);
 }
@@ -96,7 +96,7 @@ CudaDiagnosis diagnose_cuda() {
 
 void print(const CudaDiagnosis& found) {
   if (found.problem.empty()) {
-    std::printf("CUDA              driver serves %s, built for %s\n", found.driver.c_str(),
+    std::printf("CUDA              driver supports %s, built for %s\n", found.driver.c_str(),
                 found.runtime.c_str());
   } else {
     std::printf("CUDA              %s\n", without_name(found.problem, "CUDA").c_str());
@@ -229,17 +229,18 @@ std::string as_json(const Diagnosis& found) {
 }
 
 void print(const Diagnosis& found) {
-  const char* bf16 = multiplies_bfloat16() ? "the processor multiplies BF16"
+  const char* bf16 = multiplies_bfloat16() ? "the CPU has BF16 instructions"
                                            : "converted to FP32: no BF16 instructions in use";
   std::printf("hybrid            %s\n", project_version().c_str());
-  std::printf("processor         %s\n", found.processor.name.c_str());
+  std::printf("CPU               %s\n", found.processor.name.c_str());
   const std::string quota = found.quota ? concat(" (quota: ", brief(*found.quota), ")") : "";
   std::printf("threads           %d of %d cores%s, waiting %s\n", threads(), found.processor.cores,
               quota.c_str(), waiting_of_threads().c_str());
-  std::printf("instruction set   %s (HYBRID_MAX_ISA holds it down)\n", name_of(instruction_set()));
+  std::printf("instruction set   %s (HYBRID_MAX_ISA limits it)\n", name_of(instruction_set()));
   std::printf("FP32 products     %.1f GFLOP/s\n", 1e-9 * found.fp32_flops_per_second);
   std::printf("BF16 products     %.1f GFLOP/s (%s)\n", 1e-9 * found.bf16_flops_per_second, bf16);
-  std::printf("copying           %.1f GB/s read and written\n", 1e-9 * found.copy_bytes_per_second);
+  std::printf("copying           %.1f GB/s, reads and writes together\n",
+              1e-9 * found.copy_bytes_per_second);
   std::printf("reading           %.1f GB/s\n", 1e-9 * found.read_bytes_per_second);
   std::printf("memory            %s, %s of it available\n",
               units::bytes(found.memory.total_bytes).c_str(),
@@ -277,7 +278,7 @@ int doctor_command(const std::vector<std::string>& arguments) {
     throw UsageError(concat("doctor: --ranks: got ", *ranks, ", want 2 or more"));
   const std::optional<LaunchedRank> launched = launched_rank();
   if (ranks && launched && launched->size != *ranks) {
-    throw UsageError(concat("doctor: --ranks: got ", *ranks, ", and this is one of ",
+    throw UsageError(concat("doctor: --ranks: got ", *ranks, ", but this process is one of ",
                             launched->size, " ranks that ", launched->launcher, " started"));
   }
   if (launched && launched->size > 1) return diagnose_ranks(*launched, json);

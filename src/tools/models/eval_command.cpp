@@ -81,7 +81,7 @@ ChoiceQuestions questions_for(const WritingModel& model, const std::string& file
                                    .now = std::time(nullptr)});
   if (read.joined_words > 0)
     std::cerr << "warning: in " << read.joined_words << " of " << read.questions.size()
-              << " questions no space stands between prompt and choices; they are joined as they "
+              << " questions there is no space between prompt and choices; they are joined as they "
                  "are\n";
   return read;
 }
@@ -206,7 +206,8 @@ void print_table(const ModelAnswers& model, const ModelAnswers* base) {
   if (model.most > model.fewest) std::cout << " to " << model.most;
   std::cout << " choices; chance is " << units::fixed(100 * model.chance, 1)
             << " %; ± is one standard error"
-            << (base == nullptr ? "" : "; the difference has its 95 % interval") << "\n";
+            << (base == nullptr ? "" : "; the difference with its 95 % confidence interval")
+            << "\n";
 }
 
 /// Prints how often the model, and the one to compare with, gives the right choice of a question
@@ -222,7 +223,7 @@ void evaluate_choices(const EvalOptions& asked, const Stream& stream) {
 
 void check_choices(const EvalOptions& options) {
   if (options.choices.empty() && !options.against.empty())
-    throw UsageError("hybrid eval: --against goes with --choices");
+    throw UsageError("hybrid eval: --against requires --choices");
   if (options.choices.empty()) return;
   const char* const other = !options.data.empty()                ? "--data"
                             : options.on.length != 0             ? "--sequence-length"
@@ -230,8 +231,9 @@ void check_choices(const EvalOptions& options) {
                             : !options.on.control_tokens.empty() ? "--control-tokens"
                                                                  : nullptr;
   if (other != nullptr)
-    throw UsageError(concat("hybrid eval: --choices and ", other,
-                            " are both given; questions are measured without it"));
+    throw UsageError(
+        concat("hybrid eval: --choices and ", other,
+               " are both given; multiple-choice questions do not use it, leave it out"));
 }
 
 }  // namespace

@@ -60,8 +60,9 @@ Modelfile::Modelfile(const std::filesystem::path& gguf)
   const std::filesystem::path first = path_;
   path_ = std::filesystem::path(gguf).replace_extension("Modelfile");
   if (is_taken(path_))
-    throw CannotCreate(concat(first.string(), " and ", path_.string(),
-                              ": both exist already; remove one, or give --output another name"));
+    throw CannotCreate(
+        concat(first.string(), " and ", path_.string(),
+               ": both exist already; remove one, or choose another name for --output"));
 }
 
 void Modelfile::write(const TrainedRun& run) const {
@@ -73,8 +74,8 @@ void Modelfile::write(const TrainedRun& run) const {
     const OllamaTemplate made = derive_ollama_template(chat, start_of_runner(run, chat));
     text += "TEMPLATE \"\"\"" + made.text + "\"\"\"\n";
     if (!made.stop.empty()) text += "PARAMETER stop " + quoted(made.stop) + "\n";
-    said = concat(": TEMPLATE writes ", made.compared,
-                  " conversations as the model's chat template does");
+    said = concat(": TEMPLATE renders ", made.compared,
+                  " test conversations like the model's chat template");
     for (const std::string& remark : made.remarks) said += "; it " + remark;
   } catch (const MissingInput& error) {
     said = concat(" without TEMPLATE: ", error.what());
@@ -95,9 +96,9 @@ struct ExportOptions {
 /// Explains how to get a better step.
 std::string way_to_better_step(const RunPaths& paths) {
   if (std::filesystem::exists(paths.checkpoints() + "/best"))
-    return "; --checkpoint best exports that of the lowest that is kept";
-  return " (checkpoint.keep_best=1 with training.evaluate_every_steps keeps such a step; fewer "
-         "steps or a lower learning rate may, too)";
+    return "; --checkpoint best exports the best checkpoint that is kept";
+  return " (checkpoint.keep_best=1 with training.evaluate_every_steps keeps the best step; or "
+         "train with fewer steps or a lower learning rate)";
 }
 
 /// Warns if an earlier step of the run had a lower validation loss than the exported one.
@@ -175,8 +176,8 @@ std::string told_of_types(const GgufExport& written) {
         concat(text.empty() ? "" : ", ", count, count == 1 ? " tensor in " : " tensors in ", type);
   const bool are_blocks = written.type != "f32" && written.type != "f16" && written.type != "bf16";
   if (are_blocks && written.types.contains("f16"))
-    text +=
-        concat("; f16 in place of ", written.type, " where rows are no whole blocks of 32 weights");
+    text += concat("; f16 in place of ", written.type,
+                   " for rows that do not divide into blocks of 32 weights");
   return text;
 }
 
@@ -185,8 +186,8 @@ void require_adapters_alone(const std::string& folder) {
   const std::vector<std::string> beside = read_adapter_config(folder).weights_beside;
   if (!beside.empty())
     throw DataError(concat(folder, ": ", join(beside),
-                           " of the adapter have no place in a GGUF file ",
-                           "of an adapter; merge it instead (--merge)"));
+                           " of the adapter cannot be stored in a GGUF adapter file; merge the "
+                           "adapter instead (--merge)"));
 }
 
 void write_gguf(const ExportOptions& asked) {
@@ -208,7 +209,8 @@ void write_gguf(const ExportOptions& asked) {
   if (run.step > 0) std::cerr << " from step " << run.step;  // else from a folder
   std::cerr << ": " << told_of_types(written) << ", " << units::bytes(written.bytes)
             << written.change.text();
-  if (written.tokens > 0) std::cerr << "; " << written.tokens << " tokens of a text are the same";
+  if (written.tokens > 0)
+    std::cerr << "; the tokenizer was checked on a text of " << written.tokens << " tokens";
   std::cerr << "\n";
   if (modelfile) modelfile->write(run);
   tell_of_better_step(asked.folder, run.step, asked);
@@ -218,16 +220,17 @@ void check_gguf(const ExportOptions& asked) {
   if (asked.format != "folder" && asked.format != "gguf")
     throw UsageError(choice_problem("export: --format", asked.format, {"folder", "gguf"}));
   if (asked.format == "folder" && !asked.type.empty())
-    throw UsageError("export: --type is of --format gguf; of a folder --dtype says it");
+    throw UsageError("export: --type requires --format gguf; for a folder, use --dtype");
   if (asked.format == "gguf" && !(asked.dtype.empty() && asked.quantize.empty()))
     throw UsageError(
-        "export: --dtype and --quantize are of folders; of --format gguf --type says it");
+        "export: --dtype and --quantize apply to folders; for --format gguf, use --type");
   if (asked.format == "gguf" && asked.adapter && !asked.type.empty())
-    throw UsageError("export: --type is of weights; adapters are written in f32");
+    throw UsageError(
+        "export: --type does not apply to adapters, which are written in f32; leave it out");
   if (asked.modelfile && (asked.format == "folder" || asked.adapter))
     throw UsageError(
-        "export: --modelfile is of a whole model in a GGUF file: give --format gguf, and of a run "
-        "with adapters --merge");
+        "export: --modelfile requires a complete model in a GGUF file: give --format gguf and, for "
+        "a run with adapters, --merge");
   const std::vector<std::string>& types = gguf_type_names();
   if (!asked.type.empty() && std::ranges::count(types, asked.type) == 0)
     throw UsageError(choice_problem("export: --type", asked.type, types));
@@ -244,26 +247,26 @@ void check(const ExportOptions& asked) {
     throw UsageError("export: --adapter and --merge are both given; give one");
   if (!asked.quantize.empty()) {
     if (asked.adapter || asked.merge)
-      throw UsageError("export: --quantize goes without --adapter and --merge");
+      throw UsageError("export: --quantize cannot be combined with --adapter or --merge");
     check_quantized_form(asked.quantize);
   }
   if (!asked.dtype.empty() && asked.dtype != "fp32" && asked.dtype != "bf16")
     throw UsageError(concat("export: --dtype: got ", asked.dtype, ", want fp32 or bf16"));
   if (!asked.dtype.empty() && (asked.adapter || !asked.quantize.empty()))
     throw UsageError(
-        "export: --dtype goes without --adapter and --quantize, whose files have a "
-        "dtype of their own");
+        "export: --dtype cannot be combined with --adapter or --quantize, which determine the "
+        "dtype");
   const bool is_of_peft = is_adapter(asked.folder);
   const bool becomes_file = asked.merge || (asked.adapter && asked.format == "gguf");
   if (!asked.base.empty() && !(is_of_peft && becomes_file))
     throw UsageError(
-        "export: --model is the base of a folder of PEFT, with --merge or --adapter --format gguf");
-  if (is_of_peft)
-    refuse_run_weights(run_weights(asked.weights), asked.folder, "an adapter of PEFT");
+        "export: --model is the base of a PEFT folder; it requires --merge or --adapter --format "
+        "gguf");
+  if (is_of_peft) refuse_run_weights(run_weights(asked.weights), asked.folder, "a PEFT adapter");
   if (is_of_peft && !becomes_file)
     throw UsageError(concat("export: ", asked.folder,
-                            " is an adapter of PEFT already; give --merge to write its base with ",
-                            "the adapter merged into it, or --adapter --format gguf for a file of ",
+                            " is a PEFT adapter already; give --merge to merge it into its base, "
+                            "or --adapter --format gguf for a file for ",
                             "llama.cpp"));
 }
 
@@ -343,8 +346,7 @@ int export_command(const std::vector<std::string>& arguments) {
   if (!run.tokenizer) {
     std::cerr << "without tokenizer files: " << asked.folder << " has none\n";
   } else if (run.tokenizer->kind() != TokenizerKind::kBpe) {
-    std::cerr
-        << "without tokenizer files: only a BPE tokenizer has a form that transformers reads\n";
+    std::cerr << "without tokenizer files: transformers can read only a BPE tokenizer\n";
   }
   return 0;
 }

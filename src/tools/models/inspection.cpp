@@ -439,8 +439,8 @@ json::object inspect_folder(const fs::path& path) {
   if (ModelFolder(path).is_model()) return inspect_hugging_face(path);
   if (json::array found = checkpoints_in(path); !found.empty())
     return {{"kind", "checkpoints"}, {"path", path.string()}, {"checkpoints", std::move(found)}};
-  throw DataError(
-      concat(path.string(), " holds no run, checkpoint, data, adapter or Hugging Face model"));
+  throw DataError(concat(
+      path.string(), ": does not contain a run, checkpoint, data, adapter or Hugging Face model"));
 }
 
 json::object inspect_any(const fs::path& path) {
@@ -453,7 +453,7 @@ json::object inspect_any(const fs::path& path) {
   throw DataError(
       concat(path.string(),
              ": want a folder, a .safetensors or .gguf file, a token shard (.bin) or a run's "
-             "oom.json; of examples `hybrid rows FILE --model MODEL` shows what they teach"));
+             "oom.json; for a file of examples, use `hybrid rows FILE --model MODEL`"));
 }
 
 }  // namespace
@@ -466,7 +466,7 @@ Inspection inspect(const fs::path& path) {
 Inspection inspect_digest(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   if (!fs::exists(path / "manifest.json")) {
-    throw DataError(concat(path.string(), " is no checkpoint: a digest is of one, such as ",
+    throw DataError(concat(path.string(), " is not a checkpoint; --digest wants one, such as ",
                            "RUN/checkpoints/step-0000000020"));
   }
   const CheckpointInfo info = read_checkpoint_info(path.string());
@@ -491,7 +491,8 @@ static RunPaths run_at(const fs::path& path) {
   if (!fs::exists(path)) throw MissingInput(path.string() + ": does not exist");
   RunPaths run{path.string()};
   if (run.hold_a_run()) return run;
-  throw DataError(concat(path.string(), " holds no run; want the folder of one (--run)"));
+  throw DataError(
+      concat(path.string(), ": does not contain a run; want a folder that was given as --run"));
 }
 
 Inspection write_events_of(const fs::path& path, const fs::path& folder) {
@@ -517,15 +518,16 @@ Inspection inspect_experts(const fs::path& path) {
   });
   if (last.experts.empty())
     throw DataError(concat(path.string(),
-                           ": no step of the run sent tokens to experts; the model "
-                           "has none, or the run has made no step"));
+                           ": the run has no records of experts: its model has no experts, or it "
+                           "has not made a step yet"));
   json::object found{{"kind", "experts"}, {"step", last.step}};
   const json::value loads = json::parse(json_text_of(last.experts));
   for (const auto& [key, value] : loads.get_object()) found[key] = value;
   std::string text = concat("step ", last.step, "\n", text_of(last.experts));
   if (flips.steps > 0) {
     found["routing_flips"] = {{"steps", flips.steps}, {"mean", flips.mean()}, {"most", flips.most}};
-    text += concat("changed by the routers' change since Predict began: ", flips.text(), "\n");
+    text += concat(
+        "choices that changed since Predict began, from the routers' update: ", flips.text(), "\n");
   }
   return {pretty_json(found), std::move(text)};
 }

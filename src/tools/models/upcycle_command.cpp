@@ -53,14 +53,14 @@ int upcycle_command(const std::vector<std::string>& arguments) {
   const auto operands = parse_command_line(upcycle_syntax(options), arguments);
   if (!operands) return 0;
   if (RunPaths{operands->front()}.hold_a_run())
-    throw UsageError(concat(operands->front(), " is a run; make a folder of its model first: ",
-                            "hybrid export ", shell_path(operands->front()), " --output MODEL"));
+    throw UsageError(concat(operands->front(), " is a run; export its model first: hybrid export ",
+                            shell_path(operands->front()), " --output MODEL"));
   const auto [model, dtype] =
       upcycle_hugging_face(operands->front(), options.asked, options.output);
   const auto bytes = std::filesystem::file_size(options.output + "/model.safetensors");
   std::cerr << "wrote " << options.output << ": a " << model.family << " with "
             << model.experts.count << " experts of inner width " << model.experts.intermediate_size
-            << " in each layer, " << model.experts.chosen << " chosen; " << units::bytes(bytes)
+            << " per layer, " << model.experts.chosen << " per token; " << units::bytes(bytes)
             << (dtype == DType::kBF16 ? " in bf16" : " in f32") << "\n";
   if (const std::string warning = untrained_router_warning(model.experts); !warning.empty())
     std::cerr << "warning: " << warning << "\n";

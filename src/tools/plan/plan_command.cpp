@@ -55,7 +55,7 @@ void set_tokens_per_step(HybridTrainerConfig& config, std::int64_t tokens) {
       config.data.sequence_length * config.gradient_accumulation.micro_batches;
   if (tokens < 1 || tokens % unit != 0) {
     throw UsageError(concat("plan: --tokens-per-step ", tokens, ": want a multiple of ", unit,
-                            ", the tokens of one sequence in each micro-batch"));
+                            " (one sequence in each micro-batch)"));
   }
   config.data.batch_size = tokens / unit;
 }
@@ -91,7 +91,7 @@ HybridTrainerConfig config_of(Asked& asked) {
   if (config.lora.is_on() && config.lora.base == kFileBase) {
     if (!folder.is_gguf())
       throw UsageError(concat("plan: lora.base: got file, which keeps the blocks of a GGUF file; ",
-                              "want such a file as --model"));
+                              "want a GGUF file as --model"));
     config.lora.file = asked.model;
   }
   return config;
@@ -110,7 +110,7 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
   if (asked.device_budget.empty() && !config.device_budget()) {
     throw UsageError(concat("plan: --device ", config.device, ": this machine has no CUDA device (",
                             look_for_cuda().problem,
-                            "); to plan for another machine's, give its memory with "
+                            "); to plan for another machine, give the memory of its GPU with "
                             "--device-budget, for example 16GiB"));
   }
   MixedPrecisionConfig& precision = config.mixed_precision;
@@ -118,8 +118,8 @@ PlannedDevice planned_device(const Asked& asked, HybridTrainerConfig& config) {
        {&precision.warmup, &precision.full, &precision.predict, &precision.correct})
     if (*of_phase == "auto") *of_phase = "bf16";
   return {{},
-          {"there is no CUDA device here: workspaces are those of a processor's kernels, which a "
-           "GPU's differ from by some MB",
+          {"this machine has no CUDA device: workspaces are computed for CPU kernels and differ by "
+           "some MB on a GPU",
            "the settings were chosen by this machine's speeds, and what a step takes there is not "
            "known"},
           false};
@@ -185,7 +185,9 @@ std::string training_command(const Asked& asked, const MemoryPlan& plan,
 int plan_over_ranks(const Asked& asked, HybridTrainerConfig config, const PlannedDevice& planned,
                     const std::optional<std::size_t>& budget) {
   if (!asked.apply.empty())
-    throw UsageError("plan: --apply writes what this version trains, on one device");
+    throw UsageError(
+        "plan: --apply cannot be combined with --devices; it writes a configuration for one "
+        "device");
   const int ranks = static_cast<int>(asked.devices);
   if (fine_tunes(asked)) divide_batch(asked.source, ranks, config);
   check_micro_batches(config, ranks);
@@ -225,12 +227,12 @@ int plan_one_device(const Asked& asked, const HybridTrainerConfig& config,
   if (const std::string why = why_no_predict_column(answer, device); !why.empty())
     answer.notes.push_back(why);
   if (!plan.fits && config.memory.folder.empty())
-    answer.notes.emplace_back("--set memory.folder=FOLDER lets the plan use files there, too");
+    answer.notes.emplace_back(
+        "--set memory.folder=FOLDER allows the plan to use files in this folder, too");
   if (!plan.fits && could_go_in_segments(config))
     answer.notes.emplace_back(
-        "--set memory.segment_length=N computes N tokens of a sequence at a time, which takes "
-        "fewer "
-        "activations; the plan does not choose it");
+        "--set memory.segment_length=N computes N tokens of a sequence at a time and needs less "
+        "memory for activations; the plan does not choose it");
   if (asked.json) {
     std::cout << as_json(answer) << "\n";
   } else {
@@ -289,7 +291,7 @@ int plan_command(const std::vector<std::string>& arguments) {
   if (asked.devices < 1 || asked.devices > kMostRanks)
     throw UsageError(concat("plan: --devices ", asked.devices, ": want 1 to ", kMostRanks));
   if (asked.devices == 1 && (asked.zero || !asked.link.empty()))
-    throw UsageError("plan: --zero and --link go with --devices N");
+    throw UsageError("plan: --zero and --link require --devices N");
   if (asked.devices > 1) return plan_over_ranks(asked, std::move(config), planned, budgets.device);
   return plan_one_device(asked, config, planned, budgets);
 }

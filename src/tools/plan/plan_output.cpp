@@ -39,7 +39,7 @@ std::optional<MemorySize> link_rate(const std::string& link) {
   if (link.empty()) return {};
   const std::optional<MemorySize> rate = MemorySize::parse(link);
   if (rate && rate->bytes > 0) return rate;
-  throw UsageError(concat("plan: --link: got ", link, ", want bytes a second, such as 125MB"));
+  throw UsageError(concat("plan: --link: got ", link, ", want bytes per second, such as 125MB"));
 }
 
 void add_times(json::object& answer, const std::optional<RankStepTime>& time) {
@@ -52,7 +52,7 @@ void add_times(json::object& answer, const std::optional<RankStepTime>& time) {
 void print_times(const RankStepTime& time, const MemorySize& rate) {
   std::printf(
       "a step takes      about %s s: %s s of computing at this machine's speed, and %s s of\n"
-      "                  the %s s that a link of %s a second is busy, which nothing hides\n",
+      "                  communication (%s s on a link of %s per second, the rest is overlapped)\n",
       brief(time.seconds()).c_str(), brief(time.computing).c_str(), brief(time.exposed).c_str(),
       brief(time.sending).c_str(), rate.text().c_str());
 }
@@ -89,7 +89,7 @@ json::array placements_of(const MemoryPlan& plan) {
 }
 
 void print_placements(const MemoryPlan& plan) {
-  std::printf("%-18s%12s%12s%12s\n", "between its uses", "lies in", "bits", "bytes");
+  std::printf("%-18s%12s%12s%12s\n", "between its uses", "location", "bits", "bytes");
   for (const Placement& one : placements(plan.config)) {
     std::printf("  %-16s%12s%12s%12s\n", one.what.c_str(),
                 one.place == "file" ? "a file" : one.place.c_str(),
@@ -200,9 +200,10 @@ void print_phases(const MemoryNeed& need) {
     for (const auto& [name, memory] : columns) any = any || of_kind(*memory) > 0;
     if (any) line(name_of(static_cast<MemoryKind>(kind)), of_kind);
   }
-  line("at once", [](const PhaseMemory& memory) { return memory.peak_bytes; });
+  line("peak", [](const PhaseMemory& memory) { return memory.peak_bytes; });
   std::printf(
-      "  (at once: the most at any one moment; each kind is highest at a moment of its own)\n");
+      "  (peak: the highest sum at any one moment; the kinds reach their maxima at different "
+      "moments)\n");
 }
 
 }  // namespace
@@ -241,11 +242,11 @@ int plan_ranks(const RankPlan& asked, const HybridTrainerConfig& config, Device 
     if (here > 0) {
       const auto together =
           static_cast<std::size_t>(asked.ranks) * (need.device_bytes + need.host_bytes);
-      std::printf("on one machine    they take %s together%s %s that this one has available\n",
-                  units::bytes(together).c_str(), together <= here ? ", of" : ", more than the",
+      std::printf("on one machine    all ranks take %s%s the %s that this machine has available\n",
+                  units::bytes(together).c_str(), together <= here ? " of" : ", more than",
                   units::bytes(here).c_str());
     }
-    std::printf("and sends         %s in a Full step\n",
+    std::printf("and sends         %s per Full step\n",
                 units::bytes(need.transfer.bytes_sent).c_str());
     if (time) print_times(*time, *rate);
     print_phases(need);
@@ -280,8 +281,8 @@ std::string as_json(const PlanAnswer& answer) {
 void print(const PlanAnswer& answer) {
   const MemoryPlan& plan = answer.plan;
   const MemoryBudgets& budgets = answer.budgets;
-  std::printf("%s\n", !plan.fits             ? "does not fit, whatever is chosen"
-                      : plan.options.empty() ? "fits as it is"
+  std::printf("%s\n", !plan.fits             ? "does not fit with any combination of options"
+                      : plan.options.empty() ? "fits without changes"
                                              : "fits with these options:");
   for (const PlannedOption& option : plan.options)
     std::printf("  --set %s=%s\n", option.key.c_str(), option.value.c_str());
@@ -318,7 +319,7 @@ std::string why_no_predict_column(const PlanAnswer& answer, Device device) {
   unlimited.memory.host_budget = {};
   const MemoryNeed need = simulate_memory(unlimited, device);
   if (need.phase(Phase::kPredict).peak_bytes == 0)
-    return "no columns predict and correct: the run is too short to come to them";
+    return "no columns predict and correct: the run is too short to reach these phases";
   return concat("no columns predict and correct: predicting takes ", units::bytes(need.host_bytes),
                 " of host memory, more than the host budget, so the run would not predict");
 }

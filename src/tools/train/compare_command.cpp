@@ -16,14 +16,14 @@ namespace {
 void print_variant(const VariantResult& variant) {
   std::cerr << variant.name;
   if (variant.learning_rate) std::cerr << "  learning rate " << brief(*variant.learning_rate);
-  if (variant.edge_of_sweep) std::cerr << " (the edge of its sweep)";
+  if (variant.edge_of_sweep) std::cerr << " (at the edge of its sweep)";
   if (const auto& loss = variant.loss().interval) {
     std::cerr << "  validation loss " << units::fixed(loss->mean, 4);
     if (loss->low <= loss->high)
       std::cerr << " (" << units::fixed(loss->low, 4) << " to " << units::fixed(loss->high, 4)
                 << ")";
   } else {
-    std::cerr << "  no validation loss of all seeds";
+    std::cerr << "  no validation loss for every seed";
   }
   if (variant.to_target && variant.to_target->seconds.interval)
     std::cerr << "  target after " << units::duration(variant.to_target->seconds.interval->mean);

@@ -61,8 +61,9 @@ std::string fit_batch(HybridTrainerConfig& config, std::int64_t sequences, int r
   batch = std::min(batch, of_rank);
   while (of_rank % batch != 0) --batch;
   config.gradient_accumulation.micro_batches = of_rank / batch * ranks;
-  return concat("a step takes ", config.effective_batch(), " of the ", sequences,
-                sequences == 1 ? " sequence" : " sequences", " that the rows fill, not ", before);
+  return concat("reduced the batch to ", config.effective_batch(), " from ", before,
+                " sequences: the rows fill only ", sequences,
+                sequences == 1 ? " sequence" : " sequences");
 }
 
 bool resumes_a_run(const FineTuning& asked) {
@@ -117,11 +118,11 @@ void check_objective_of_run(const FineTuning& asked, const HybridTrainerConfig& 
   if (!asked.objective.empty() && asked.objective != begun.objective)
     throw UsageError(concat("hybrid finetune: --objective: got ", asked.objective,
                             ", but the run trains ", begun.objective,
-                            "; leave --objective out to go on with the run"));
+                            "; leave --objective out to continue the run"));
   if (asked.beta && *asked.beta != begun.preference_beta)
     throw UsageError(concat("hybrid finetune: --beta: got ", *asked.beta,
                             ", but the run trains with ", begun.preference_beta,
-                            "; leave --beta out to go on with the run"));
+                            "; leave --beta out to continue the run"));
 }
 
 /// Applies --objective and --beta to the configuration of a new run.
@@ -132,7 +133,7 @@ void set_objective(const FineTuning& asked, HybridTrainerConfig& config) {
   if (!asked.objective.empty() && std::ranges::count(objectives, asked.objective) == 0)
     throw UsageError(choice_problem("hybrid finetune: --objective", asked.objective, objectives));
   if (asked.beta && !config.prefers())
-    throw UsageError("hybrid finetune: --beta goes with --objective dpo or orpo");
+    throw UsageError("hybrid finetune: --beta requires --objective dpo or orpo");
   if (config.prefers() && !asked.source.sets("optimizer.learning_rate"))
     config.optimizer.learning_rate =
         config.has_adapters() ? kPreferenceRateOfAdapters : kPreferenceRate;
@@ -160,10 +161,10 @@ HybridTrainerConfig config_of_resumed(FineTuning& asked, const RunPaths& paths) 
 std::string method_of(const FineTuning& asked) {
   if (asked.adapter.empty()) return asked.method.empty() ? "full" : asked.method;
   if (asked.method == "full")
-    throw UsageError(concat(
-        "hybrid finetune: --method full and --adapter ", asked.adapter,
-        ", which are trained separately; want --method lora or qlora, or merge the ",
-        "adapter first: hybrid export ", shell_path(asked.adapter), " --merge --output MERGED"));
+    throw UsageError(concat("hybrid finetune: --method full and --adapter ", asked.adapter,
+                            ", but --method full does not train adapters; want --method lora or "
+                            "qlora, or merge the adapter first: hybrid export ",
+                            shell_path(asked.adapter), " --merge --output MERGED"));
   return asked.method.empty() ? "lora" : asked.method;
 }
 
@@ -171,13 +172,13 @@ std::string method_of(const FineTuning& asked) {
 void refuse_run(const std::string& model) {
   const RunPaths run{model};
   if (!run.hold_a_run()) return;
-  throw UsageError(concat(
-      "hybrid finetune: --model ", model,
-      config_of_run(run).masks()
-          ? ": its model tells masked tokens (objective masked), and fine-tuning takes one that "
-            "tells next tokens; give a Hugging Face folder"
-          : concat(" is a run; make a folder of its model first: hybrid export ", shell_path(model),
-                   " --output FOLDER")));
+  throw UsageError(
+      concat("hybrid finetune: --model ", model,
+             config_of_run(run).masks()
+                 ? ": its model predicts masked tokens (objective masked), but fine-tuning needs a "
+                   "model that predicts the next token; give a Hugging Face folder"
+                 : concat(" is a run; export its model first: hybrid export ", shell_path(model),
+                          " --output FOLDER")));
 }
 
 /// Returns the configuration without the number of steps. Opens `model` for a new run.
@@ -188,14 +189,13 @@ HybridTrainerConfig config_of(FineTuning& asked, ModelFolder& model) {
     throw UsageError(concat("hybrid finetune: --", asked.model.empty() ? "model" : "data",
                             " is missing; want --model HF_DIR --data FILE --run RUN"));
   if (!may_be_examples(asked.data) && !is_folder_of_classes(asked.data))
-    throw MissingInput(concat(asked.data,
-                              !fs::exists(asked.data) ? ": does not exist"
-                              : fs::is_directory(asked.data)
-                                  ? ": is a folder without files of examples"
-                                  : ": is no file",
-                              "; want examples: a file of JSON, CSV or parquet, a folder of such "
-                              "files, - for standard ",
-                              "input, or of pictures a folder with one for each class"));
+    throw MissingInput(
+        concat(asked.data,
+               !fs::exists(asked.data)        ? ": does not exist"
+               : fs::is_directory(asked.data) ? ": is a folder without files of examples"
+                                              : ": is not a file",
+               "; want examples: a JSON, CSV or parquet file, a folder of such files, - for "
+               "standard input, or for images a folder with one subfolder per class"));
   refuse_run(asked.model);
   const std::string method = method_of(asked);
   model = asked.model;
@@ -293,9 +293,9 @@ void choose_sizes(const FineTuning& asked, TrainingRunSettings& settings, ReadIn
     length.rows = length.sequences = read.network->examples();
   }
   if (length.rows == 0 && asked.epochs)
-    throw UsageError(concat("hybrid finetune: --epochs counts passes over examples, and a ",
-                            config.model.family,
-                            " draws its own without end; give --set training.steps=N"));
+    throw UsageError(
+        concat("hybrid finetune: --epochs counts passes over examples, and a ", config.model.family,
+               " generates its own examples without limit; give --set training.steps=N"));
   if (length.rows == 0) return;
   if (resumes) {
     length.batch = config.effective_batch();
@@ -385,11 +385,11 @@ static int fine_tune(const std::vector<std::string>& arguments) {
   if (!asked.adapter.empty() && asked.method == "dora" &&
       !settings.config.lora.variant.ends_with("dora"))
     throw UsageError(concat("hybrid finetune: --method dora: the adapter ", asked.adapter,
-                            " is of the variant ", settings.config.lora.variant,
-                            ", as which it is trained on; leave --method out"));
+                            " has the variant ", settings.config.lora.variant,
+                            ", which cannot be changed; leave --method out"));
   if (!asked.validation.empty() && asked.source.sets("data.validation_fraction"))
     settings.notes.emplace_back(
-        "data.validation_fraction holds back no rows, since --validation has others");
+        "data.validation_fraction is ignored: validation uses the rows of --validation");
   const auto divide = [&](int ranks, HybridTrainerConfig& config) {
     if (!resumes_a_run(asked)) divide_batch(asked.source, ranks, config);
   };

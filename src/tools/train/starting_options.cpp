@@ -38,10 +38,10 @@ void check_same_adapters(const LoraConfig& asked, const LoraConfig& in_folder,
     const bool is_free = ours.name == "base" || ours.name == "dropout";
     if (is_free || field_text(ours) == field_text(theirs) || !source.sets("lora." + ours.name))
       continue;
-    throw UsageError(concat(command, ": lora.", ours.name, ": got ", field_text(ours),
-                            ", but the adapter ", folder, " has ", field_text(theirs),
-                            "; leave it out: of lora.* only lora.base and lora.dropout can be set ",
-                            "beside --adapter"));
+    throw UsageError(concat(
+        command, ": lora.", ours.name, ": got ", field_text(ours), ", but the adapter ", folder,
+        " has ", field_text(theirs),
+        "; leave it out: with --adapter, only lora.base and lora.dropout of lora.* can be set"));
   }
 }
 
@@ -50,18 +50,19 @@ void check_began_with(const TrainingOptions& given, const std::string& option,
                       const std::string& folder, const fs::path& before) {
   if (folder.empty() || fs::weakly_canonical(folder) == fs::weakly_canonical(before)) return;
   throw UsageError(concat("hybrid ", given.command, ": ", option, ": got ", folder,
-                          ", but the run began ",
+                          ", but the run started ",
                           before.empty() ? "without one" : "with " + before.string(), "; leave ",
-                          option, " out to go on with the run, or begin another one"));
+                          option, " out to continue the run, or start a new run"));
 }
 
 void check_is_there(const TrainingOptions& given, const char* option, const std::string& asked,
                     const fs::path& before) {
   if ((!asked.empty() && asked != before) || before.empty() || fs::exists(before)) return;
-  throw MissingInput(concat(before.string(),
-                            ": is not there, and the run is trained on it; put it ",
-                            "back, or say where it is now: hybrid ", given.command,
-                            " --resume --run ", shell_path(given.run), " ", option, " NEW_PLACE"));
+  throw MissingInput(
+      concat(before.string(),
+             ": does not exist, and the run needs it to continue; restore it, or give "
+             "its new location: hybrid ",
+             given.command, " --resume --run ", shell_path(given.run), " ", option, " NEW_PATH"));
 }
 
 /// Loads the adapters of `model` from a PEFT folder, to continue from their values. The
@@ -71,17 +72,17 @@ void take_adapter(const TrainingOptions& asked, const ModelFolder& model,
   const std::string &folder = asked.adapter, command = "hybrid " + asked.command;
   if (RunPaths{folder}.hold_a_run())
     throw UsageError(concat(command, ": --adapter ", folder,
-                            " is a run; make a folder of its adapter first: hybrid export ",
+                            " is a run; export its adapter first: hybrid export ",
                             shell_path(folder), " --adapter --output ADAPTER"));
   const AdapterFolder adapter = read_adapter_config(folder);
   if (!adapter.weights_beside.empty())
     throw DataError(
         concat(folder, ": the adapter also changes ", adapter.weights_beside.front(),
-               ", a weight that was trained whole, from which --adapter does not go on; merge ",
-               "it into its base and train ", "on from that: hybrid export ", shell_path(folder),
-               " --merge --output MERGED"));
+               ", a weight trained without an adapter, which --adapter does not support; merge the "
+               "adapter into its base and train the result: hybrid export ",
+               shell_path(folder), " --merge --output MERGED"));
   if (settings.init_from && !may_be_one_model(adapter.base, model))
-    throw DataError(concat(folder, ": the adapter is of ", adapter.base, ", another model than ",
+    throw DataError(concat(folder, ": the adapter belongs to ", adapter.base, ", not to ",
                            settings.init_from->string()));
   LoraConfig lora = adapter.config;
   check_same_adapters(settings.config.lora, lora, folder, command, asked.source);

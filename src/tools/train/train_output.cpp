@@ -22,7 +22,8 @@ std::string no_predictions_text(const RunSummary& summary, const HybridTrainerCo
   const std::int64_t full = summary.phase(Phase::kFull).steps;
   if (config.phases.max_predict_steps == 0) return "off (phases.max_predict_steps=0)";
   if (full == 0) return concat("none; all ", summary.steps, " steps were Warmup");
-  return concat("none; Full had ", full, " steps, and no prediction was worth a trial in them");
+  return concat("none; Full had ", full,
+                " steps, and no prediction was promising enough for a trial");
 }
 
 /// Returns "predictions: 4 made, 1 accepted, …; they cost …".
@@ -60,7 +61,7 @@ void print_end(const RunSummary& summary, const std::string& run) {
   if (summary.learning_rate_finder) {
     const RunSummary::RateFinder& finder = *summary.learning_rate_finder;
     std::cerr << "\n  learning rate found: " << brief(finder.learning_rate) << ", "
-              << brief(finder.factor) << " times the one given, by " << finder.probes
+              << brief(finder.factor) << " times the configured one, after " << finder.probes
               << " probes that cost " << brief(finder.cost) << " Full steps";
   }
   if (const auto& ranks = summary.distributed; ranks && ranks->ranks > 1) {
@@ -79,8 +80,8 @@ void print_end(const RunSummary& summary, const std::string& run) {
   if (summary.speculation) {
     const RunSummary::Speculation& late = *summary.speculation;
     std::cerr << "\n  asynchronous updates: " << late.steps
-              << " steps, the error of their predictions "
-              << brief_or_not_measured(late.mean_error()) << " of their size";
+              << " steps, relative error of their predictions "
+              << brief_or_not_measured(late.mean_error());
     if (late.worker_seconds > 0) {  // else only waits for other ranks
       std::cerr << "; the worker took " << brief(late.worker_seconds) << " s, steps waited "
                 << brief(late.wait_seconds) << " s for it";
@@ -109,20 +110,21 @@ bool is_of_folder(const std::string& setting) {
 void check_model_is_not_set(const std::string& command, const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
     if (!is_of_folder(setting)) continue;
-    throw UsageError(concat(command, ": --set ", setting,
-                            ": the model is that of the folder, which --",
-                            command == "train" ? "init-from" : "model",
-                            " names; of model.* only dropout, experts.balance_loss, ",
-                            "experts.z_loss, experts.bias_rate, encoder.source_length, ",
-                            "attention_pattern, context and rope_scaling can be set"));
+    throw UsageError(
+        concat(command, ": --set ", setting, ": the model comes from the folder that --",
+               command == "train" ? "init-from" : "model",
+               " names; only these keys of model.* can be set: dropout, experts.balance_loss, ",
+               "experts.z_loss, experts.bias_rate, encoder.source_length, ",
+               "attention_pattern, context and rope_scaling"));
   }
 }
 
 void add_export_option(po::options_description& options, std::string& folder) {
   const auto take = [&folder](const std::string& given) {
     if (std::filesystem::path(given).extension() == ".gguf")
-      throw UsageError(concat("--export: got ", given, ", and it makes a folder; make a GGUF file ",
-                              "of the finished run: hybrid export RUN --output ",
+      throw UsageError(concat("--export: got ", given,
+                              ", but --export writes a folder; export a GGUF file after the run: "
+                              "hybrid export RUN --output ",
                               shell_path(given)));
     folder = given;
   };

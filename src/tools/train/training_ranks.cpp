@@ -34,10 +34,10 @@ namespace {
 std::string way_on(const RunPaths& run) {
   try {
     if (const auto found = find_newest_whole_checkpoint(run.checkpoints()))
-      return concat("the newest good checkpoint is ", found->path, ", from which --resume goes on");
+      return concat("--resume continues from the newest good checkpoint, ", found->path);
   } catch (const Error&) {  // the folder cannot be listed
   }
-  return "there is no good checkpoint, and --resume begins again";
+  return "there is no good checkpoint, so --resume starts from the beginning";
 }
 
 /// Writes summary.json for a run that can no longer write its own.
@@ -113,9 +113,9 @@ RankWatchSettings watch_settings(const TrainingRunSettings& settings, std::strin
 void check_backend_is(const std::string& name, const HybridTrainerConfig& config) {
   const std::string& wanted = config.distributed.backend;
   if (wanted == "auto" || wanted == name) return;
-  throw ConfigError({concat("distributed.backend: got ", wanted, ", and these ranks send by ", name,
-                            "; on CPUs --ranks starts ranks that send by sockets, and mpirun, or "
-                            "srun --mpi=pmix, ranks that send by mpi")});
+  throw ConfigError({concat("distributed.backend: got ", wanted, ", but these ranks use ", name,
+                            "; on CPUs, --ranks uses sockets, and mpirun or "
+                            "srun --mpi=pmix uses mpi")});
 }
 
 /// Returns the rank, if not 0. Errors in a launcher's variables are reported elsewhere.
@@ -147,7 +147,7 @@ bool resumes(bool asked) {
   if (asked) return true;
   const auto restart = restart_of_job();
   if (restart && !later_rank())
-    std::cerr << *restart << ": the job was started again, as if with --resume" << std::endl;
+    std::cerr << *restart << ": the job was restarted, as if with --resume" << std::endl;
   return restart.has_value();
 }
 
@@ -163,8 +163,9 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   alone_ = *local_ranks == 1 && !launched_;
   if (alone_ || (launched_ && launched_->size == *local_ranks)) return;
   if (launched_) {
-    throw UsageError(concat("--ranks: got ", *local_ranks, ", and this is one of ", launched_->size,
-                            " ranks that ", launched_->launcher, " started; leave it out"));
+    throw UsageError(concat("--ranks: got ", *local_ranks, ", but this process is one of ",
+                            launched_->size, " ranks that ", launched_->launcher,
+                            " started; leave it out"));
   }
   own_command_ = command_of_rank(command, arguments);
   local_ranks_ = *local_ranks;
@@ -172,9 +173,8 @@ TrainingRanks::TrainingRanks(const std::string& command, const std::vector<std::
   if (device_.type == DeviceType::kCpu) return;
   if (const int devices = cuda_runtime().device_count(); local_ranks_ > devices) {
     throw UsageError(concat("--ranks: got ", local_ranks_,
-                            ", and each wants a CUDA device, of which "
-                            "this machine has ",
-                            devices, "; --device cpu has ranks on processors"));
+                            ", but each rank needs a CUDA device and this machine has ", devices,
+                            "; --device cpu runs the ranks on CPUs"));
   }
 }
 

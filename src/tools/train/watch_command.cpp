@@ -42,7 +42,7 @@ int watch_command(const std::vector<std::string>& arguments) {
   if (port) {
     WatchServer server(folder, static_cast<std::uint16_t>(*port));
     std::cout << "watching " << folder.name() << " at http://127.0.0.1:" << server.port()
-              << "/ (Ctrl-C ends it)" << std::endl;
+              << "/ (Ctrl-C to stop)" << std::endl;
     server.run(interval);
     return 0;
   }

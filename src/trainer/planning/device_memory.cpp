@@ -29,7 +29,8 @@ std::string margin_warning(const std::optional<std::size_t>& budget, Device devi
   if (left >= kDeviceMargin) return "";
   return concat("memory.device_budget leaves ", units::bytes(left), " of the ", units::bytes(free),
                 " that ", name_of(device), " has free; CUDA and its libraries may take up to ",
-                units::bytes(kDeviceMargin), " more, so lower it if the run gets out of memory");
+                units::bytes(kDeviceMargin),
+                " more, so lower the budget if the run runs out of memory");
 }
 
 void prepare_device(const Stream& stream, const kernels::ProductRun& run) {
@@ -45,8 +46,8 @@ void reserve_device_memory(const HybridTrainerConfig& config, const Stream& stre
       simulate_memory(config, device, SimulatedPhases::kAll, registry, rank).device_bytes;
   const std::size_t free = free_bytes(device);
   if (!config.device_budget() && need + kDeviceMargin / 2 > free) {
-    throw OutOfMemory(concat("device memory: the run takes ", units::bytes(need), " beside up to ",
-                             units::bytes(kDeviceMargin), " for CUDA's libraries, and ",
+    throw OutOfMemory(concat("device memory: the run takes ", units::bytes(need), " plus up to ",
+                             units::bytes(kDeviceMargin), " for CUDA's libraries, but ",
                              name_of(device), " has ", units::bytes(free), " free; try ", hint),
                       need, free);
   }

@@ -40,9 +40,9 @@ PhaseMachine::Setup shortened(const HybridTrainerConfig& config, SimulatedPhases
   predictions.slow_steps = std::min(predictions.slow_steps, predictions.history_interval);
   LearningRateFinderConfig finder = config.learning_rate_finder;
   finder.interval = 1;  // probes in the second step
-  for (PredictionArm& arm : predictions.arms) arm.steps = predictions.trial_steps;
-  std::stable_partition(predictions.arms.begin(), predictions.arms.end(),
-                        [](const PredictionArm& arm) { return arm.predictor != "zero"; });
+  for (PredictionVariant& arm : predictions.variants) arm.steps = predictions.trial_steps;
+  std::stable_partition(predictions.variants.begin(), predictions.variants.end(),
+                        [](const PredictionVariant& arm) { return arm.predictor != "zero"; });
   const PredictAwareMemoryConfig& memory = config.predict_aware_memory;
   return {.phases = short_phases,
           .divergence = config.divergence,

@@ -39,8 +39,8 @@ void LeafGradients::check_all_got_one(const std::vector<Parameter*>& parameters)
     if (parameter->has_gradient()) continue;
     throw Error(ExitCode::kInternal,
                 concat(parameter->name(),
-                       " got no gradient in a micro-batch: over ranks every trainable weight takes "
-                       "part in each"));
+                       " got no gradient in a micro-batch: with several ranks, every micro-batch "
+                       "must use every trainable weight"));
   }
 }
 

@@ -82,7 +82,7 @@ void MicroBatches::load(const State& state, const std::function<void(const std::
                                        [&](std::int64_t count) { return count != of_config_; });
   if (were_halved && budget > 0 && (budget_bytes_ == 0 || budget_bytes_ > budget)) {
     counts_.fill(of_config_);
-    tell("the budget has grown: micro-batches are as large as at first until memory is too small");
+    tell("the memory budget has grown: trying the configured micro-batch size again");
   }
   own_factor_ = 1;
 }

@@ -32,7 +32,7 @@ TEST_F(ChoiceQuestionsTest, AreRefusedWhereTheTemplateWritesNothing) {
   expect_words(
       refusal(
           R"({"prompt": [{"role": "user", "content": "a"}], "choices": ["b", "c"], "answer": 0})"),
-      {"template writes nothing"});
+      {"as empty text"});
 }
 
 TEST_F(ChoiceQuestionsTest, AreAPromptAndWhatFollowsIt) {
@@ -103,12 +103,12 @@ TEST_F(ChoiceQuestionsTest, AreRefusedByLineWithAReason) {
     EXPECT_TRUE(contains(message, "questions.jsonl, line 2: ")) << message;
     EXPECT_TRUE(contains(message, reason)) << message;
   };
-  expect("[1]", "it is no JSON object");
+  expect("[1]", "it is not a JSON object");
   expect("{\"prompt\": ", "the line");
   expect(R"({"choices": ["a", "b"], "answer": 0})", R"(it has no "prompt")");
   expect(R"({"prompt": "x", "answer": 0})", R"(it has no "choices")");
   expect(R"({"prompt": "x", "choices": ["a", "b"]})", R"(it has no "answer")");
-  expect(R"({"prompt": 3, "choices": ["a", "b"], "answer": 0})", "is no text and no list");
+  expect(R"({"prompt": 3, "choices": ["a", "b"], "answer": 0})", "is neither a text nor a list");
   expect(R"({"prompt": "x", "choices": "ab", "answer": 0})", "is no list");
   expect(R"({"prompt": "x", "choices": ["a"], "answer": 0})", "it has 1 choices");
   expect(R"({"prompt": "x", "choices": ["a", 2], "answer": 0})", "choice 2 is no text");

@@ -251,7 +251,8 @@ TEST_F(ExampleRowsTest, MayStandInTheOneListOfAnObject) {
 }
 
 TEST_F(ExampleRowsTest, ThatPythonWroteNoJsonOfSaySo) {
-  expect_words(only_reason(R"({"text": "0", "score": NaN})"), {"NaN is no JSON", "write null"});
+  expect_words(only_reason(R"({"text": "0", "score": NaN})"),
+               {"NaN is not valid JSON", "write null"});
 }
 
 /// Rejecting a million invalid lines one by one took 5 s.
@@ -351,7 +352,8 @@ TEST_F(ExampleRowsTest, RefuseAColumnWithoutEffect) {
 
 TEST_F(ExampleRowsTest, SayWhatTheyLack) {
   expect_words(only_reason(R"({"prompt": "0", "chosen": "1"})"), {"rejected", "missing"});
-  expect_words(only_reason(R"({"prompt": null, "completion": "1"})"), {"nothing under", "prompt"});
+  expect_words(only_reason(R"({"prompt": null, "completion": "1"})"),
+               {"empty values for", "prompt"});
   expect_words(only_reason(R"({"prompt": null, "completion": null, "": ""})"),
                {"it is empty", "prompt"});
   expect_words(only_reason(R"({"prompt": {"a": 1}, "completion": "1"})"), {"want a text"});

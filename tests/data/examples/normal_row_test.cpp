@@ -197,7 +197,7 @@ TEST(NormalRow, SaysWhatItWants) {
   expect_words(row_refusal(R"({"question": "q", "answer": "a"})"),
                {"question", "answer", "messages", "completion"});
   expect_words(row_refusal(R"({"prompt": "q", "completion": null})"),
-               {"nothing under \"completion\""});
+               {"empty values for \"completion\""});
   expect_words(row_refusal(R"({"text": "t", "messages": [{"role": "user"}]})"), {"two shapes"});
 }
 

@@ -119,7 +119,8 @@ TEST_F(PairRow, KeepAPromptThatTheirChatsDoNotRepeat) {
   for (const auto& [line, wanted] : kPairs) EXPECT_EQ(only_pair(line), chat(wanted)) << line;
   for (const char* prompt :
        {"\"prompt\":\"You are a pirate.\"", "\"instruction\":\"You are a pirate.\""})
-    expect_words(refusal(pair(prompt, q)), {"You are a pirate.", "\"Q\"", "do not repeat"});
+    expect_words(refusal(pair(prompt, q)),
+                 {"You are a pirate.", "\"Q\"", "neither repeat nor continue"});
 }
 
 TEST_F(PairRow, OfTextsSplitWhereTokensDo) {
@@ -147,7 +148,7 @@ TEST_F(PairRow, AreRefusedByLineWithAReason) {
          "are not both texts");
   expect(R"({"chosen": [{"role": "assistant", "content": "a"}],
              "rejected": [{"role": "assistant", "content": "b"}]})",
-         "do not begin alike");
+         "no common beginning");
   expect(R"({"chosen": [{"role": "user", "content": "q"}, {"role": "user", "content": "a"}],
              "rejected": [{"role": "user", "content": "q"}, {"role": "user", "content": "b"}]})",
          "role \"user\", want \"assistant\"");

@@ -141,7 +141,7 @@ class DamagedParquet : public ::testing::Test {
 
 TEST_F(DamagedParquet, IsNamed) {
   expect_words(message("PAR1"), {"t.parquet", "too short"});
-  expect_words(message(whole_.substr(0, whole_.size() / 2)), {"t.parquet", "cut off"});
+  expect_words(message(whole_.substr(0, whole_.size() / 2)), {"t.parquet", "truncated"});
   std::string other = whole_;
   other.replace(other.size() - 4, 4, "PARE");
   expect_words(message(other), {"encrypted"});

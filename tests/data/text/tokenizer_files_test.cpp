@@ -286,8 +286,7 @@ TEST(TokenizerFiles, WhatACallSetsAnewMeansNothing) {
 TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
   const std::string of_tokenizer =
       warnings("\"special\":true", "\"special\":true,\"colour\":1,\"null\":null");
-  EXPECT_TRUE(
-      of_tokenizer.ends_with(": ignores what it does not know: \"added_tokens[].colour\"\n"))
+  EXPECT_TRUE(of_tokenizer.ends_with(": ignored unknown keys: \"added_tokens[].colour\"\n"))
       << of_tokenizer;
   std::string steps;
   for (int i = 0; i < 12; ++i)
@@ -295,8 +294,7 @@ TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
   const std::string of_steps =
       warnings("\"normalizer\":null",
                concat("\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[", steps, "]}"));
-  EXPECT_TRUE(
-      of_steps.ends_with(": ignores what it does not know: \"normalizer.normalizers[].size9\"\n"))
+  EXPECT_TRUE(of_steps.ends_with(": ignored unknown keys: \"normalizer.normalizers[].size9\"\n"))
       << of_steps;
   const std::string of_config =
       warnings("\"padding\":null", "\"padding\":null",
@@ -304,8 +302,8 @@ TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
                    "added_tokens_decoder": {"267": {"content": "<|endoftext|>", "special": true,
                    "size": 2}}, "image_token": "<image>"})");
   EXPECT_TRUE(
-      of_config.ends_with("tokenizer_config.json: ignores what it does not know: "
-                          "\"colour\", \"added_tokens_decoder.267.size\"\n"))
+      of_config.ends_with("tokenizer_config.json: ignored unknown keys: \"colour\", "
+                          "\"added_tokens_decoder.267.size\"\n"))
       << of_config;
   expect_words(message_of<DataError>([] {
                  const TemporaryFolder folder;

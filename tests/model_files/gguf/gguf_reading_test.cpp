@@ -253,7 +253,7 @@ TEST_F(GgufReading, KeysThatChangeResultsAreHonoredOrRefusedByName) {
                                        gguf_number("llama.rope.scaling.yarn_beta_fast", 32)});
   EXPECT_EQ(yarn.rope_scaling.original_context, 32);
   model_with({gguf_number("llama.color", 4)});
-  EXPECT_TRUE(contains(said_.str(), "ignores what it does not know: \"llama.color\""));
+  EXPECT_TRUE(contains(said_.str(), "ignored unknown keys: \"llama.color\""));
 }
 
 TEST_F(GgufReading, RefusesABytePairEncodingWithoutMerges) {
@@ -347,7 +347,7 @@ TEST_F(GgufInBlocks, AreWantedOfAGgufFileAlone) {
   export_hugging_face(*model, nullptr, folder_ / "plain", stream_);
   EXPECT_TRUE(contains(
       message_of<UsageError>([&] { load_hugging_face_folder(folder_ / "plain", "file", stream_); }),
-      "is no GGUF file"));
+      "is not a GGUF file"));
 }
 
 TEST_F(GgufReading, ATensorOfNoPartOfTheModelIsRefused) {

@@ -227,7 +227,7 @@ TEST_F(HuggingFace, ConfigKeysThatChangeTheMathematicsAreNamed) {
                              boost::json::object{{"quant_method", "gptq"}, {"group_size", 128}}}});
   expect_words(message_of([&] { read_hugging_face_model_config(quantized, 0); }),
                {"quantization_config.quant_method", "gptq", "bitsandbytes", "group_size",
-                "the folder that they were made from"});
+                "the original folder that is not quantized"});
   EXPECT_NO_THROW(read_hugging_face_model_config(
       make_folder(weights, {{"n_inner", 128},
                             {"activation_function", "gelu_pytorch_tanh"},
@@ -244,7 +244,7 @@ TEST_F(HuggingFace, WrongWeightsAreNamed) {
   auto weights = golden_weights("");
   auto missing = weights;
   std::erase_if(missing, [](const NamedTensor& t) { return t.name == "h.1.ln_2.bias"; });
-  expect_words(read_message(missing), {"h.1.ln_2.bias", "which config.json tells of; copy"});
+  expect_words(read_message(missing), {"h.1.ln_2.bias", "which config.json requires; copy"});
   missing.push_back({"h.1.ln_2.bia", weights.front().tensor});
   expect_words(read_message(missing), {"h.1.ln_2.bias\"", "did you mean h.1.ln_2.bia?"});
 

@@ -236,10 +236,9 @@ TEST_F(HybridKeys, HeadsThatNoFolderCanTellOfAreRefused) {
     written(model);
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "a folder of a mamba2 model cannot tell of 5 heads of 8: their 40 channels must be "
-        "a whole multiple of the width, 24 (model.state_space.heads, head_size)");
+    EXPECT_STREQ(error.what(),
+                 "a folder of a mamba2 model cannot store 5 heads of 8: their 40 channels must be "
+                 "a whole multiple of the width, 24 (model.state_space.heads, head_size)");
   }
 }
 

@@ -103,7 +103,7 @@ TEST_F(MicroScalingFolder, AnExponentOfNaNIsRefused) {
 TEST_F(MicroScalingFolder, BlocksWithoutScalesAreRefused) {
   const std::string name = "model.layers.0.mlp.experts.gate_up_proj_scales";
   const std::string problem = problem_of(with_tensor(name, [](const Tensor&) { return false; }));
-  EXPECT_NE(problem.find(concat("holds no tensor \"", name, "\"")), std::string::npos) << problem;
+  EXPECT_NE(problem.find(concat("has no tensor \"", name, "\"")), std::string::npos) << problem;
 }
 
 TEST_F(MicroScalingFolder, AnotherFormIsRefused) {
@@ -111,7 +111,7 @@ TEST_F(MicroScalingFolder, AnotherFormIsRefused) {
     load_hugging_face_folder(folder_, "nf4", stream_);
     ADD_FAILURE() << "nothing was thrown";
   } catch (const DataError& error) {
-    EXPECT_NE(std::string(error.what()).find("(mxfp4), so they cannot be held as nf4"),
+    EXPECT_NE(std::string(error.what()).find("(mxfp4), so they cannot be converted to nf4"),
               std::string::npos)
         << error.what();
   }

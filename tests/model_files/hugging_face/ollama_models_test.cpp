@@ -68,7 +68,7 @@ TEST_F(OllamaModels, ThatAreMissingAreNamedWithThoseThatAreThere) {
   EXPECT_NE(problem_of<MissingInput>("smolm2:latest").find("did you mean smollm2:latest?"),
             std::string::npos)
       << problem_of<MissingInput>("smolm2:latest");
-  EXPECT_NE(problem_of<MissingInput>("smollm2").find("does not exist; it held the weights"),
+  EXPECT_NE(problem_of<MissingInput>("smollm2").find("does not exist; it contained the weights"),
             std::string::npos);
   EXPECT_NE(problem_of<MissingInput>("").find("no model"), std::string::npos);
   EXPECT_NE(problem_of<MissingInput>("../../x").find("no model"), std::string::npos);
@@ -97,7 +97,7 @@ TEST_F(OllamaModels, ThatAreNoSingleFileAreRefused) {
   EXPECT_NE(problem_of<DataError>("a").find("is an adapter"), std::string::npos);
   EXPECT_NE(problem_of<DataError>("b").find("has 2 files of weights"), std::string::npos);
   EXPECT_NE(problem_of<DataError>("c").find("has 0 files of weights"), std::string::npos);
-  EXPECT_NE(problem_of<DataError>("d").find("is no manifest of Ollama"), std::string::npos);
+  EXPECT_NE(problem_of<DataError>("d").find("is not a manifest of Ollama"), std::string::npos);
 }
 
 }  // namespace

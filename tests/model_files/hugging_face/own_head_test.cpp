@@ -65,7 +65,7 @@ TEST(ModelFolder, ThatIsAnAdapterOrBothSaysWhatToDo) {
     return message_of<DataError>([&] { read_hugging_face_model_config(folder, 0); });
   };
   const std::string adapter = problem(golden("lora_llama"));
-  for (const char* text : {"is an adapter of PEFT", "\"llama_a\"", "--adapter", "--merge"})
+  for (const char* text : {"is a PEFT adapter", "\"llama_a\"", "--adapter", "--merge"})
     EXPECT_TRUE(contains(adapter, text)) << adapter;
   const fs::path both = scratch / "both";
   fs::copy(golden("llama_a"), both);

@@ -11,7 +11,7 @@ namespace {
 
 PhaseConfig with_arms() {
   PhaseConfig config;
-  config.skip_backward.arms = {{"momentum", 2}, {"momentum", 8}, {"linear", 4}};
+  config.skip_backward.variants = {{"momentum", 2}, {"momentum", 8}, {"linear", 4}};
   return config;
 }
 
@@ -91,7 +91,7 @@ TEST(PredictionBandit, GoesOnFromWhatWasSaved) {
 TEST(PredictionBandit, ChoosesPredictorAndHorizonOfARunAndTellsWhy) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.max_predict_steps = 6;
-  setup.phases.skip_backward.arms = {{"momentum", 2}, {"linear", 6}, {"merged", 3}};
+  setup.phases.skip_backward.variants = {{"momentum", 2}, {"linear", 6}, {"merged", 3}};
   BowlRun run({}, setup, 0.05);
   std::map<std::string, std::int64_t> planned;
   std::string events;

@@ -92,7 +92,7 @@ TEST_F(ClipExamples, TimestampsAreLearnedInPlaceOfTheTokenForNone) {
   EXPECT_EQ(learned("<|0.00|> Hello<|0.08|><|0.08|> you<|0.18|>", "en"),
             "<|startoftranscript|><|en|><|transcribe|><|0.00|> Hello<|0.08|><|0.08|> you<|0.18|>"
             "<|endoftext|>");
-  expect_words(learned("Hello<|0.08|>", "en"), {"<|0.08|>", "not at the text's beginning"});
+  expect_words(learned("Hello<|0.08|>", "en"), {"<|0.08|>", "does not begin the text"});
   expect_words(learned("<|0.00|> Hello<|0.07|>", "en"), {"no timestamp <|0.07|>", "0.02 s"});
   expect_words(learned("<|0.08|> Hello<|0.02|>", "en"), {"<|0.02|>", "before an earlier one"});
 }

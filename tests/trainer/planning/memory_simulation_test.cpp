@@ -160,7 +160,7 @@ TEST(MemorySimulation, KnowsEachOption) {
   });
   with("mean weights", [](auto& config) { config.training.average_weights = 4; });
   with("arms", [](auto& config) {
-    config.phases.skip_backward.arms = {{"zero", 3}, {"merged", 3}, {"linear", 2}};
+    config.phases.skip_backward.variants = {{"zero", 3}, {"merged", 3}, {"linear", 2}};
     config.phases.skip_backward.slow_steps = 2;
   });
   with("dropout", [](auto& config) { config.model.dropout = 0.1; });
