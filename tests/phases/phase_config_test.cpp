@@ -56,7 +56,7 @@ const Flip kFlips[] = {
      [](auto& c) { c.skip_backward.evidence_sigmas = 0; }, 1, 0.5},
     {"confidence_window", [](auto& c) { c.skip_backward.confidence_window = 4; }},
     {"predictor", [](auto& c) { c.skip_backward.predictor = "zero"; }},
-    {"arms",
+    {"variants",
      [](auto& c) {
        c.skip_backward.variants = {{"momentum", 4}, {"linear", 2}};
      }},
