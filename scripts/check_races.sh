@@ -22,10 +22,10 @@ cmake --build "$root/build/cpu-tsan" --target "${programs[@]}" >"$log" 2>&1 || {
 printf '%s\n' race_top:closedir race:libdnnl.so >"$logs/suppressions"
 export TSAN_OPTIONS=suppressions=$logs/suppressions ONEDNN_PRIMITIVE_CACHE_CAPACITY=0 OMP_WAIT_POLICY=passive
 
-ranks='RankLinks*:Zero.SendsWhatItsStageSays:RunRanks*:RunOverRanks.LeavesTheCheckpointsOfOne:RunOverRanks.RefusesRanksThatDiffer:*LateGradients*HaveTheSame*:WeightArrivals*:*LocalStepsInForms.GoOn*:*LateRun*:*RankShortage*HalveAtTheSameStep*:LateRankShortage*'
+ranks='RankLinks*:Zero.SentBytesMatchStage:RunRanks*:RunOverRanks.MatchesCheckpointsOfOneRank:RunOverRanks.RejectsRanksWithDifferentConfig:*LateGradients*HaveTheSame*:WeightArrivals*:*LocalStepExchanges.ResumeMatchesUninterruptedRun*:*LateRun*:*RankShortage*HalveAtTheSameStep*:LateRankShortage*'
 declare -A filter=(
-  [test_core]='ThreadTeam*:BackgroundWorker*-*Forked' # the sanitizer starts no threads in a forked process
-  [test_cuda]='CudaOffload*:CudaTraining.GoesThroughAllPhases*:CudaTraining.ALateUpdate*'
+  [test_core]='ThreadTeam*:BackgroundWorker*-*AfterFork' # the sanitizer starts no threads in a forked process
+  [test_cuda]='CudaOffload*:CudaTraining.MatchesCpuInAllPhases*:CudaTraining.ReportsLagOfDelayedUpdates*'
   [test_memory]='*'
   [test_data]='BatchLoader*'
   [test_optim]='*Speculative*'

@@ -26,10 +26,10 @@ export OMP_WAIT_POLICY=passive UBSAN_OPTIONS=print_stacktrace=1
 slow=$(grep -v '^#' "$root/tests/slow_tests.txt" | paste -sd:)
 # The long runs that execute code not covered by quick tests.
 declare -A long=(
-  [test_cuda]='CudaAttention.*:CudaBatchDecoder.Gives*:CudaPredictedUpdate.PredictsLion:CudaTraining.GoesThroughAllPhases*-CudaAttention.Large*:CudaAttention.Hides*'
-  [test_trainer]='Zero.SendsWhat*:RollBackRun.Killed*:RoutedRunTest.ABias*:*RankShortage*HalveAtTheSameStep/0'
-  [test_run]='SpeechRun.OverRanks*:RunOverRanks.LeavesTheCheckpoints*:PartRun.Resumed*:RunMemory.PagesOfTheState*:BestCheckpointTest.IsTheSameOverRanks'
-  [test_tasks]='NetworkRun.TrainsAdapters*:PictureRun.KeepsTheHead*:TridentRun.OverRanks*'
+  [test_cuda]='CudaAttention.*:CudaBatchDecoder.LogitsMatchCpu*:CudaPredictedUpdate.LionMatchesCpu:CudaTraining.MatchesCpuInAllPhases*-CudaAttention.Large*:CudaAttention.MatchesCpuWithMasksCapsAndScales*'
+  [test_trainer]='Zero.SentBytesMatchStage*:RollBackRun.Killed*:RoutedRunTest.SelectionBiasBalancesLoadsAndIsSaved*:RoutedRunTest.RejectsSelectionBiasWithAdapters*:*RankShortage*HalveAtTheSameStep/0'
+  [test_run]='SpeechRun.OverRanks*:RunOverRanks.MatchesCheckpointsOfOneRank*:PartRun.ResumesBitForBit*:RunMemory.PagedStateFillsDeviceBudget*:BestCheckpointTest.OverRanksMatchesOneRank'
+  [test_tasks]='NetworkRun.TrainsAdapters*:PictureRun.KeepsHeadWhenLabelsAreKnown*:TridentRun.OverRanks*'
   [test_data]='DamagedParquet.*')
 runs=("${programs[@]}")
 if [ -z "$all" ]; then for program in "${!long[@]}"; do runs+=("$program-long"); done; fi

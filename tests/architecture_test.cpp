@@ -157,7 +157,7 @@ const Names& stated_layers(const std::string& layer) {
   return known[layer] = {std::istream_iterator<std::string>(names), {}};
 }
 
-TEST(Architecture, EachLayerStatesTheLayersThatItIncludes) {
+TEST(Architecture, LayersDeclareTheirDependencies) {
   ASSERT_GT(product_sources().size(), 100u);
   std::map<std::string, Names> included;
   for (const SourceFile& file : product_sources()) {
@@ -179,7 +179,7 @@ TEST(Architecture, EachLayerStatesTheLayersThatItIncludes) {
     EXPECT_EQ(stated_layers(layer), used) << "DEPENDS in " << statement_of(layer);
 }
 
-TEST(Architecture, LayersComeAfterThoseThatTheyUse) {
+TEST(Architecture, LayersBuildAfterTheirDependencies) {
   const std::string text = text_of("CMakeLists.txt");
   static const std::regex folder(R"(add_subdirectory\((?:src/)?([a-z_]+)\))");
   Names before;
@@ -194,7 +194,7 @@ TEST(Architecture, LayersComeAfterThoseThatTheyUse) {
   EXPECT_GT(before.size(), 15u);
 }
 
-TEST(Architecture, PublicHeadersIncludeTheStandardLibraryAlone) {
+TEST(Architecture, PublicHeadersIncludeOnlyStandardLibrary) {
   for (const SourceFile& file : product_sources()) {
     if (!is_public(file)) continue;
     for (const Include& include : file.includes) {
@@ -208,7 +208,7 @@ TEST(Architecture, PublicHeadersIncludeTheStandardLibraryAlone) {
   }
 }
 
-TEST(Architecture, EachLibraryStaysInItsLayers) {
+TEST(Architecture, LibrariesStayInTheirLayers) {
   for (const SourceFile& file : product_sources()) {
     for (const Include& include : file.includes) {
       if (include.quoted) continue;
@@ -226,7 +226,7 @@ TEST(Architecture, EachLibraryStaysInItsLayers) {
 
 /// Layers that read numbers from files convert integers with narrow. READS_FILES in their
 /// CMakeLists.txt makes a conversion without a cast an error.
-TEST(Architecture, ReadersOfFilesConvertIntegersByOneHelper) {
+TEST(Architecture, FileReadersConvertIntegersWithNarrow) {
   const std::regex unchecked(
       R"(static_cast<(?:int|short|unsigned|long|uInt|std::u?int(?:8|16|32)_t)>|\bato(?:i|l|ll)\()");
   std::map<std::string, bool> reads;
@@ -262,7 +262,7 @@ bool is_experiment(const fs::path& path) { return path.parent_path().filename() 
 
 /// Experiments are registered by a row in a table, and the rest of the product does not include
 /// them.
-TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
+TEST(Architecture, OnlyRegistriesIncludeExperiments) {
   Names found;
   for (const SourceFile& file : product_sources()) {
     if (is_experiment(file.path)) continue;
@@ -276,7 +276,7 @@ TEST(Architecture, ExperimentsAreIncludedWhereTheyAreRegisteredAlone) {
 }
 
 /// A third backend should only need changes in kernels and core.
-TEST(Architecture, FewFilesKnowBothBackends) {
+TEST(Architecture, FewFilesUseBothBackends) {
   const std::regex processor(R"(\bkCpu\b|\bCpu[A-Z])");
   const std::regex cuda(R"(\bkCuda\b|\bcuda_runtime\(|\bCuda[A-Z])");
   std::vector<std::string> both;
@@ -294,7 +294,7 @@ TEST(Architecture, FewFilesKnowBothBackends) {
   EXPECT_LE(both.size(), kMostOfBothBackends) << ::testing::PrintToString(both);
 }
 
-TEST(Architecture, EveryHeaderIsGuardedAndInTheNamespace) {
+TEST(Architecture, EveryHeaderHasGuardAndNamespace) {
   for (const SourceFile& file : product_sources()) {
     if (file.path.extension() != ".h" && file.path.extension() != ".cuh") continue;
     EXPECT_TRUE(file.has("#pragma once")) << file.path;
@@ -302,7 +302,7 @@ TEST(Architecture, EveryHeaderIsGuardedAndInTheNamespace) {
   }
 }
 
-TEST(Architecture, EveryScriptSaysWhichOfItsLinesFailed) {
+TEST(Architecture, EveryBashScriptSourcesStrictMode) {
   int scripts = 0;
   for (const char* folder : {"scripts", ".ci"}) {
     for (const auto& entry : fs::recursive_directory_iterator(kRoot / folder)) {

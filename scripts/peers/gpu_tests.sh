@@ -106,7 +106,7 @@ sanitize() {
 # Prints why compute-sanitizer cannot be used: it is missing, or fails a test that passes without it, as on some virtual
 # machines. Prints nothing if it works.
 unavailable() {
-  local tool=$1 sanitizer=$2 code=0 said test=(--gtest_brief=1 "--gtest_filter=CudaReductions.NothingAddsUpToZero")
+  local tool=$1 sanitizer=$2 code=0 said test=(--gtest_brief=1 "--gtest_filter=CudaReductions.EmptyInputSumsToZero")
   [ -z "$dry" ] || return 0
   [ -n "$sanitizer" ] || { echo "compute-sanitizer is not on this machine" && return; }
   said=$(limited "$sanitizer" --tool "$tool" --error-exitcode 99 "$programs/test_cuda_device" "${test[@]}" 2>&1) || code=$?

@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(ComparisonReport, HoldsResultsFlagsCurvesAndSpecInOneFileWithoutScripts) {
+TEST(ComparisonReport, ContainsResultsCurvesAndSpecInOneFile) {
   const TemporaryFolder folder;
   std::filesystem::create_directory(folder / "data");
   write_text(folder / "spec.json", R"({"data":"data","base":{"training":{"steps":20}},"seeds":[0,1],

@@ -62,7 +62,7 @@ class ComparisonResultTest : public ::testing::Test {
   std::vector<VariantRuns> runs_;
 };
 
-TEST_F(ComparisonResultTest, HasMeansIntervalsAndPairedDifferences) {
+TEST_F(ComparisonResultTest, ReportsMeansIntervalsAndDifferences) {
   const ComparisonResult found = result();
   const VariantResult& muon = found.variants[1];
   EXPECT_DOUBLE_EQ(muon.loss().interval->mean, 1.51);
@@ -80,7 +80,7 @@ TEST_F(ComparisonResultTest, HasMeansIntervalsAndPairedDifferences) {
       << muon.claim << muon.why_no_claim;
 }
 
-TEST_F(ComparisonResultTest, APaceTimesEveryRunOfItsArm) {
+TEST_F(ComparisonResultTest, PaceSetsTimeOfEveryRun) {
   spec_.pace = ComparisonPace{4, 3};
   for (const double seconds : {2.0, 12.0, 4.0}) {
     runs_[0].pace.push_back(outcome({4, 3, 0.2, 1}, 3));
@@ -101,7 +101,7 @@ TEST_F(ComparisonResultTest, APaceTimesEveryRunOfItsArm) {
   EXPECT_TRUE(text.at("variants").at(1).at("seconds_per_step").is_null());
 }
 
-TEST_F(ComparisonResultTest, ArmsOfOtherBudgetsAreComparedByTheirTime) {
+TEST_F(ComparisonResultTest, DifferentBudgetsAreComparedByTime) {
   spec_.variants[1].budgets = {5, 10};
   for (RunOutcome& run : runs_[1].runs) {
     run.point.steps /= 2, run.steps /= 2, run.seconds /= 2;
@@ -120,7 +120,7 @@ TEST_F(ComparisonResultTest, ArmsOfOtherBudgetsAreComparedByTheirTime) {
   EXPECT_NE(result().variants[1].why_no_claim.find("budgets differ"), std::string::npos);
 }
 
-TEST_F(ComparisonResultTest, TakesEachSeedsSmallestBudgetThatReachesTheTarget) {
+TEST_F(ComparisonResultTest, UsesSmallestBudgetReachingTarget) {
   const ComparisonResult found = result();
   ASSERT_TRUE(found.variants[1].to_target);
   const Measured& seconds = found.variants[1].to_target->seconds;
@@ -130,7 +130,7 @@ TEST_F(ComparisonResultTest, TakesEachSeedsSmallestBudgetThatReachesTheTarget) {
   EXPECT_EQ(found.variants[0].seeds_at_target, 3);
 }
 
-TEST_F(ComparisonResultTest, HasNoTimeToATargetThatOneSeedMisses) {
+TEST_F(ComparisonResultTest, NoTimeToTargetIfOneSeedMisses) {
   runs_[0].runs.back().loss = 2.5;
   const ComparisonResult found = result();
   EXPECT_EQ(found.variants[0].seeds_at_target, 2);
@@ -138,7 +138,7 @@ TEST_F(ComparisonResultTest, HasNoTimeToATargetThatOneSeedMisses) {
   EXPECT_NE(join(found.warnings).find("with 2 of 3 seeds"), std::string::npos);
 }
 
-TEST_F(ComparisonResultTest, NeverAveragesAFailedRunAway) {
+TEST_F(ComparisonResultTest, FailedRunLeavesNoMean) {
   fail(runs_[1].runs[3], "ended with exit status 1");  // seed 1, 20 steps
   const ComparisonResult found = result();
   const VariantResult& muon = found.variants[1];
@@ -154,7 +154,7 @@ TEST_F(ComparisonResultTest, NeverAveragesAFailedRunAway) {
   EXPECT_TRUE(value.at("claim").is_null());
 }
 
-TEST_F(ComparisonResultTest, CountsATrialThatDivergedAsWorseThanAll) {
+TEST_F(ComparisonResultTest, DivergedTrialCountsAsWorst) {
   fail(runs_[1].trials[2], "the loss is not finite", true);
   EXPECT_FALSE(result().variants[1].edge_of_sweep);
   EXPECT_NE(result().variants[1].claim, "");
@@ -163,7 +163,7 @@ TEST_F(ComparisonResultTest, CountsATrialThatDivergedAsWorseThanAll) {
   EXPECT_EQ(result().variants[1].claim, "");
 }
 
-TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
+TEST_F(ComparisonResultTest, MakesNoUnsupportedClaim) {
   const auto why = [&] { return result().variants[1].why_no_claim; };
   const auto runs = runs_;
   runs_[0].trials[2].loss = 1;
@@ -187,7 +187,7 @@ TEST_F(ComparisonResultTest, MakesNoClaimThatTheRunsDoNotSupport) {
   EXPECT_NE(why().find("reported 7 steps instead of the requested 20"), std::string::npos) << why();
 }
 
-TEST_F(ComparisonResultTest, SaysThatADifferenceHasNoEffectWhereBitsAreTheSame) {
+TEST_F(ComparisonResultTest, IdenticalRunsShowNoEffect) {
   runs_[1] = runs_[0];
   for (VariantRuns& variant : runs_)
     for (RunOutcome& run : variant.runs) run.losses = run.point.name();
@@ -198,7 +198,7 @@ TEST_F(ComparisonResultTest, SaysThatADifferenceHasNoEffectWhereBitsAreTheSame) 
   EXPECT_EQ(result().variants[1].why_no_claim.find("bit-identical"), std::string::npos);
 }
 
-TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
+TEST_F(ComparisonResultTest, CorrectsIntervalsForNumberOfClaims) {
   // Differences -0.09, -0.10, -0.17: the 95 % interval excludes 0 with one claim and contains it
   // with three.
   runs_[1].runs[1].loss = 1.81, runs_[1].runs[3].loss = 1.82, runs_[1].runs[5].loss = 1.77;
@@ -214,7 +214,7 @@ TEST_F(ComparisonResultTest, DividesTheChanceOfAnErrorAmongTheClaims) {
       << "its uncorrected interval excludes 0: " << result().variants[1].why_no_claim;
 }
 
-TEST_F(ComparisonResultTest, SumsPredictionsOverTheLargestBudget) {
+TEST_F(ComparisonResultTest, SumsPredictionsOfLargestBudget) {
   const json::value value = json::parse(to_json(spec_, result()));
   const json::value& use = value.at("variants").at(1).at("predictions");
   EXPECT_EQ(use.at("made").as_int64(), 12);
@@ -225,7 +225,7 @@ TEST_F(ComparisonResultTest, SumsPredictionsOverTheLargestBudget) {
   EXPECT_EQ(value.at("variants").at(0).at("sweep").at("trials").as_array().size(), 3u);
 }
 
-TEST_F(ComparisonResultTest, OfOneSeedHasNoInterval) {
+TEST_F(ComparisonResultTest, SingleSeedHasNoInterval) {
   spec_.seeds = {0};
   const json::value value = json::parse(to_json(spec_, result()));
   const json::value& loss = value.at("variants").at(0).at("final_validation_loss");

@@ -49,7 +49,7 @@ TEST_F(ComparisonSpecTest, ReadsEachExample) {
   }
 }
 
-TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
+TEST_F(ComparisonSpecTest, ReadsFieldsOfFile) {
   const ComparisonSpec spec = read(R"({"data":"data","base":{"model":{"layers":3}},
     "budgets":[60,100],"variants":[{"name":"plain","set":{"optimizer.name":"muon"}},
       {"name":"torch","command":["run","{data}","{seed}/{seed}","{learning_rate}","{steps}","{output}","{x}"],
@@ -72,7 +72,7 @@ TEST_F(ComparisonSpecTest, HoldsWhatTheFileSays) {
   EXPECT_EQ((RunPoint{60, 3, 1e-3}.name()), "60-steps-seed-3-at-0.001");
 }
 
-TEST_F(ComparisonSpecTest, TakesAPresetWithTheBaseOnTopOfIt) {
+TEST_F(ComparisonSpecTest, BaseOverridesPreset) {
   const ComparisonSpec spec = read(R"({"data":"data","preset":"tiny","base":{"model":{"layers":3}},
     "budgets":[5],"variants":[{"name":"a","set":{}}],"seeds":[0]})");
   EXPECT_EQ(spec.variants[0].config.model.layers, 3);
@@ -80,21 +80,21 @@ TEST_F(ComparisonSpecTest, TakesAPresetWithTheBaseOnTopOfIt) {
   expect(problems(R"("preset":"tinny")"), {"preset: there is no preset \"tinny\"", "tiny?"});
 }
 
-TEST_F(ComparisonSpecTest, HintsFromUsualNamesToFullKeys) {
+TEST_F(ComparisonSpecTest, CommonNamesSuggestFullKeys) {
   expect(problems("", R"([{"name":"a","set":{"lr":1e-3,"batch_size":4}}])"),
          {"did you mean optimizer.learning_rate?", "did you mean data.batch_size?"});
   expect(problems("", R"([{"name":"a","set":{"steps":5}}])"), {"did you mean training.steps?"});
   expect(problems(R"("sweep":{"lr":[1e-3,2e-3]})"), {"did you mean optimizer.learning_rate?"});
 }
 
-TEST_F(ComparisonSpecTest, TakesTheStepsOfTheBaseWhereNoBudgetIsGiven) {
+TEST_F(ComparisonSpecTest, DefaultBudgetIsStepsOfBase) {
   EXPECT_EQ(read(R"({"data":"data","base":{"training":{"steps":7}},"seeds":[0],
     "variants":[{"name":"a","set":{}}]})")
                 .budgets,
             std::vector<std::int64_t>{7});
 }
 
-TEST_F(ComparisonSpecTest, RefusesWhatIsNoSpec) {
+TEST_F(ComparisonSpecTest, RejectsInvalidFiles) {
   EXPECT_THROW(read("{\"data\": "), ConfigError);
   EXPECT_THROW(read("[1]"), ConfigError);
   EXPECT_THROW(read("{\"data\":\"" + std::string(2 << 20, 'x') + "\"}"), ConfigError);
@@ -104,7 +104,7 @@ TEST_F(ComparisonSpecTest, RefusesWhatIsNoSpec) {
   expect(problems("\"seeds\":[1]"), {"seeds", "twice"});
 }
 
-TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
+TEST_F(ComparisonSpecTest, ReportsEachProblemWithLocation) {
   EXPECT_EQ(problems(""), "none");
   expect(problems("\"sweeep\":{}"), {"sweeep", "did you mean sweep?"});
   expect(problems("\n\"base\":{\n\"training\":{\"stps\":3}}"),
@@ -147,7 +147,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemWithItsPlace) {
 }
 
 /// Their losses are computed over different tokens.
-TEST_F(ComparisonSpecTest, RefusesToCompareMaskedTokensWithOthers) {
+TEST_F(ComparisonSpecTest, RejectsIncomparableObjectives) {
   const std::string encoder = R"("base":{"objective":"masked","model":{"family":"semiseparable",
     "bidirectional":true}})";
   EXPECT_EQ(problems(encoder, R"([{"name":"t","set":{}},{"name":"b","set":{"model.mixers":"b"}}])"),
@@ -160,7 +160,7 @@ TEST_F(ComparisonSpecTest, RefusesToCompareMaskedTokensWithOthers) {
          {"variants[1]: mask_share: got 0.3, and t has 0.15: their losses cannot be compared"});
 }
 
-TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
+TEST_F(ComparisonSpecTest, ReportsEachSweepProblem) {
   const auto sweep = [](const std::string& text) { return "\"sweep\":" + text; };
   expect(problems(sweep(R"({"optimizer.learning_rate":[]})")), {"at least one number"});
   expect(problems(sweep(R"({"optimizer.learning_rate":[1e-3,1e-3]})")), {"twice"});
@@ -189,7 +189,7 @@ TEST_F(ComparisonSpecTest, NamesEachProblemOfASweep) {
          {"variants[1].sweep", "first variant has none"});
 }
 
-TEST_F(ComparisonSpecTest, MayGrowButNotChange) {
+TEST_F(ComparisonSpecTest, AllowsAdditionsButNoChanges) {
   const auto text = [&](const std::string& variants, const std::string& rest) {
     return read(R"({"data":"data","variants":[{"name":"a","set":{}})" + variants + "]," + rest +
                 "}")

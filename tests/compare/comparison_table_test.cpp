@@ -35,7 +35,7 @@ std::string table_of(const std::string& target, const std::string& of_muon = "")
   return markdown_table(spec, comparison_result(spec, runs));
 }
 
-TEST(ComparisonTable, HoldsEachArmAndWhatIsClaimed) {
+TEST(ComparisonTable, ListsVariantsAndClaims) {
   const std::string table = table_of("");
   for (const char* line :
        {"| variant | learning rate | validation loss after 20 steps |",
@@ -44,7 +44,7 @@ TEST(ComparisonTable, HoldsEachArmAndWhatIsClaimed) {
     EXPECT_NE(table.find(line), std::string::npos) << line << "\nin\n" << table;
 }
 
-TEST(ComparisonTable, TellsStepsWhereTheyDiffer) {
+TEST(ComparisonTable, ShowsStepsIfTheyDiffer) {
   const std::string table = table_of("", R"(,"budgets":[40])");
   EXPECT_NE(
       table.find(
@@ -54,7 +54,7 @@ TEST(ComparisonTable, TellsStepsWhereTheyDiffer) {
   EXPECT_NE(table.find("(1.1352 to 1.1848) | 40 | – |"), std::string::npos) << table;
 }
 
-TEST(ComparisonTable, TellsTimeAndTokensToTheTarget) {
+TEST(ComparisonTable, ShowsTimeAndTokensToTarget) {
   const std::string table = table_of(R"(,"target_validation_loss":1.2)");
   EXPECT_NE(table.find("| seconds to 1.2 | tokens to target | time relative to the first |"),
             std::string::npos)

@@ -57,7 +57,7 @@ class ComparisonTest : public ::testing::Test {
   std::string console_;
 };
 
-TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
+TEST_F(ComparisonTest, RunsAllSeedsAndResumesWithMore) {
   const std::string rest =
       R"(,"seeds":[0,1],"sweep":{"optimizer.learning_rate":[0.001,0.01,0.1]},"target_validation_loss":0.1)";
   const json::value found = compare(
@@ -96,7 +96,7 @@ TEST_F(ComparisonTest, RunsEveryArmOnEverySeedAndResumesWithMore) {
   EXPECT_THROW(compare(variants(), rest), CannotCreate) << "without --resume";
 }
 
-TEST_F(ComparisonTest, RunsThePaceInTurnsAfterAllElse) {
+TEST_F(ComparisonTest, MeasuresPaceAlternatelyAfterRuns) {
   const std::string rest = R"(,"seeds":[0],"sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})";
   compare(variants(kTorch), rest);
   const json::value found =
@@ -111,7 +111,7 @@ TEST_F(ComparisonTest, RunsThePaceInTurnsAfterAllElse) {
   EXPECT_NE(read_text(folder_ / "out/report.html").find("Slowest round"), std::string::npos);
 }
 
-TEST_F(ComparisonTest, TrainsEachRunOverTheRanksThatTheSpecSays) {
+TEST_F(ComparisonTest, TrainsOnConfiguredRanks) {
   steps_ = 24;
   const std::string late =
       R"([{"name":"in-step","set":{"phases.max_predict_steps":0,"gradient_accumulation.micro_batches":2}},
@@ -129,7 +129,7 @@ TEST_F(ComparisonTest, TrainsEachRunOverTheRanksThatTheSpecSays) {
   EXPECT_THROW(compare(late, R"(,"seeds":[0],"ranks":1)", true), ConfigError);
 }
 
-TEST_F(ComparisonTest, JudgesAnArmWithMeanWeightsByThem) {
+TEST_F(ComparisonTest, JudgesAveragedWeightsByTheirLoss) {
   const json::value found = compare(
       variants(
           R"(,{"name":"mean","set":{"phases.max_predict_steps":0,"training.average_weights":4}})"),
@@ -141,7 +141,7 @@ TEST_F(ComparisonTest, JudgesAnArmWithMeanWeightsByThem) {
   EXPECT_NE(run.at("final_validation_loss"), summary.at("final_validation_loss"));
 }
 
-TEST_F(ComparisonTest, GivesProgramsTheirPlacesAndNamesTheirJunk) {
+TEST_F(ComparisonTest, PassesPathsToProgramsAndReportsJunk) {
   const json::value found = compare(
       variants(kTorch), R"(,"seeds":[4],"sweep":{"optimizer.learning_rate":[0.1,0.2,0.3]})");
   const json::value& torch = found.at("variants").at(1);
@@ -157,7 +157,7 @@ TEST_F(ComparisonTest, GivesProgramsTheirPlacesAndNamesTheirJunk) {
   EXPECT_NE(json::serialize(found.at("warnings")).find("the first: loading"), std::string::npos);
 }
 
-TEST_F(ComparisonTest, ReportsArmsThatFailAndGoesOnWithTheOthers) {
+TEST_F(ComparisonTest, FailedVariantsDoNotStopOthers) {
   const json::value found = compare(
       variants(
           R"(,{"name":"wild","set":{"optimizer.name":"sgd","optimizer.learning_rate":1e30,"optimizer.clip_norm":0,"divergence.max_skipped_updates":1}},
@@ -178,7 +178,7 @@ TEST_F(ComparisonTest, ReportsArmsThatFailAndGoesOnWithTheOthers) {
     EXPECT_TRUE(found.at("variants").at(variant).at("final_validation_loss").at("mean").is_null());
 }
 
-TEST_F(ComparisonTest, AnInterruptedOneGoesOnToTheSameBits) {
+TEST_F(ComparisonTest, InterruptedComparisonResumesToSameLoss) {
   steps_ = 400;
   const std::string rest = R"(,"seeds":[0,1])";
   const json::value whole = compare(variants(), rest);
@@ -201,7 +201,7 @@ TEST_F(ComparisonTest, AnInterruptedOneGoesOnToTheSameBits) {
             whole.at("variants").at(0).at("final_validation_loss"));
 }
 
-TEST_F(ComparisonTest, OfNetworksThatDrawTheirExamplesNeedsNoData) {
+TEST_F(ComparisonTest, GeneratedExamplesNeedNoData) {
   write_text(folder_ / "spec.json",
              R"({"preset":"trident-tiny","budgets":[2],"seeds":[0],
                  "base":{"model":{"trident":{"held_out":8}},"data":{"batch_size":4},"phases":{"max_predict_steps":0}},
@@ -221,7 +221,7 @@ TEST_F(ComparisonTest, OfNetworksThatDrawTheirExamplesNeedsNoData) {
   EXPECT_NE(console.str().find("was finished"), std::string::npos) << console.str();
 }
 
-TEST_F(ComparisonTest, RefusesFoldersThatHoldSomethingElse) {
+TEST_F(ComparisonTest, RejectsFolderWithOtherContent) {
   fs::create_directory(folder_ / "out");
   write_text(folder_ / "out/notes.txt", "mine");
   EXPECT_THROW(compare(variants(), R"(,"seeds":[0])"), CannotCreate);
@@ -229,7 +229,7 @@ TEST_F(ComparisonTest, RefusesFoldersThatHoldSomethingElse) {
   EXPECT_EQ(read_text(folder_ / "out/notes.txt"), "mine");
 }
 
-TEST_F(ComparisonTest, RefusesARunOfAnotherConfiguration) {
+TEST_F(ComparisonTest, RejectsRunOfOtherConfiguration) {
   const std::string rest = R"(,"seeds":[0])";
   compare(variants(), rest);
   const fs::path config = folder_ / "out/runs/adamw/16-steps-seed-0/config.json";

@@ -21,20 +21,20 @@ class ProgramRun : public ::testing::Test {
   Interruption interruption_;
 };
 
-TEST_F(ProgramRun, LeavesItsOutputInFilesAndRunsInTheFolderWithoutAShell) {
+TEST_F(ProgramRun, WritesOutputToFilesWithoutShell) {
   EXPECT_EQ(run({"sh", "-c", "pwd; echo \"$0\"; cat; echo problem >&2", "$HOME;x"}), "");
   EXPECT_EQ(read_text(folder_ / "out"),
             std::filesystem::canonical(folder_.path()).string() + "\n$HOME;x\n");
   EXPECT_EQ(read_text(folder_ / "err"), "problem\n");
 }
 
-TEST_F(ProgramRun, SaysHowAProgramFailed) {
+TEST_F(ProgramRun, ReportsHowProgramFailed) {
   EXPECT_EQ(run({"sh", "-c", "exit 3"}), "ended with exit status 3");
   EXPECT_NE(run({"sh", "-c", "kill -9 $$"}).find("killed by signal 9"), std::string::npos);
   EXPECT_NE(run({"no-such-program"}).find("cannot be started: No such file"), std::string::npos);
 }
 
-TEST_F(ProgramRun, IsEndedByAStopThatIsAskedFor) {
+TEST_F(ProgramRun, StopRequestEndsProgram) {
   const std::jthread stop([] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     ::kill(::getpid(), SIGTERM);
@@ -44,7 +44,7 @@ TEST_F(ProgramRun, IsEndedByAStopThatIsAskedFor) {
   EXPECT_LT(seconds_since(begin), 20);
 }
 
-TEST(ProgramOutput, TakesLossesAndCountsOtherLines) {
+TEST(ProgramOutput, ParsesLossesAndCountsOtherLines) {
   const ProgramOutput found = parse_program_output(
       "loading\n"
       R"({"step":5,"tokens":100,"seconds":0.5,"validation_loss":3.5,"more":1})"
@@ -64,7 +64,7 @@ TEST(ProgramOutput, TakesLossesAndCountsOtherLines) {
   EXPECT_EQ(found.problem, "");
 }
 
-TEST(ProgramOutput, TakesNumbersThatAreNotFiniteAsAnError) {
+TEST(ProgramOutput, RejectsNonFiniteNumbers) {
   for (const char* number : {"NaN", "nan", "Infinity", "-inf"}) {
     const std::string line =
         std::string(R"({"step":5,"tokens":1,"seconds":1,"validation_loss": )") + number + "}";

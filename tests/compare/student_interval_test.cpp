@@ -10,7 +10,7 @@ namespace hybrid_trainer {
 namespace {
 
 // Quantiles of printed tables: t(0.975) = 12.7062, 4.30265, 2.26216 and t(0.995) = 9.92484.
-TEST(StudentInterval, HasTheWidthOfPrintedTables) {
+TEST(StudentInterval, MatchesPrintedTables) {
   const Interval two = student_interval({1, 3});
   EXPECT_DOUBLE_EQ(two.mean, 2);
   EXPECT_NEAR(two.high - two.mean, 12.7062, 1e-4);
@@ -22,7 +22,7 @@ TEST(StudentInterval, HasTheWidthOfPrintedTables) {
   EXPECT_NEAR(student_interval(ten).high - 4.5, 2.26216 * std::sqrt(55.0 / 60), 1e-5);
 }
 
-TEST(StudentInterval, OfEqualValuesIsAPointAndOfOneValueUnknown) {
+TEST(StudentInterval, EqualValuesHaveZeroWidthSingleHasNone) {
   const Interval equal = student_interval({2, 2, 2});
   EXPECT_EQ(equal.low, 2);
   EXPECT_EQ(equal.high, 2);

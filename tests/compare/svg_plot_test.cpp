@@ -5,12 +5,12 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(SvgPlot, IsNothingWithoutAPoint) {
+TEST(SvgPlot, IsEmptyWithoutPoints) {
   EXPECT_EQ(svg_plot({.x_label = "x", .y_label = "y", .x_ticks = {}, .series = {{0, {}, {}, {1}}}}),
             "");
 }
 
-TEST(SvgPlot, DrawsEachPointInsideItsFrame) {
+TEST(SvgPlot, DrawsPointsInsideFrame) {
   const std::string svg = svg_plot({.x_label = "a < b",
                                     .y_label = "loss",
                                     .x_ticks = {},
@@ -24,7 +24,7 @@ TEST(SvgPlot, DrawsEachPointInsideItsFrame) {
   EXPECT_EQ(svg.find("inf"), std::string::npos);
 }
 
-TEST(SvgPlot, SpacesLogarithmsEvenly) {
+TEST(SvgPlot, SpacesLogarithmicAxisEvenly) {
   const std::string svg = svg_plot({.x_label = "x",
                                     .y_label = "y",
                                     .logarithmic = true,
@@ -34,7 +34,7 @@ TEST(SvgPlot, SpacesLogarithmsEvenly) {
   EXPECT_EQ(svg.find("nan"), std::string::npos) << "equal losses need an axis range";
 }
 
-TEST(SvgPlot, LeavesOutLabelsThatWouldOverlap) {
+TEST(SvgPlot, OmitsOverlappingLabels) {
   const std::string svg = svg_plot({.x_label = "x",
                                     .y_label = "y",
                                     .x_ticks = {1, 50, 52, 100},

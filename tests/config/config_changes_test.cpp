@@ -18,13 +18,13 @@ HybridTrainerConfig with(const std::string& path, const std::string& value) {
   return config;
 }
 
-TEST(ConfigChanges, AreNoneBetweenEqualConfigs) {
+TEST(ConfigChanges, EqualConfigsHaveNone) {
   const ConfigChanges changes = config_changes(tiny_config(), tiny_config());
   EXPECT_TRUE(changes.told.empty() && changes.refused.empty());
   check_changes(changes);
 }
 
-TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
+TEST(ConfigChanges, ReportsChangesCompatibleWithSavedState) {
   for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
            {"training.steps", "99"},
            {"training.evaluate_every_steps", "7"},
@@ -48,7 +48,7 @@ TEST(ConfigChanges, AreToldWhereTheSavedStateMeansTheSame) {
   }
 }
 
-TEST(ConfigChanges, OfAGroupAreSeenToTheLastDigit) {
+TEST(ConfigChanges, DetectsGroupChangesToLastDigit) {
   const auto before = with("optimizer.groups", R"([{"match": "vector", "epsilon": 1.0000001e-8}])");
   const auto after = with("optimizer.groups", R"([{"match": "vector", "epsilon": 1.0000002e-8}])");
   EXPECT_TRUE(config_changes(before, before).refused.empty());
@@ -61,7 +61,7 @@ TEST(ConfigChanges, OfAGroupAreSeenToTheLastDigit) {
   EXPECT_EQ(config_changes(before, more).refused.size(), 1u);
 }
 
-TEST(ConfigChanges, OfAGroupsRateAndDecayAreToldAsTheDefaultGroupsAre) {
+TEST(ConfigChanges, ReportsGroupRateAndDecayChanges) {
   const auto before = with("optimizer.groups", R"([{"match": "vector", "weight_decay": 0.5}])");
   const auto after = with("optimizer.groups", R"([{"match": "vector", "learning_rate": 0.25}])");
   const ConfigChanges changes = config_changes(before, after);
@@ -73,13 +73,13 @@ TEST(ConfigChanges, OfAGroupsRateAndDecayAreToldAsTheDefaultGroupsAre) {
             "optimizer.groups[0].weight_decay: 0.5 until now, left out from here on");
 }
 
-TEST(ConfigChanges, OfPrecisionAreToldAsTheRunsOwnChoice) {
+TEST(ConfigChanges, PrecisionChangeKeepsSavedChoice) {
   const ConfigChanges changes = config_changes(tiny_config(), with("mixed_precision.full", "bf16"));
   ASSERT_EQ(changes.told.size(), 1u);
   EXPECT_NE(changes.told.front().find("keeps the run's value"), std::string::npos);
 }
 
-TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {
+TEST(ConfigChanges, RejectsIncompatibleChangesByName) {
   for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
            {"optimizer.name", "muon"},
            {"optimizer.betas", "[0.8, 0.9]"},
@@ -108,7 +108,7 @@ TEST(ConfigChanges, AreRefusedByNameWhereTheSavedStateMeansSomethingElse) {
   }
 }
 
-TEST(ConfigChanges, SayWhereTheLearningRateJumps) {
+TEST(ConfigChanges, ReportsLearningRateJump) {
   const HybridTrainerConfig saved = tiny_config();  // cosine over 40 steps
   HybridTrainerConfig now = saved;
   now.training.steps = 80;
@@ -143,7 +143,7 @@ class ResumeWithAnotherConfig : public ::testing::Test {
   TemporaryFolder scratch_;
 };
 
-TEST_F(ResumeWithAnotherConfig, IsRefusedAndTheRunStaysSound) {
+TEST_F(ResumeWithAnotherConfig, RejectionLeavesRunIntact) {
   const std::string before = newest_checkpoint_digest(scratch_ / "run");
   for (const auto& [path, value] : std::vector<std::pair<std::string, std::string>>{
            {"optimizer.name", "muon"}, {"training.seed", "7"}, {"phases.full_steps", "7"}}) {
@@ -158,7 +158,7 @@ TEST_F(ResumeWithAnotherConfig, IsRefusedAndTheRunStaysSound) {
       << console;
 }
 
-TEST_F(ResumeWithAnotherConfig, SaysThatTheLearningRateJumpsWhereAFinishedRunGoesOn) {
+TEST_F(ResumeWithAnotherConfig, ReportsRateJumpWhenFinishedRunContinues) {
   HybridTrainerConfig longer = tiny_config();
   longer.training.steps = 60;
   std::string console;
@@ -167,7 +167,7 @@ TEST_F(ResumeWithAnotherConfig, SaysThatTheLearningRateJumpsWhereAFinishedRunGoe
 }
 
 /// After rollbacks, and with a rate finder, steps use a fraction of the scheduled rate.
-TEST_F(ResumeWithAnotherConfig, SaysByHowMuchAScaledLearningRateJumps) {
+TEST_F(ResumeWithAnotherConfig, ReportsJumpOfScaledLearningRate) {
   const std::string folder = (scratch_ / "run" / "checkpoints").string();
   const Stream stream(MemoryPool::create("host"));
   State state = load_checkpoint(*find_newest_checkpoint(folder).checkpoint, stream);
@@ -194,7 +194,7 @@ TEST_F(ResumeWithAnotherConfig, SaysByHowMuchAScaledLearningRateJumps) {
   EXPECT_NEAR(records_of(scratch_ / "run").at(40).learning_rate, 0.5 * rate, 0.01 * rate);
 }
 
-TEST_F(ResumeWithAnotherConfig, MayStopPredictingWhereNoPredictionIsUnderWay) {
+TEST_F(ResumeWithAnotherConfig, CanDisablePredictOutsidePredict) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
@@ -220,14 +220,14 @@ TEST_F(ResumeWithAnotherConfig, MayStopPredictingWhereNoPredictionIsUnderWay) {
   EXPECT_GT(taken, 0);
 }
 
-TEST_F(ResumeWithAnotherConfig, IsRefusedWhereTheCheckpointAndTheConfigFileDiffer) {
+TEST_F(ResumeWithAnotherConfig, RejectsMismatchedCheckpointAndConfigFile) {
   HybridTrainerConfig other = with("optimizer.name", "muon");
   other.model.vocabulary = read_data_info(scratch_ / "data")->vocabulary_size;
   replace_file((scratch_ / "run" / "config.json").string(), config_json(other));
   expect_refused("optimizer.name", "muon");
 }
 
-TEST_F(ResumeWithAnotherConfig, WithOtherDataIsRefusedToo) {
+TEST_F(ResumeWithAnotherConfig, RejectsOtherData) {
   prepare_tiny_data(scratch_ / "other", 900);
   HybridTrainerConfig longer = tiny_config();
   longer.training.steps = 60;

@@ -323,7 +323,7 @@ void collect_leaves(const FieldNode& node, const std::string& path,
   }
 }
 
-TEST(ConfigFields, EachHasAFlipOrIsTestedInItsLayer) {
+TEST(ConfigFields, EachHasFlipOrLayerTest) {
   std::vector<std::string> leaves;
   const HybridTrainerConfig config;
   collect_leaves(field_tree(config), "", leaves);
@@ -339,7 +339,7 @@ void collect_needs(const FieldNode& node, std::vector<KeyTest>& tests) {
   }
 }
 
-TEST(ConfigFields, EachNeedIsOfAKeyThatExistsAndOfValuesThatItMayHave) {
+TEST(ConfigFields, NeedsUseExistingKeysAndValues) {
   const HybridTrainerConfig config;
   const FieldNode tree = field_tree(config);
   std::vector<KeyTest> tests;
@@ -363,7 +363,7 @@ TEST(ConfigFields, EachNeedIsOfAKeyThatExistsAndOfValuesThatItMayHave) {
   }
 }
 
-TEST(ConfigFields, EachFlipChangesWhatARunDoes) {
+TEST(ConfigFields, EachFlipChangesRun) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   const int all = threads();
@@ -386,7 +386,7 @@ TEST(ConfigFields, EachFlipChangesWhatARunDoes) {
   set_threads(all);
 }
 
-TEST(ConfigFields, DocumentationIsWhatTheFieldsSay) {
+TEST(ConfigFields, DocumentationMatchesFields) {
   const auto has = [](const std::string& page, const std::string& text) {
     std::ifstream file(concat(HT_SOURCE_DIR, "/docs/", page));
     std::stringstream all;
@@ -403,7 +403,7 @@ TEST(ConfigFields, DocumentationIsWhatTheFieldsSay) {
   EXPECT_TRUE(has("IMAGES.md", table(config_markdown(VisionConfig{}))));
 }
 
-TEST(ConfigFields, FilesHaveTheKeysOfTheModelsFamilyAlone) {
+TEST(ConfigFields, FilesContainOnlyKeysOfFamily) {
   for (const ModelFamily& family : model_families()) {
     HybridTrainerConfig config;
     config.model.family = family.name;
@@ -416,7 +416,7 @@ TEST(ConfigFields, FilesHaveTheKeysOfTheModelsFamilyAlone) {
   }
 }
 
-TEST(ConfigFields, KeysOfOtherFamiliesAreReadAndRefusedIfTheySaySomething) {
+TEST(ConfigFields, RejectsNonDefaultKeysOfOtherFamilies) {
   HybridTrainerConfig config;
   read_config_text(config, R"({"model": {"trident": {"frames": 8}, "kv_heads": 0}})", "text");
   EXPECT_EQ(config.problems(), std::vector<std::string>());
@@ -480,7 +480,7 @@ TEST(ConfigFields, SchemaOfLettersAllowsAListOfWords) {
             (boost::json::array{"sliding_attention", "full_attention"}));
 }
 
-TEST(ConfigFields, TablesHaveTheKeysOfTheModelsKind) {
+TEST(ConfigFields, TablesContainOnlyKeysOfModelKind) {
   HybridTrainerConfig config;
   const auto has = [&](const char* key) {
     return config_markdown(config).find(concat("| `model.", key, "` |")) != std::string::npos;

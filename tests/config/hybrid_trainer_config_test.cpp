@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(HybridTrainerConfig, TakesBudgetsWithUnitsAndNamesWhatIsNone) {
+TEST(HybridTrainerConfig, ParsesBudgetsWithUnits) {
   HybridTrainerConfig config;
   set_field(config, "memory.device_budget", "16GiB");
   EXPECT_EQ(config.memory.device_budget.bytes, std::uint64_t{16} << 30);
@@ -28,7 +28,7 @@ TEST(HybridTrainerConfig, TakesBudgetsWithUnitsAndNamesWhatIsNone) {
                ConfigError);
 }
 
-TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
+TEST(HybridTrainerConfig, RejectsObjectiveUnfitForModel) {
   using Lines = std::vector<std::string>;
   HybridTrainerConfig config;
   config.objective = "masked";
@@ -67,7 +67,7 @@ TEST(HybridTrainerConfig, RefusesAnObjectiveThatDoesNotGoWithTheModel) {
 }
 
 /// Every preset can be trained as it is, because its objective fits its model.
-TEST(HybridTrainerConfig, APresetHasTheObjectiveOfItsModel) {
+TEST(HybridTrainerConfig, PresetObjectiveFitsModel) {
   for (const std::string& name : preset_names()) {
     const HybridTrainerConfig config = preset_config(name);
     EXPECT_EQ(config.masks(), config.model.bidirectional) << name;
@@ -75,7 +75,7 @@ TEST(HybridTrainerConfig, APresetHasTheObjectiveOfItsModel) {
   }
 }
 
-TEST(HybridTrainerConfig, RefusesToDropStateThatIsOnTheHost) {
+TEST(HybridTrainerConfig, RejectsDroppingHostState) {
   HybridTrainerConfig config;
   config.predict_aware_memory.offload_strategy = "drop_and_reinitialize";
   EXPECT_TRUE(config.problems().empty());
@@ -84,7 +84,7 @@ TEST(HybridTrainerConfig, RefusesToDropStateThatIsOnTheHost) {
   EXPECT_EQ(config.problems()[0].find("predict_aware_memory.offload_strategy: got drop"), 0u);
 }
 
-TEST(HybridTrainerConfig, RefusesToRecordWhatMovesActivations) {
+TEST(HybridTrainerConfig, RejectsCudaGraphsWithMovedActivations) {
   HybridTrainerConfig config;
   config.model.vocabulary = 100;
   config.training.cuda_graphs = true;
@@ -96,7 +96,7 @@ TEST(HybridTrainerConfig, RefusesToRecordWhatMovesActivations) {
   }
 }
 
-TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
+TEST(HybridTrainerConfig, BuilderSetsMethodFields) {
   const HybridTrainerConfig config =
       HybridTrainerConfig::builder()
           .warmup_steps(200)
@@ -117,7 +117,7 @@ TEST(HybridTrainerConfig, BuilderTakesTheCallsOfTheMethod) {
   EXPECT_EQ(config.gradient_accumulation.micro_batches, 4);
 }
 
-TEST(HybridTrainerConfig, BuilderTakesSettingsOfParts) {
+TEST(HybridTrainerConfig, BuilderSetsPartSettings) {
   const HybridTrainerConfig config =
       HybridTrainerConfig::builder()
           .parts({{.pattern = "video.*", .recompute = 1.0}, {.pattern = "fusion.*", .lora = 16}})
@@ -131,7 +131,7 @@ TEST(HybridTrainerConfig, BuilderTakesSettingsOfParts) {
                ConfigError);
 }
 
-TEST(HybridTrainerConfig, SmoothsNoTargetsOfPairs) {
+TEST(HybridTrainerConfig, RejectsLabelSmoothingOfPairs) {
   HybridTrainerConfig config;
   config.training.label_smoothing = 0.1;
   EXPECT_TRUE(config.problems().empty());
@@ -149,7 +149,7 @@ TEST(HybridTrainerConfig, SmoothsNoTargetsOfPairs) {
   }
 }
 
-TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
+TEST(HybridTrainerConfig, BuildReportsAllInvalidFields) {
   try {
     HybridTrainerConfig::builder()
         .confidence_threshold(1.5)
@@ -167,7 +167,7 @@ TEST(HybridTrainerConfig, BuildListsEveryBadFieldAtOnce) {
   }
 }
 
-TEST(HybridTrainerConfig, ChecksWhatRangesCannotSay) {
+TEST(HybridTrainerConfig, ChecksRelationsBetweenFields) {
   HybridTrainerConfig config;
   config.model.heads = 7;
   config.data.sequence_length = 4096;
@@ -177,7 +177,7 @@ TEST(HybridTrainerConfig, ChecksWhatRangesCannotSay) {
   EXPECT_NE(problems[1].find("data.sequence_length"), std::string::npos);
 }
 
-TEST(HybridTrainerConfig, MethodPresetsAreSoundAndDiffer) {
+TEST(HybridTrainerConfig, MethodPresetsAreValidAndDiffer) {
   const HybridTrainerConfig conservative = HybridTrainerConfig::conservative();
   const HybridTrainerConfig aggressive = HybridTrainerConfig::aggressive();
   EXPECT_TRUE(conservative.problems().empty());
@@ -186,7 +186,7 @@ TEST(HybridTrainerConfig, MethodPresetsAreSoundAndDiffer) {
   EXPECT_NE(config_json(conservative), config_json(aggressive));
 }
 
-TEST(Presets, AreAllSoundAndAnUnknownNameGetsTheNearest) {
+TEST(Presets, AllAreValidAndUnknownSuggestsNearest) {
   for (const std::string& name : preset_names())
     EXPECT_TRUE(preset_config(name).problems().empty()) << name;
   try {

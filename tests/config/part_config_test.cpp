@@ -20,7 +20,7 @@ std::string only_problem(const HybridTrainerConfig& config) {
   return problems.size() == 1 ? problems[0] : concat(problems.size(), " problems");
 }
 
-TEST(PartConfig, GoesThroughJson) {
+TEST(PartConfig, RoundTripsThroughJson) {
   const HybridTrainerConfig config = with({{.pattern = "h.0.*",
                                             .recompute = 0.5,
                                             .precision = "bf16",
@@ -41,7 +41,7 @@ TEST(PartConfig, GoesThroughJson) {
   EXPECT_FALSE(read.parts[1].recompute);
 }
 
-TEST(PartConfig, PlacesAndOptimizersComeFirstWhereTheyAreRead) {
+TEST(PartConfig, MergesIntoDeviceMapAndGroups) {
   HybridTrainerConfig config = with({{.pattern = "h.0.*", .place = "host", .learning_rate = 0.5},
                                      {.pattern = "h.1.*", .place = "file"},
                                      {.pattern = "wte.*", .recompute = 1}});
@@ -58,7 +58,7 @@ TEST(PartConfig, PlacesAndOptimizersComeFirstWhereTheyAreRead) {
   EXPECT_EQ(config_json(config.with_parts().with_parts()), config_json(config.with_parts()));
 }
 
-TEST(PartConfig, SaysWhatIsFrozen) {
+TEST(PartConfig, ReportsFreezingAndAdapters) {
   EXPECT_FALSE(with({{.pattern = "*", .recompute = 1}}).freezes());
   EXPECT_TRUE(with({{.pattern = "*", .base = "bf16"}}).freezes());
   EXPECT_FALSE(with({{.pattern = "*", .base = "bf16"}}).has_adapters());
@@ -70,7 +70,7 @@ TEST(PartConfig, SaysWhatIsFrozen) {
   EXPECT_TRUE(lora.freezes() && lora.has_adapters());
 }
 
-TEST(PartConfig, IsRefusedWhereItMeansNothing) {
+TEST(PartConfig, RejectsMeaninglessSettings) {
   EXPECT_EQ(only_problem(with({{.pattern = "h.*"}})),
             "parts.h.*: got {}, which has no effect; want a key, such as recompute, or no entry");
   EXPECT_EQ(

@@ -9,26 +9,26 @@ namespace {
 
 constexpr Device kProcessor{}, kCuda{DeviceType::kCuda, 0}, kSimulated{DeviceType::kCuda, 0, true};
 
-TEST(AutomaticPrecision, IsBFloat16WhereTheProcessorMultipliesIt) {
+TEST(AutomaticPrecision, UsesBf16OnSupportingProcessor) {
   const AutomaticPrecision wide = automatic_precision(768, kProcessor);
   EXPECT_EQ(wide.dtype == DType::kBF16, multiplies_bfloat16());
   EXPECT_TRUE(wide.reason.starts_with(precision_name({wide.dtype}))) << wide.reason;
 }
 
-TEST(AutomaticPrecision, IsFp32ForNarrowModelsOnTheProcessor) {
+TEST(AutomaticPrecision, UsesFp32ForNarrowModelsOnProcessor) {
   const AutomaticPrecision narrow = automatic_precision(16, kProcessor);
   EXPECT_EQ(narrow.dtype, DType::kF32);
   EXPECT_TRUE(narrow.reason.starts_with("fp32, as ")) << narrow.reason;
 }
 
-TEST(AutomaticPrecision, IsBFloat16OnAnyDevice) {
+TEST(AutomaticPrecision, UsesBf16OnAnyDevice) {
   for (const Device device : {kCuda, kSimulated}) {
     for (const std::int64_t width : {16, 768})
       EXPECT_EQ(automatic_precision(width, device).dtype, DType::kBF16);
   }
 }
 
-TEST(PhasePrecision, SaysWhyOnlyWhereSomethingWasChosen) {
+TEST(PhasePrecision, ReasonExistsOnlyForAutomaticChoice) {
   EXPECT_EQ(PhasePrecision({"fp32", "bf16", "bf16", "fp32"}, 768, kProcessor).reason(), "");
   const PhasePrecision one({"fp32", "fp32", "auto", "bf16"}, 768, kCuda);
   EXPECT_EQ(one.reason(), "bf16, as on every CUDA device");
@@ -39,7 +39,7 @@ TEST(PhasePrecision, SaysWhyOnlyWhereSomethingWasChosen) {
 
 /// The storage dtype holds the rounded product inputs exactly: fp16 has 11 significant bits, bf16
 /// 8.
-TEST(PhasePrecision, HalvesLieInF32AndEightBitsOnDevicesInBf16) {
+TEST(PhasePrecision, StorageDtypeFollowsProductForm) {
   const Precision half{DType::kF32, ProductForm::kFp16};
   EXPECT_EQ(precision_named("fp16", kProcessor), half);
   EXPECT_EQ(precision_named("fp16", kCuda), half);
@@ -49,7 +49,7 @@ TEST(PhasePrecision, HalvesLieInF32AndEightBitsOnDevicesInBf16) {
     EXPECT_STREQ(precision_name(precision_named(name, kCuda)), name);
 }
 
-TEST(PhasePrecision, SavesEachByItsName) {
+TEST(PhasePrecision, SavesPrecisionsByName) {
   State state;
   PhasePrecision({"fp16", "fp8", "bf16", "fp32"}, 16, kProcessor).save(state);
   EXPECT_EQ(state.text("precision.full"), "fp8");
@@ -59,7 +59,7 @@ TEST(PhasePrecision, SavesEachByItsName) {
   EXPECT_EQ(resumed.of(Phase::kFull), precision_named("fp8", kProcessor));
 }
 
-TEST(PhasePrecision, KeepsTheSavedChoiceAndSaysSo) {
+TEST(PhasePrecision, ResumeKeepsSavedChoice) {
   State state;
   PhasePrecision({"auto", "auto", "auto", "fp32"}, 16, kProcessor).save(state);
   PhasePrecision resumed({"auto", "auto", "auto", "fp32"}, 768, kCuda);

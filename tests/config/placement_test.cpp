@@ -23,13 +23,13 @@ std::map<std::string, std::string> places_of(const HybridTrainerConfig& config) 
   return found;
 }
 
-TEST(Placement, IsTheDeviceUnlessTheConfigSaysOtherwise) {
+TEST(Placement, DefaultsToDevice) {
   for (const auto& [what, place] : places_of({})) EXPECT_EQ(place, "device/32") << what;
   EXPECT_FALSE(uses_place({}, "host"));
   EXPECT_FALSE(uses_place({}, "file"));
 }
 
-TEST(Placement, FollowsTheKeys) {
+TEST(Placement, FollowsConfigKeys) {
   HybridTrainerConfig config;
   config.memory.device_map = "h.0.*=device,h.1.*=host";
   config.memory.weights = "file";
@@ -55,7 +55,7 @@ TEST(Placement, FollowsTheKeys) {
   EXPECT_EQ(places_of(config).at("gradients"), "device/32") << "each is updated immediately";
 }
 
-TEST(Placement, IsDocumentedWithKeysThatThereAre) {
+TEST(Placement, DocumentationUsesExistingKeys) {
   std::ifstream file(std::string(HT_SOURCE_DIR) + "/docs/CONFIG.md");
   std::stringstream text;
   text << file.rdbuf();

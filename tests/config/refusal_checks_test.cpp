@@ -100,12 +100,12 @@ std::vector<std::string> problems_of(const HybridTrainerConfig& config, const Re
   return {};
 }
 
-class RefusalsOfMethod : public ::testing::TestWithParam<std::string> {};
+class MethodRefusals : public ::testing::TestWithParam<std::string> {};
 
-INSTANTIATE_TEST_SUITE_P(Refusals, RefusalsOfMethod, ::testing::ValuesIn(method_names()),
+INSTANTIATE_TEST_SUITE_P(Refusals, MethodRefusals, ::testing::ValuesIn(method_names()),
                          [](const auto& info) { return info.param; });
 
-TEST_P(RefusalsOfMethod, EachNamesKeyValueReasonAndWhatIsWanted) {
+TEST_P(MethodRefusals, ReportsKeyValueReasonAndAlternative) {
   for (const Refusal& row : refusals_of(GetParam())) {
     for (const std::string& key : row.keys) {
       HybridTrainerConfig config = config_for(GetParam(), row);
@@ -128,7 +128,7 @@ TEST_P(RefusalsOfMethod, EachNamesKeyValueReasonAndWhatIsWanted) {
   }
 }
 
-TEST_P(RefusalsOfMethod, AreNoneOfWhatMethodsTake) {
+TEST_P(MethodRefusals, DefaultConfigIsAccepted) {
   HybridTrainerConfig config;
   config.phases.method = GetParam();
   config.phases.local_sgd.steps = 4;
@@ -137,7 +137,7 @@ TEST_P(RefusalsOfMethod, AreNoneOfWhatMethodsTake) {
   if (GetParam() != "asynchronous_optimizer") check_ranks(config, 2);
 }
 
-TEST(Refusals, OfTheAsynchronousOptimizerLeaveTheOptimizersThatCanBePredicted) {
+TEST(Refusals, AsynchronousAcceptsPredictableOptimizers) {
   for (const std::string& name : optimizer_names()) {
     HybridTrainerConfig config;
     config.phases.method = "asynchronous_optimizer";

@@ -33,7 +33,7 @@ class StagedRun : public ::testing::Test {
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST(Stages, AreCountedInStepsThatUseTheirWindowsUp) {
+TEST(Stages, RoundsStepsToWholeWindows) {
   HybridTrainerConfig config = staged_config();
   config.training.steps = 45;  // 13.5 steps round to 14, then up to a multiple of 4
   const Stages stages(config);
@@ -48,20 +48,20 @@ TEST(Stages, AreCountedInStepsThatUseTheirWindowsUp) {
   EXPECT_EQ(stages.batches(), wanted);
 }
 
-TEST(Stages, AsManyTokensWhereNoBatchIsGiven) {
+TEST(Stages, DefaultBatchKeepsTokensPerStep) {
   HybridTrainerConfig config = tiny_config();
   config.gradient_accumulation.micro_batches = 3;
   config.stages = {{.until = 0.5, .sequence_length = 8}};
   EXPECT_EQ(Stages(config).at(0).batch, (BatchShape{24, 8}));
 }
 
-TEST(Stages, TheLearningRateFollowsTheTokens) {
+TEST(Stages, LearningRateFollowsTokens) {
   const HybridTrainerConfig config = staged_config();
   EXPECT_DOUBLE_EQ(Stages(config).at(0).rate_factor, std::sqrt(0.5));
   EXPECT_EQ(Stages(config).at(39).rate_factor, 1);
 }
 
-TEST(Stages, ProblemsAreToldByPath) {
+TEST(Stages, ReportsProblemsByPath) {
   HybridTrainerConfig config = tiny_config();
   config.phases.method = "asynchronous_optimizer";
   config.stages = {{.until = 0.5, .sequence_length = 5},
@@ -79,7 +79,7 @@ TEST(Stages, ProblemsAreToldByPath) {
     EXPECT_NE(all.find(wanted), std::string::npos) << wanted << "\nin\n" << all;
 }
 
-TEST_F(StagedRun, EachStepHasItsBatchAndRate) {
+TEST_F(StagedRun, EachStepUsesItsBatchAndRate) {
   train(staged_config(), "run");
   train(tiny_config(), "plain");
   const auto found = records("run"), plain = records("plain");
@@ -97,7 +97,7 @@ TEST_F(StagedRun, EachStepHasItsBatchAndRate) {
   EXPECT_EQ(found[13].event.find("sequences"), std::string::npos);
 }
 
-TEST_F(StagedRun, EachFieldActs) {
+TEST_F(StagedRun, EachFieldTakesEffect) {
   train(staged_config(), "given");
   std::set<std::string> digests{digest("given")};
   const auto differs = [&](const char* what, auto&& change) {
@@ -117,7 +117,7 @@ TEST_F(StagedRun, EachFieldActs) {
   });
 }
 
-TEST_F(StagedRun, ResumedAnywhereItIsTheSame) {
+TEST_F(StagedRun, ResumesAnywhereBitwise) {
   HybridTrainerConfig config = staged_config();
   config.optimizer.name = "muon";
   config.optimizer.orthogonalization_period = 3;
@@ -137,7 +137,7 @@ TEST_F(StagedRun, ResumedAnywhereItIsTheSame) {
 
 /// A reverted prediction across a stage boundary is repeated with the batches of the steps that it
 /// replaced.
-TEST_F(StagedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
+TEST_F(StagedRun, RevertedPredictionsMatchPlainRun) {
   HybridTrainerConfig config = staged_config();
   config.stages[1].precision = "bf16";
   config.mixed_precision = {"fp32", "fp32", "fp32", "fp32"};
@@ -156,7 +156,7 @@ TEST_F(StagedRun, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   EXPECT_GT(across, 0) << "no prediction crosses a stage boundary";
 }
 
-TEST_F(StagedRun, MicroBatchesAreNoLargerThanTheRest) {
+TEST_F(StagedRun, MicroBatchTokensDoNotExceedBase) {
   HybridTrainerConfig config = staged_config();
   config.data.batch_size = 1;
   config.gradient_accumulation.micro_batches = 4;
@@ -168,7 +168,7 @@ TEST_F(StagedRun, MicroBatchesAreNoLargerThanTheRest) {
   EXPECT_EQ(found[24].micro_batches, 4);
 }
 
-TEST_F(StagedRun, TakesNoMoreMemoryThanThePlanSays) {
+TEST_F(StagedRun, StaysWithinPlannedMemory) {
   HybridTrainerConfig config = staged_config();
   config.model.width = 64;
   config.model.vocabulary = 17;
@@ -182,7 +182,7 @@ TEST_F(StagedRun, TakesNoMoreMemoryThanThePlanSays) {
   }
 }
 
-TEST_F(StagedRun, LateUpdatesGoThroughThem) {
+TEST_F(StagedRun, AsynchronousOptimizerResumesBitwise) {
   HybridTrainerConfig config = staged_config();
   config.phases.method = "asynchronous_optimizer";
   config.phases.asynchronous_optimizer.delay = 2;

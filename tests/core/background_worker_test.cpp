@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(BackgroundWorker, GivesLibrariesItsThreadsAndNotTheCallers) {
+TEST(BackgroundWorker, LimitsLibraryThreadsOnlyInWorker) {
   const int callers = omp_get_max_threads();
   for (const int threads : {1, 2, 5}) {
     int seen = 0;
@@ -23,7 +23,7 @@ TEST(BackgroundWorker, GivesLibrariesItsThreadsAndNotTheCallers) {
   EXPECT_EQ(omp_get_max_threads(), callers);
 }
 
-TEST(BackgroundWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
+TEST(BackgroundWorker, RunsJobsInOrderInBothModes) {
   for (const bool beside : {true, false}) {
     std::vector<int> done;
     std::thread::id by;
@@ -43,7 +43,7 @@ TEST(BackgroundWorker, DoesJobsInTheirOrderBesideOrWhereTheyAreGiven) {
 }
 
 /// One thread submits jobs while another waits for those submitted so far.
-TEST(BackgroundWorker, MayBeWaitedForWhileAnotherThreadGivesJobs) {
+TEST(BackgroundWorker, WaitWorksDuringConcurrentSubmits) {
   constexpr int kJobs = 2000;
   std::atomic<int> done = 0;
   BackgroundWorker worker(1, true);
@@ -60,7 +60,7 @@ TEST(BackgroundWorker, MayBeWaitedForWhileAnotherThreadGivesJobs) {
   EXPECT_EQ(done, kJobs);
 }
 
-TEST(BackgroundWorker, AFailureIsToldEachTimeAndLaterJobsAreGivenUp) {
+TEST(BackgroundWorker, FailureIsRethrownAndCancelsLaterJobs) {
   BackgroundWorker worker(1, true);
   bool went_on = false;
   worker.submit([] { throw std::runtime_error("the disk is gone"); });

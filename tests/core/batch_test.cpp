@@ -19,7 +19,7 @@ class BatchTest : public ::testing::Test {
   const Stream stream_{MemoryPool::create("device")};
 };
 
-TEST_F(BatchTest, CutsExamplesFromEachTensorWhateverItsShape) {
+TEST_F(BatchTest, SlicesExamplesOfEveryTensor) {
   const Batch batch({{"x", counted({4, 3, 2})}, {"y", counted({4})}, {"weight", counted({4, 1})}});
   EXPECT_EQ(batch.size(), 4);
   EXPECT_EQ(batch.tokens(), 4);
@@ -30,7 +30,7 @@ TEST_F(BatchTest, CutsExamplesFromEachTensorWhateverItsShape) {
   EXPECT_EQ(part.at("weight").raw(), batch.at("weight").data<float>() + 1) << "no copy";
 }
 
-TEST_F(BatchTest, OfSequencesCountsTokensAndSharesTargets) {
+TEST_F(BatchTest, CountsTokensAndSplitsTargets) {
   Batch batch = token_batch(counted({4, 3}), counted({4, 3}));
   EXPECT_EQ(batch.tokens(), 12);
   EXPECT_EQ(batch.loss_divisor(), 12);
@@ -40,7 +40,7 @@ TEST_F(BatchTest, OfSequencesCountsTokensAndSharesTargets) {
   EXPECT_EQ(batch.examples(0, 2).loss_divisor(), 3);
 }
 
-TEST_F(BatchTest, NamesTheTensorsThereAreWhereOneIsMissing) {
+TEST_F(BatchTest, MissingTensorListsAvailableNames) {
   const Batch batch({{"x", counted({2, 3})}, {"y", counted({2})}});
   try {
     batch.at("z");
@@ -50,11 +50,11 @@ TEST_F(BatchTest, NamesTheTensorsThereAreWhereOneIsMissing) {
   }
 }
 
-TEST_F(BatchTest, RefusesTensorsOfDifferentNumbersOfExamples) {
+TEST_F(BatchTest, RefusesDifferentExampleCounts) {
   EXPECT_THROW(Batch({{"x", counted({2, 3})}, {"y", counted({3})}}), Error);
 }
 
-TEST_F(BatchTest, IsLikeOneOfTheSameNamesShapesAndTypes) {
+TEST_F(BatchTest, IsLikeComparesNamesShapesAndTargets) {
   const Batch batch({{"x", counted({4, 3})}, {"y", counted({4})}});
   EXPECT_TRUE(batch.is_like(Batch({{"x", counted({4, 3})}, {"y", counted({4})}})));
   EXPECT_FALSE(batch.is_like(batch.examples(0, 2)));
@@ -65,7 +65,7 @@ TEST_F(BatchTest, IsLikeOneOfTheSameNamesShapesAndTypes) {
   EXPECT_FALSE(batch.is_like(fewer));
 }
 
-TEST_F(BatchTest, OnTheDeviceAlreadyIsNotCopied) {
+TEST_F(BatchTest, UploadDoesNotCopyDeviceTensors) {
   const Batch batch({{"x", counted({4, 3})}, {"y", counted({4})}});
   const std::size_t before = stream_.pool()->use().live_total;
   const Batch same = BatchUpload().to_device(batch, stream_);

@@ -21,7 +21,7 @@ KnownLibrary fake(int major) {
   return {"Fake", "libht_fake.so", major, version, true, "build the tests"};
 }
 
-TEST(CudaLibraries, DescribesOneThatFits) {
+TEST(CudaLibraries, DescribesMatchingLibrary) {
   const CudaLibrary found = describe(fake(12), {HT_FAKE_FOLDER});
   EXPECT_TRUE(found.found);
   EXPECT_EQ(found.name, "Fake");
@@ -30,7 +30,7 @@ TEST(CudaLibraries, DescribesOneThatFits) {
   EXPECT_EQ(found.problem, "");
 }
 
-TEST(CudaLibraries, SaysThatTheMajorVersionIsWrong) {
+TEST(CudaLibraries, ReportsWrongMajorVersion) {
   const CudaLibrary found = describe(fake(13), {HT_FAKE_FOLDER});
   EXPECT_TRUE(found.found);
   EXPECT_EQ(found.version, "12.4");
@@ -38,7 +38,7 @@ TEST(CudaLibraries, SaysThatTheMajorVersionIsWrong) {
                            "/libht_fake.so.12 is version 12.4, want 13.x; build the tests");
 }
 
-TEST(CudaLibraries, SaysThatTheVersionIsTooOld) {
+TEST(CudaLibraries, ReportsOutdatedVersion) {
   KnownLibrary newer = fake(12);
   newer.minor = 5;
   EXPECT_EQ(describe(newer, {HT_FAKE_FOLDER}).problem,
@@ -48,7 +48,7 @@ TEST(CudaLibraries, SaysThatTheVersionIsTooOld) {
   EXPECT_EQ(describe(newer, {HT_FAKE_FOLDER}).problem, "");
 }
 
-TEST(CudaLibraries, SaysThatALibraryDoesNotAnswer) {
+TEST(CudaLibraries, ReportsUnresponsiveLibrary) {
   KnownLibrary silent = fake(12);
   silent.version = [](const SharedLibrary&) { return std::string(); };
   const CudaLibrary found = describe(silent, {HT_FAKE_FOLDER});
@@ -56,7 +56,7 @@ TEST(CudaLibraries, SaysThatALibraryDoesNotAnswer) {
   EXPECT_NE(found.problem.find("does not report"), std::string::npos) << found.problem;
 }
 
-TEST(CudaLibraries, SaysWhereItLookedInVain) {
+TEST(CudaLibraries, ReportsSearchedFolders) {
   const CudaLibrary found = describe(fake(40), {"/nowhere"});
   EXPECT_FALSE(found.found);
   EXPECT_EQ(found.version + found.path, "");
@@ -64,7 +64,7 @@ TEST(CudaLibraries, SaysWhereItLookedInVain) {
 }
 
 /// On any machine, each library is usable or reports why not.
-TEST(CudaLibraries, DescribesThoseOfThisMachine) {
+TEST(CudaLibraries, DescribesInstalledLibraries) {
   const auto all = look_for_cuda_libraries();
   ASSERT_EQ(all.size(), 4u);
   const char* const names[] = {"cuBLASLt", "cuDNN", "NCCL", "NVML"};
@@ -81,7 +81,7 @@ TEST(CudaLibraries, DescribesThoseOfThisMachine) {
   }
 }
 
-TEST(CudaLibraries, FoldersAreThoseOfTheEnvironmentAndOfWheels) {
+TEST(CudaLibraries, SearchesEnvironmentAndWheelFolders) {
   const fs::path base = fs::temp_directory_path() / "hybrid_trainer_wheels";
   const fs::path wheel = base / "lib/python3.12/site-packages/nvidia/cu13/lib";
   fs::create_directories(wheel);

@@ -24,14 +24,14 @@ TEST(BFloat16, RoundsTiesToEven) {
   EXPECT_EQ(rounded(1.0f + 0x1.8p-7f), 1.0f + 0x1p-6f);
 }
 
-TEST(BFloat16, IsWithinHalfAUnitOfTheLastPlace) {
+TEST(BFloat16, RoundingErrorIsWithinHalfUlp) {
   for (std::uint64_t i = 0; i < 10000; ++i) {
     const float value = 100 * random_normal({1, 0, 0}, i);
     EXPECT_LE(std::abs(rounded(value) - value), 0x1p-8f * std::abs(value)) << value;
   }
 }
 
-TEST(BFloat16, KeepsWhatIsNotFinite) {
+TEST(BFloat16, KeepsNonFiniteValues) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(rounded(infinity), infinity);
   EXPECT_EQ(rounded(-infinity), -infinity);

@@ -37,7 +37,7 @@ std::vector<std::string> problems_of(const Outer& config, const std::string& pat
   return problems;
 }
 
-TEST(Range, ContainsItsClosedEndsAndNoNaN) {
+TEST(Range, ContainsClosedEndsButNotNaN) {
   EXPECT_TRUE(Range::between(0, 1).contains(1));
   EXPECT_FALSE(Range::fraction().contains(1));
   EXPECT_TRUE(Range::fraction().contains(0));
@@ -46,16 +46,16 @@ TEST(Range, ContainsItsClosedEndsAndNoNaN) {
   EXPECT_FALSE(Range{}.contains(std::nan("")));
 }
 
-TEST(Range, PrintsAsAnInterval) {
+TEST(Range, PrintsAsInterval) {
   EXPECT_EQ(Range::fraction().text(), "[0, 1)");
   EXPECT_EQ(Range::above(0).text(), "(0, inf)");
   EXPECT_EQ(Range::between(1, 65536).text(), "[1, 65536]");
   EXPECT_EQ(Range{}.text(), "(-inf, inf)");
 }
 
-TEST(CollectRangeProblems, IsEmptyForASoundConfig) { EXPECT_TRUE(problems_of(Outer{}).empty()); }
+TEST(CollectRangeProblems, IsEmptyForValidConfig) { EXPECT_TRUE(problems_of(Outer{}).empty()); }
 
-TEST(CollectRangeProblems, NamesEveryBadFieldWithPathValueAndRange) {
+TEST(CollectRangeProblems, ReportsPathValueAndRangeOfInvalidFields) {
   Outer config;
   config.steps = 0;
   config.name = "adam";
@@ -68,7 +68,7 @@ TEST(CollectRangeProblems, NamesEveryBadFieldWithPathValueAndRange) {
                                       "inner.betas: got 1.5, want a number in [0, 1)"}));
 }
 
-TEST(CollectRangeProblems, RefusesNumbersThatAreNotFinite) {
+TEST(CollectRangeProblems, RefusesNaN) {
   Outer config;
   config.inner.share = std::nan("");
   EXPECT_EQ(problems_of(config, "training"),

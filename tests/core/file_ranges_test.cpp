@@ -5,14 +5,14 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(FileRanges, AreTakenOneAfterTheOther) {
+TEST(FileRanges, AllocateSequentially) {
   FileRanges ranges;
   EXPECT_EQ(ranges.take(4), 0);
   EXPECT_EQ(ranges.take(8), 4);
   EXPECT_EQ(ranges.end(), 12);
 }
 
-TEST(FileRanges, AreTakenInTheSmallestGapThatIsLargeEnough) {
+TEST(FileRanges, UseSmallestSufficientGap) {
   FileRanges ranges;
   for (const off_t bytes : {6, 1, 3, 1, 4, 1}) ranges.take(bytes);  // at 0, 6, 7, 10, 11, 15
   ranges.give(0, 6);
@@ -26,7 +26,7 @@ TEST(FileRanges, AreTakenInTheSmallestGapThatIsLargeEnough) {
   EXPECT_EQ(ranges.end(), 23);
 }
 
-TEST(FileRanges, GapsThatTouchAreOne) {
+TEST(FileRanges, MergeAdjacentGaps) {
   for (const bool from_the_left : {true, false}) {
     FileRanges ranges;
     for (const off_t bytes : {2, 3, 4, 1}) ranges.take(bytes);  // at 0, 2, 5, 9
@@ -37,7 +37,7 @@ TEST(FileRanges, GapsThatTouchAreOne) {
   }
 }
 
-TEST(FileRanges, EndWhereTheLastOneInUseDoes) {
+TEST(FileRanges, EndAfterLastUsedRange) {
   FileRanges ranges;
   for (const off_t bytes : {2, 3, 4}) ranges.take(bytes);
   ranges.give(2, 3);

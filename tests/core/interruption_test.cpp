@@ -30,7 +30,7 @@ bool is_requested_soon(const Interruption& interruption) {
 }
 
 // A handler on the stack of a oneDNN product would overwrite the heap.
-TEST(Interruption, IsTakenByNoThreadThatComputes) {
+TEST(Interruption, SignalsAreBlockedInComputeThreads) {
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU}) {
     const Interruption interruption;
     EXPECT_FALSE(interruption.requested());
@@ -80,12 +80,12 @@ End end_after(const std::vector<int>& signals, double seconds_apart, bool ends_a
 }
 
 // The timeout program signals its child and then the child's group.
-TEST(Interruption, SignalsWithinASecondCountAsOne) {
+TEST(Interruption, SignalsWithinOneSecondCountOnce) {
   EXPECT_EQ(end_after({SIGTERM, SIGTERM}, 0.02, false).exit_code, 0);
   EXPECT_EQ(end_after({SIGTERM, SIGINT, SIGTERM}, 0.2, false).exit_code, 0);
 }
 
-TEST(Interruption, TakesTheEndOfATerminalUnlessThatIsToBeIgnored) {
+TEST(Interruption, HandlesHangupUnlessIgnored) {
   const auto is_taken = [] {
     struct sigaction now {};
     sigaction(SIGHUP, nullptr, &now);
@@ -105,24 +105,24 @@ TEST(Interruption, TakesTheEndOfATerminalUnlessThatIsToBeIgnored) {
   std::signal(SIGHUP, given);
 }
 
-TEST(Interruption, IsAskedByALauncherHoweverOften) {
+TEST(Interruption, RepeatedLauncherSignalsExitCleanly) {
   for (const int signal : {SIGUSR1, SIGUSR2, SIGXCPU})
     EXPECT_EQ(end_after({signal, signal}, 1.2, false).exit_code, 0) << signal;
 }
 
-TEST(Interruption, ALaterSignalEndsAtOnceWithItsLastWords) {
+TEST(Interruption, LaterSignalEndsImmediatelyWithMessage) {
   const End end = end_after({SIGINT, SIGINT}, 1.2, false);
   EXPECT_EQ(end.exit_code, 130);
   EXPECT_EQ(end.errors, "ended at once\n");
 }
 
-TEST(Interruption, TheFirstOneEndsAtOnceWhereThereIsNothingToSave) {
+TEST(Interruption, FirstSignalEndsImmediatelyIfNothingToSave) {
   const End end = end_after({SIGTERM}, 0, true);
   EXPECT_EQ(end.exit_code, 130);
   EXPECT_EQ(end.errors, "nothing was done\n");
 }
 
-TEST(Interruption, TakesWhatWasIgnoredAndLeavesItIgnored) {
+TEST(Interruption, HandlesIgnoredSignalAndRestoresIt) {
   std::signal(SIGTERM, SIG_IGN);
   {
     const Interruption interruption;

@@ -24,7 +24,7 @@ class MachineMemoryTest : public ::testing::Test {
   TemporaryFolder root_;
 };
 
-TEST_F(MachineMemoryTest, IsTheMachinesWithoutALimit) {
+TEST_F(MachineMemoryTest, WithoutLimitReportsMachineMemory) {
   expect(8'192'000, 6'144'000);
   write("proc/self/cgroup", "0::/job\n");
   write("sys/fs/cgroup/job/memory.max", "max\n");
@@ -32,7 +32,7 @@ TEST_F(MachineMemoryTest, IsTheMachinesWithoutALimit) {
   expect(8'192'000, 6'144'000);
 }
 
-TEST_F(MachineMemoryTest, IsWhatTheTightestGroupLeaves) {
+TEST_F(MachineMemoryTest, ReportsTightestCgroupLimit) {
   write("proc/self/cgroup", "0::/job/step\n");
   write("sys/fs/cgroup/job/step/memory.max", "5000000\n");
   write("sys/fs/cgroup/job/step/memory.current", "1000000\n");
@@ -43,21 +43,21 @@ TEST_F(MachineMemoryTest, IsWhatTheTightestGroupLeaves) {
   expect(4'500'000, 3'000'000);
 }
 
-TEST_F(MachineMemoryTest, KnowsTheFirstVersionOfGroupsToo) {
+TEST_F(MachineMemoryTest, ReadsCgroupVersion1) {
   write("proc/self/cgroup", "5:cpuset:/a\n4:memory:/a\n0::/\n");
   write("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2000000\n");
   write("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "3000000\n");
   expect(2'000'000, 0);
 }
 
-TEST_F(MachineMemoryTest, FindsAContainersLimitAtTheMount) {
+TEST_F(MachineMemoryTest, FindsContainerLimitAtMount) {
   write("proc/self/cgroup", "0::/docker/not-to-be-seen\n");
   write("sys/fs/cgroup/memory.max", "3000000\n");
   write("sys/fs/cgroup/memory.current", "0\n");
   expect(3'000'000, 3'000'000);
 }
 
-TEST(MachineMemory, IsKnownHere) {
+TEST(MachineMemory, ReportsMemoryOfThisMachine) {
   const MachineMemory memory = machine_memory();
   EXPECT_GT(memory.available_bytes, 0u);
   EXPECT_LE(memory.available_bytes, memory.total_bytes);

@@ -35,7 +35,7 @@ TEST(MemoryPool, CountsLiveBytesByKind) {
   EXPECT_EQ(pool->use().cached, 128u);
 }
 
-TEST(MemoryPool, KeepsPeaksUntilTheyAreReset) {
+TEST(MemoryPool, KeepsPeaksUntilReset) {
   const auto pool = MemoryPool::create("device");
   const Buffer kept = pool->allocate(64, MemoryKind::kParameters);
   { const Buffer passing = pool->allocate(1024, MemoryKind::kActivations); }
@@ -47,7 +47,7 @@ TEST(MemoryPool, KeepsPeaksUntilTheyAreReset) {
   EXPECT_EQ(pool->use().peak_total, 64u);
 }
 
-TEST(MemoryPool, ReusesAFreedBlockWithoutFreshBytes) {
+TEST(MemoryPool, ReusesFreedBlocks) {
   const auto pool = MemoryPool::create("device");
   for (const std::size_t bytes : {std::size_t{1000}, 100 * std::size_t{1000}, 3 * kMiB}) {
     { const Buffer first = pool->allocate(bytes, MemoryKind::kActivations); }
@@ -79,7 +79,7 @@ class ApartMemory final : public MemorySource {
   std::vector<std::size_t>& taken_;
 };
 
-TEST(MemoryPool, TakesEachBlockInItsVerySizeWhereBlocksAreKeptApart) {
+TEST(MemoryPool, SeparateBlocksHaveExactSize) {
   std::vector<std::size_t> taken;
   const auto pool = MemoryPool::create("device", {}, std::make_unique<ApartMemory>(taken));
   {
@@ -92,7 +92,7 @@ TEST(MemoryPool, TakesEachBlockInItsVerySizeWhereBlocksAreKeptApart) {
   EXPECT_EQ(pool->use().cached, 0u);
 }
 
-TEST(MemoryPool, AlignsToLinesAndHugePages) {
+TEST(MemoryPool, AlignsToCacheLinesAndHugePages) {
   const auto pool = MemoryPool::create("device");
   const Buffer line = pool->allocate(1, MemoryKind::kData);
   const Buffer huge = pool->allocate(2 * kMiB + 1, MemoryKind::kData);
@@ -102,7 +102,7 @@ TEST(MemoryPool, AlignsToLinesAndHugePages) {
   std::memset(huge.data(), 1, huge.bytes());
 }
 
-TEST(MemoryPool, TrimGivesCachedBlocksBack) {
+TEST(MemoryPool, TrimReturnsCachedBlocks) {
   const auto pool = MemoryPool::create("device");
   { const Buffer block = pool->allocate(8 * kMiB, MemoryKind::kWorkspace); }
   EXPECT_EQ(pool->use().cached, 8 * kMiB);
@@ -111,7 +111,7 @@ TEST(MemoryPool, TrimGivesCachedBlocksBack) {
   EXPECT_EQ(pool->use().fresh_total, 8 * kMiB);
 }
 
-TEST(MemoryPool, ThrowsOverBudgetAndNamesPoolKindRequestAndBudget) {
+TEST(MemoryPool, OverBudgetThrowsWithDetails) {
   const auto pool = MemoryPool::create("device", 1024);
   const Buffer kept = pool->allocate(640, MemoryKind::kParameters);
   try {
@@ -137,7 +137,7 @@ TEST(MemoryPool, ThrowsOverBudgetAndNamesPoolKindRequestAndBudget) {
   EXPECT_NO_THROW(pool->allocate(384, MemoryKind::kGradients));
 }
 
-TEST(MemoryPool, SaysWhatWasAskedForAndWhatHoldsTheMemory) {
+TEST(MemoryPool, ShortageReportsRequestAndLargestBlocks) {
   const auto pool = MemoryPool::create("device", 8192);
   std::vector<Buffer> kept;
   for (int i = 1; i <= 12; ++i) {
@@ -186,7 +186,7 @@ class Listening final : public MemoryListener {
   int calls = 0;
 };
 
-TEST(MemoryPool, TellsAListenerOfEachBlockFromThoseThatLiveOn) {
+TEST(MemoryPool, NotifiesListenerOfEachBlock) {
   Listening listener;
   const auto pool = MemoryPool::create("device");
   Buffer weights = pool->allocate(64, MemoryKind::kParameters);
@@ -206,7 +206,7 @@ TEST(MemoryPool, TellsAListenerOfEachBlockFromThoseThatLiveOn) {
   EXPECT_EQ(listener.calls, 6);
 }
 
-TEST(MemoryPool, HoldsToThePeakInUseWhateverSizesComeAndGo) {
+TEST(MemoryPool, MemoryTakenStaysNearPeakUse) {
   const auto pool = MemoryPool::create("device");
   for (std::size_t i = 0; i < 60; ++i)  // all of different sizes
     const Buffer block = pool->allocate((40 * 1024 - i * 512) * 1024, MemoryKind::kActivations);
@@ -216,7 +216,7 @@ TEST(MemoryPool, HoldsToThePeakInUseWhateverSizesComeAndGo) {
   EXPECT_LE(use.most_taken, use.peak_total + use.peak_total / 32);
 }
 
-TEST(MemoryPool, GivesUpWhatWaitedLongestAndNoMoreThanItMust) {
+TEST(MemoryPool, EvictsOnlyOldestCachedBlocks) {
   const auto pool = MemoryPool::create("device", 64 * kMiB);
   Buffer most = pool->allocate(64 * kMiB, MemoryKind::kActivations);
   most = Buffer();
@@ -230,7 +230,7 @@ TEST(MemoryPool, GivesUpWhatWaitedLongestAndNoMoreThanItMust) {
   EXPECT_EQ(pool->use().cached, 0u);
 }
 
-TEST(MemoryPool, GivesCachedBlocksUpBeforeItRefuses) {
+TEST(MemoryPool, FreesCachedBlocksBeforeThrowing) {
   const auto pool = MemoryPool::create("device", 1024);
   { const Buffer small = pool->allocate(576, MemoryKind::kActivations); }
   const Buffer large = pool->allocate(1024, MemoryKind::kActivations);
@@ -238,7 +238,7 @@ TEST(MemoryPool, GivesCachedBlocksUpBeforeItRefuses) {
   EXPECT_EQ(pool->use().live_total, 1024u);
 }
 
-TEST(MemoryPool, BufferMovesAndOutlivesTheCallersHandle) {
+TEST(MemoryPool, BufferMovesAndOutlivesPoolHandle) {
   auto pool = MemoryPool::create("device");
   Buffer first = pool->allocate(64, MemoryKind::kSnapshot);
   void* const data = first.data();
@@ -254,7 +254,7 @@ TEST(MemoryPool, BufferMovesAndOutlivesTheCallersHandle) {
   EXPECT_TRUE(watched.expired());
 }
 
-TEST(MemoryPool, CountsRightWithManyThreads) {
+TEST(MemoryPool, CountsCorrectlyWithManyThreads) {
   const auto pool = MemoryPool::create("device");
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(MemorySize, ReadsUnitsOfBothKinds) {
+TEST(MemorySize, ParsesDecimalAndBinaryUnits) {
   const std::pair<const char*, std::uint64_t> sizes[] = {
       {"0", 0},
       {"1000001", 1000001},
@@ -23,14 +23,14 @@ TEST(MemorySize, ReadsUnitsOfBothKinds) {
   }
 }
 
-TEST(MemorySize, RefusesWhatIsNoSize) {
+TEST(MemorySize, RefusesMalformedSizes) {
   for (const char* text : {"", "GiB", "-1", "16XB", "16 Gi B", "1e3", "nan", "inf", "16GiB ", " 16",
                            "9223372036854775808", "99999999999TiB", "1..5MB", "0x10"}) {
     EXPECT_FALSE(MemorySize::parse(text)) << text;
   }
 }
 
-TEST(MemorySize, WritesWhatItReadsBack) {
+TEST(MemorySize, TextRoundTrips) {
   EXPECT_EQ(MemorySize{17179869184}.text(), "16GiB");
   EXPECT_EQ(MemorySize{500000000}.text(), "500MB");
   EXPECT_EQ(MemorySize{1000001}.text(), "1000001");

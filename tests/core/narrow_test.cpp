@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(Narrow, KeepsWhatTheTypeHoldsAndRefusesTheRest) {
+TEST(Narrow, KeepsValuesInRangeAndThrowsOutside) {
   EXPECT_EQ(narrow<std::int32_t>(std::int64_t{INT32_MIN}), INT32_MIN);
   EXPECT_EQ(narrow<std::uint8_t>(255), 255);
   EXPECT_EQ(narrow<std::int64_t>(-1.9), -1) << "fractions are dropped";

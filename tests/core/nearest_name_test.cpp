@@ -15,26 +15,26 @@ TEST(NearestName, FindsMisspelledNames) {
   EXPECT_EQ(nearest_name("decay", kNames), "decay");
 }
 
-TEST(NearestName, IsEmptyWhereNothingIsNear) {
+TEST(NearestName, IsEmptyWithoutNearName) {
   EXPECT_EQ(nearest_name("tokenizer", kNames), "");
   EXPECT_EQ(nearest_name("", kNames), "");
   EXPECT_EQ(nearest_name("decay", {}), "");
   EXPECT_EQ(nearest_name(std::string(100000, 'a'), kNames), "");
 }
 
-TEST(NearestName, CountsASwapOfNeighboursAsOneEdit) {
+TEST(NearestName, CountsTranspositionAsOneEdit) {
   EXPECT_EQ(nearest_name("ba", {"xa", "ab"}), "xa");
   EXPECT_EQ(nearest_name("form", {"forums", "from"}), "from");
 }
 
 /// A full table of distances to this candidate would take 16 GB.
-TEST(NearestName, PassesOverACandidateThatIsMuchLonger) {
+TEST(NearestName, SkipsMuchLongerCandidates) {
   const std::vector<std::string> names{std::string(10'000'000, 'a'), "decay"};
   EXPECT_EQ(nearest_name("decya" + std::string(195, 'x'), names), "");
   EXPECT_EQ(nearest_name("decya", names), "decay");
 }
 
-TEST(NameHint, AsksForTheNearestOrListsAll) {
+TEST(NameHint, SuggestsNearestOrListsAll) {
   EXPECT_EQ(name_hint("decoy", kNames), "; did you mean decay?");
   EXPECT_EQ(name_hint("qqqqq", {"adamw", "sgd"}), "; valid: adamw, sgd");
 }

@@ -59,13 +59,13 @@ class PrefetcherTest : public ::testing::Test {
   Prefetcher prefetcher_;
 };
 
-TEST_F(PrefetcherTest, GivesWhatLiesThereInAnyOrder) {
+TEST_F(PrefetcherTest, ReadsCorrectValuesInAnyOrder) {
   const std::vector<Tensor> all = all_of({0, 1, 2, 3});
   for (const int i : {0, 1, 2, 3, 3, 2, 1, 0, 0, 1, 2, 3, 3, 2, 1, 0, 2, 0, 3, 1, 0, 1, 3})
     EXPECT_EQ(value_of(all[static_cast<std::size_t>(i)]), static_cast<float>(i));
 }
 
-TEST_F(PrefetcherTest, ChangesWhatIsAtHomeInWhateverOrderGroupsCome) {
+TEST_F(PrefetcherTest, WritesChangesBackInAnyGroupOrder) {
   const std::vector<std::vector<Tensor>> groups{all_of({0, 10}), all_of({20}), all_of({30, 40}),
                                                 all_of({50})};
   const std::vector<std::vector<std::size_t>> orders{
@@ -87,7 +87,7 @@ TEST_F(PrefetcherTest, ChangesWhatIsAtHomeInWhateverOrderGroupsCome) {
   }
 }
 
-TEST_F(PrefetcherTest, HoldsTheGroupBeforeAndFromTheSecondPassOnTheOneAfter) {
+TEST_F(PrefetcherTest, HoldsAdjacentGroupsFromSecondPass) {
   std::vector<std::vector<Tensor>> groups;
   for (int i = 0; i < 6; ++i) groups.push_back(all_of({0, 0}));
   const auto pass = [&] {
@@ -106,7 +106,7 @@ TEST_F(PrefetcherTest, HoldsTheGroupBeforeAndFromTheSecondPassOnTheOneAfter) {
 }
 
 /// A forward and backward pass visits each position twice, with a different successor each time.
-TEST_F(PrefetcherTest, ReadsTheNextOneAheadFromTheSecondTimeOn) {
+TEST_F(PrefetcherTest, ReadsAheadFromSecondPass) {
   const std::vector<Tensor> all = all_of({0, 1, 2, 3});
   const auto pass = [&] {
     for (const std::size_t i : {0u, 1u, 2u, 3u, 2u, 1u}) value_of(all[i]);
@@ -121,7 +121,7 @@ TEST_F(PrefetcherTest, ReadsTheNextOneAheadFromTheSecondTimeOn) {
   EXPECT_EQ(writes_, 0) << "nothing was changed";
 }
 
-TEST_F(PrefetcherTest, ReadsNothingAheadAtTheEndOfAPass) {
+TEST_F(PrefetcherTest, DoesNotReadAheadPastEndOfPass) {
   const std::vector<Tensor> all = all_of({0, 1, 2});
   for (int round = 0; round < 3; ++round) {
     prefetcher_.begin_pass();
@@ -130,7 +130,7 @@ TEST_F(PrefetcherTest, ReadsNothingAheadAtTheEndOfAPass) {
   }
 }
 
-TEST_F(PrefetcherTest, WhatWasChangedIsThereForWhoeverComesNext) {
+TEST_F(PrefetcherTest, LaterReadsSeeChanges) {
   const std::vector<Tensor> all = all_of({0, 1, 2, 3});
   for (int round = 0; round < 4; ++round) {
     for (std::size_t i = 0; i < 4; ++i) {
@@ -144,7 +144,7 @@ TEST_F(PrefetcherTest, WhatWasChangedIsThereForWhoeverComesNext) {
   expect_all(all[3], 8);
 }
 
-TEST_F(PrefetcherTest, ReadsNothingAheadThatMayChangeBefore) {
+TEST_F(PrefetcherTest, DoesNotReadAheadTensorsBeingChanged) {
   const std::vector<Tensor> all = all_of({0, 1});
   for (int round = 1; round <= 3; ++round) {
     const Tensor held = prefetcher_.acquire(all[0], stream_);
@@ -155,7 +155,7 @@ TEST_F(PrefetcherTest, ReadsNothingAheadThatMayChangeBefore) {
   }
 }
 
-TEST_F(PrefetcherTest, ReadsWhatIsUsedTwiceInAGroupOnceItHasBeenWritten) {
+TEST_F(PrefetcherTest, RereadsAfterWriteWithinGroup) {
   const std::vector<Tensor> all = all_of({0, 1, 2});
   for (float round = 1; round <= 3; ++round) {
     prefetcher_.begin_pass();
@@ -167,7 +167,7 @@ TEST_F(PrefetcherTest, ReadsWhatIsUsedTwiceInAGroupOnceItHasBeenWritten) {
   }
 }
 
-TEST_F(PrefetcherTest, HoldsOneAtATimeWhereMemoryIsTooSmallForMore) {
+TEST_F(PrefetcherTest, SmallMemoryHoldsOneTensorAtATime) {
   const std::vector<Tensor> all = all_of({0, 0, 0, 0});
   const Stream small(MemoryPool::create("small", kBytes));
   for (float pass = 1; pass <= 3; ++pass) {
@@ -178,7 +178,7 @@ TEST_F(PrefetcherTest, HoldsOneAtATimeWhereMemoryIsTooSmallForMore) {
   }
 }
 
-TEST_F(PrefetcherTest, ReportsADiskThatFailsAtTheLatestWhenItSettles) {
+TEST_F(PrefetcherTest, ReportsDiskFailureAndStaysFailed) {
   const std::vector<Tensor> all = all_of({0, 0});
   prefetcher_.begin_pass();
   fails_ = true;
@@ -192,7 +192,7 @@ TEST_F(PrefetcherTest, ReportsADiskThatFailsAtTheLatestWhenItSettles) {
   EXPECT_THROW(prefetcher_.begin_pass(), IoError) << "the primary location mixes two passes";
 }
 
-TEST_F(PrefetcherTest, TakesWhatWasExpectedAndWritesWhatItIsGiven) {
+TEST_F(PrefetcherTest, TakesExpectedAndWritesGivenTensors) {
   const std::vector<Tensor> homes = all_of({0, 0, 0});
   for (std::size_t i = 0; i < 3; ++i) {
     prefetcher_.finish_writes();
@@ -214,7 +214,7 @@ TEST_F(PrefetcherTest, TakesWhatWasExpectedAndWritesWhatItIsGiven) {
   }
 }
 
-TEST_F(PrefetcherTest, CopiesAtOnceAndReadsNothingAheadInTheStream) {
+TEST_F(PrefetcherTest, InStreamModeDoesNotReadAhead) {
   Prefetcher in_stream(Copies::kInStream);
   const std::vector<Tensor> all = all_of({0, 1});
   for (float round = 1; round <= 3; ++round) {
@@ -230,7 +230,7 @@ TEST_F(PrefetcherTest, CopiesAtOnceAndReadsNothingAheadInTheStream) {
   }
 }
 
-TEST_F(PrefetcherTest, ForgetsAPlaceThatIsNoneAnyMore) {
+TEST_F(PrefetcherTest, ForgetReleasesTensor) {
   std::vector<Tensor> all = all_of({0, 1, 2});
   for (int round = 0; round < 2; ++round)
     for (const Tensor& one : all) value_of(one);

@@ -40,7 +40,7 @@ class ProcessEnd : public ::testing::Test {
   const std::filesystem::path file_ = folder_ / "spool";
 };
 
-TEST_F(ProcessEnd, SignalsRemoveTemporaryFilesAndAreSeenByTheShell) {
+TEST_F(ProcessEnd, SignalRemovesTemporaryFilesAndSetsStatus) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT}) {
     const int status = status_of(with_file([&] { raise(signal); }));
     EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << signal;
@@ -48,7 +48,7 @@ TEST_F(ProcessEnd, SignalsRemoveTemporaryFilesAndAreSeenByTheShell) {
   }
 }
 
-TEST_F(ProcessEnd, ExitsRemoveTemporaryFiles) {
+TEST_F(ProcessEnd, ExitRemovesTemporaryFiles) {
   EXPECT_EQ(WEXITSTATUS(status_of(with_file([] { end_process(3); }))), 3);
   EXPECT_FALSE(std::filesystem::exists(file_));
 #ifndef __SANITIZE_ADDRESS__  // it reports leaks of threads that a forked child has lost
@@ -57,7 +57,7 @@ TEST_F(ProcessEnd, ExitsRemoveTemporaryFiles) {
 #endif
 }
 
-TEST_F(ProcessEnd, AFolderGoesAfterItsFile) {
+TEST_F(ProcessEnd, RemovesFileBeforeItsFolder) {
   const std::filesystem::path inner = folder_ / "made";
   status_of([&] {
     end_on_signals();
@@ -70,7 +70,7 @@ TEST_F(ProcessEnd, AFolderGoesAfterItsFile) {
   EXPECT_FALSE(std::filesystem::exists(inner));
 }
 
-TEST_F(ProcessEnd, AForkedChildLeavesItsParentsFiles) {
+TEST_F(ProcessEnd, ForkedChildKeepsParentFiles) {
   const int status = status_of(with_file([&] {
     status_of([] { raise(SIGTERM); });
     status_of([&] {
@@ -92,7 +92,7 @@ TEST_F(ProcessEnd, IgnoredSignalsStayIgnored) {
 }
 
 // The kernel applies no default signal actions to the first process of a PID namespace.
-TEST_F(ProcessEnd, TheFirstProcessOfAContainerEndsToo) {
+TEST_F(ProcessEnd, FirstProcessOfContainerEndsOnSignal) {
   const int status = status_of([&] {
     if (unshare(CLONE_NEWPID) != 0) _exit(99);
     const int of_first = status_of([] {

@@ -40,13 +40,13 @@ int in_child(const char* max_isa, const std::function<int()>& answer) {
 
 int set_number() { return static_cast<int>(instruction_set()); }
 
-TEST(InstructionSet, IsHeldDownByTheEnvironment) {
+TEST(InstructionSet, IsLimitedByEnvironment) {
   const int best = in_child("avx512", set_number);
   EXPECT_EQ(in_child("baseline", set_number), static_cast<int>(InstructionSet::kBaseline));
   EXPECT_EQ(in_child("avx2", set_number), std::min(best, static_cast<int>(InstructionSet::kAvx2)));
 }
 
-TEST(InstructionSet, HoldsTheProductLibraryDownToo) {
+TEST(InstructionSet, LimitAppliesToOneDnn) {
   const auto has = [](const std::string& wanted) {
     return [wanted] {
       instruction_set();
@@ -59,16 +59,16 @@ TEST(InstructionSet, HoldsTheProductLibraryDownToo) {
   EXPECT_EQ(in_child("avx512", has("AVX512_CORE_BF16")), 0);
 }
 
-TEST(InstructionSet, MultipliesNoBFloat16WhereHeldDown) {
+TEST(InstructionSet, LimitDisablesBFloat16) {
   EXPECT_EQ(in_child("avx2", [] { return multiplies_bfloat16() ? 1 : 0; }), 0);
 }
 
-TEST(InstructionSet, MultipliesNoTilesWhereHeldDown) {
+TEST(InstructionSet, LimitDisablesTiles) {
   for (const char* set : {"avx512", "avx2"})
     EXPECT_EQ(in_child(set, [] { return multiplies_tiles() ? 1 : 0; }), 0) << set;
 }
 
-TEST(InstructionSet, RefusesAnUnknownName) {
+TEST(InstructionSet, RefusesUnknownName) {
   const auto throws_usage_error = [] {
     try {
       instruction_set();
@@ -80,7 +80,7 @@ TEST(InstructionSet, RefusesAnUnknownName) {
   EXPECT_EQ(in_child("avx9", throws_usage_error), 0);
 }
 
-TEST(ProcessorUse, IsWhatAllHaveInCommon) {
+TEST(ProcessorUse, CommonUseIsSupportedByAll) {
   const ProcessorUse tiles{InstructionSet::kAvx512, true, true},
       vectors{InstructionSet::kAvx512, true, false}, plain{InstructionSet::kAvx512, false, false},
       old{InstructionSet::kAvx2, false, false};
@@ -93,7 +93,7 @@ TEST(ProcessorUse, IsWhatAllHaveInCommon) {
   EXPECT_EQ(common_processor_use({tiles, old}), old);
 }
 
-TEST(ProcessorUse, IsHeldToLessAndSoIsTheProductLibrary) {
+TEST(ProcessorUse, LimitAppliesToOneDnnAndCannotBeRaised) {
   const auto holds = [] {
     if (processor_use().set < InstructionSet::kAvx2) return 0;
     hold_processor_to({InstructionSet::kAvx2, false, false});
@@ -116,14 +116,14 @@ TEST(ProcessorUse, IsHeldToLessAndSoIsTheProductLibrary) {
   EXPECT_EQ(in_child("avx2", takes_more), 0);
 }
 
-TEST(ProcessorInfo, SaysWhatTheProcessMayUse) {
+TEST(ProcessorInfo, ReportsNameAndUsableCores) {
   const ProcessorInfo info = processor_info();
   EXPECT_FALSE(info.name.empty());
   EXPECT_GE(info.cores, 1);
   EXPECT_LE(info.cores, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-TEST(InstructionSet, LimitsOfOneDnnBelowItsBFloat16ForbidThat) {
+TEST(InstructionSet, OneDnnLimitDisablesBFloat16) {
   for (const char* const below : {"AVX2", "sse41", "AVX512_CORE", "avx512_core_vnni", "AVX2_VNNI"})
     EXPECT_FALSE(onednn_limit_allows_bfloat16(below)) << below;
   for (const char* const other : {"", "ALL", "avx512_core_bf16", "AVX512_CORE_AMX", "AVX10_1_512"})
@@ -139,7 +139,7 @@ TEST(InstructionSet, LimitsOfOneDnnBelowItsBFloat16ForbidThat) {
   }
 }
 
-TEST(ProcessorQuota, IsThatOfTheTightestGroup) {
+TEST(ProcessorQuota, ReportsTightestCgroupQuota) {
   struct Case {
     std::map<std::string, std::string> files;
     std::optional<double> quota;
@@ -179,7 +179,7 @@ TEST(ProcessorQuota, IsThatOfTheTightestGroup) {
   }
 }
 
-TEST(SetThreads, TakesOneToAllCores) {
+TEST(SetThreads, AcceptsOneToAllCores) {
   const int before = threads();
   set_threads(1);
   EXPECT_EQ(threads(), 1);
@@ -190,7 +190,7 @@ TEST(SetThreads, TakesOneToAllCores) {
   set_threads(before);
 }
 
-TEST(SetThreads, AThreadOfATeamHasOne) {
+TEST(SetThreads, OpenMpTeamMemberHasOneThread) {
   const int before = threads();
   std::atomic<int> most = 0;
 #pragma omp parallel num_threads(2)
@@ -200,7 +200,7 @@ TEST(SetThreads, AThreadOfATeamHasOne) {
 }
 
 /// Output of the program about its threads when it starts with an environment variable.
-TEST(SetThreads, DISABLED_AreTold) {
+TEST(SetThreads, DISABLED_PrintsThreadLimits) {
   std::printf("default %d limit %d", threads(), usable_threads());
   try {
     set_threads(0);
@@ -210,12 +210,12 @@ TEST(SetThreads, DISABLED_AreTold) {
   std::printf("\n");
 }
 
-TEST(SetThreads, HeedTheLimitsOfOpenMp) {
+TEST(SetThreads, HeedsOpenMpLimits) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   const auto told = [&](const std::string& variable) {
     const std::string command = variable + " '" + program +
                                 "' --gtest_also_run_disabled_tests "
-                                "--gtest_filter=SetThreads.DISABLED_AreTold";
+                                "--gtest_filter=SetThreads.DISABLED_PrintsThreadLimits";
     FILE* const pipe = popen(command.c_str(), "r");
     std::string text(4096, '\0');
     text.resize(fread(text.data(), 1, text.size(), pipe));

@@ -35,7 +35,7 @@ TEST(Profile, CountsKernelsByWorkAndPart) {
   EXPECT_EQ(profile.of(Work::kProduct).calls, 0);
 }
 
-TEST(Profile, APartWithinAnotherTakesItsTimeFromIt) {
+TEST(Profile, OuterPartExcludesTimeOfInnerPart) {
   Profile profile;
   Stream stream(MemoryPool::create("device"));
   stream.set_profile(&profile);
@@ -48,7 +48,7 @@ TEST(Profile, APartWithinAnotherTakesItsTimeFromIt) {
   EXPECT_LT(profile.seconds_of(StepPart::kBackward), 10e-3);
 }
 
-TEST(Profile, LeavesAStreamWithoutOneAlone) {
+TEST(Profile, CountsNothingAfterDetach) {
   Profile profile;
   Stream stream(MemoryPool::create("device"));
   stream.set_profile(&profile);

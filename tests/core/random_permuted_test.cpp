@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(RandomPermuted, TakesEachPlaceOnceInAnOrderOfItsKey) {
+TEST(RandomPermuted, VisitsEachIndexOnceInKeyedOrder) {
   for (const std::uint64_t count : {1u, 2u, 5u, 64u, 1000u}) {
     std::set<std::uint64_t> places;
     for (std::uint64_t i = 0; i < count; ++i) places.insert(random_permuted({1, 2, 3}, i, count));

@@ -15,7 +15,7 @@ RandomKey key_of(const std::array<std::uint32_t, 2>& key, std::uint32_t c2, std:
 }
 
 // Source: Salmon et al., Random123, tests/kat_vectors, lines "philox4x32 10".
-TEST(Philox, GivesTheKnownAnswersOfItsAuthors) {
+TEST(Philox, MatchesPublishedTestVectors) {
   EXPECT_EQ(philox(key_of({0, 0}, 0, 0), 0),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox(key_of({0xffffffff, 0xffffffff}, 0xffffffff, 0xffffffff), ~std::uint64_t{0}),
@@ -24,7 +24,7 @@ TEST(Philox, GivesTheKnownAnswersOfItsAuthors) {
             (Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Philox, EveryPartOfTheKeyCounts) {
+TEST(Philox, DependsOnEveryPartOfKey) {
   const RandomKey key{1, 2, 3};
   const std::uint64_t high = std::uint64_t{1} << 32;
   const Words words = philox(key, 5);
@@ -37,7 +37,7 @@ TEST(Philox, EveryPartOfTheKeyCounts) {
   }
 }
 
-TEST(RandomWord, WalksThroughTheBlocks) {
+TEST(RandomWord, TakesWordsFromConsecutiveBlocks) {
   const RandomKey key{7, 8, 9};
   EXPECT_EQ(random_word(key, 6), philox(key, 1)[2]);
   EXPECT_EQ(random_word(key, 6), random_word(key, 6));
@@ -49,7 +49,7 @@ TEST(ToUnitFloat, StaysBelowOne) {
   EXPECT_EQ(to_unit_float(0x80000000), 0.5f);
 }
 
-TEST(RandomBelow, CoversItsRangeEvenly) {
+TEST(RandomBelow, IsUniformOverRange) {
   constexpr int kDraws = 70000, kBound = 7;
   std::array<int, kBound> counts{};
   for (std::uint64_t i = 0; i < kDraws; ++i) ++counts.at(random_below({3, 0, 0}, i, kBound));
@@ -60,7 +60,7 @@ TEST(RandomBelow, CoversItsRangeEvenly) {
   EXPECT_EQ(random_below({3, 0, 0}, 1, 1), 0u);
 }
 
-TEST(RandomNormal, HasTheMomentsOfAStandardNormal) {
+TEST(RandomNormal, MomentsMatchStandardNormal) {
   constexpr int kDraws = 100000;
   double sums[4] = {};
   for (std::uint64_t i = 0; i < kDraws; ++i) {

@@ -29,7 +29,7 @@ std::string problem_of(const std::function<void()>& run) {
   return "";
 }
 
-TEST(SharedLibrary, OpensTheFirstFileThatAFolderHas) {
+TEST(SharedLibrary, OpensFirstFileFoundInFolder) {
   const SharedLibrary library = SharedLibrary::open(fake());
   ASSERT_TRUE(library.opened());
   EXPECT_EQ(library.path(), HT_FAKE_FOLDER "/libht_fake.so.12");
@@ -37,7 +37,7 @@ TEST(SharedLibrary, OpensTheFirstFileThatAFolderHas) {
   EXPECT_EQ(library.function<int(int)>("ht_fake_twice")(21), 42);
 }
 
-TEST(SharedLibrary, OpensByTheLoadersSearchAndTellsWhere) {
+TEST(SharedLibrary, OpensByLoaderSearchAndReportsPath) {
   const SharedLibrary library = SharedLibrary::look_for(
       {.title = "mathematics", .files = {"libm.so.6"}, .folders = {}, .hint = ""});
   ASSERT_TRUE(library.opened());
@@ -45,7 +45,7 @@ TEST(SharedLibrary, OpensByTheLoadersSearchAndTellsWhere) {
   EXPECT_EQ(library.function<double(double)>("floor")(1.5), 1.0);
 }
 
-TEST(SharedLibrary, AFunctionThatIsMissingIsNamed) {
+TEST(SharedLibrary, ReportsMissingFunction) {
   const SharedLibrary library = SharedLibrary::open(fake());
   EXPECT_EQ(library.find<int()>("ht_fake_thrice"), nullptr);
   EXPECT_EQ(problem_of([&] { library.function<int()>("ht_fake_thrice"); }),
@@ -53,7 +53,7 @@ TEST(SharedLibrary, AFunctionThatIsMissingIsNamed) {
             "/libht_fake.so.12 has no ht_fake_thrice, so it has another version; build the tests");
 }
 
-TEST(SharedLibrary, TellsInOneLineWhereItLookedAndTheWayOut) {
+TEST(SharedLibrary, OpenFailureReportsSearchAndHint) {
   const fs::path folder = fs::temp_directory_path() / "hybrid_trainer_no_library";
   fs::create_directories(folder);
   std::ofstream(folder / "libht_none.so.2") << "no library";
@@ -77,7 +77,7 @@ TEST(SharedLibrary, TellsInOneLineWhereItLookedAndTheWayOut) {
   fs::remove_all(folder);
 }
 
-TEST(SharedLibrary, MovesAndIsEmptyAfterwards) {
+TEST(SharedLibrary, IsEmptyAfterMove) {
   SharedLibrary first = SharedLibrary::open(fake());
   const SharedLibrary second = std::move(first);
   EXPECT_TRUE(second.opened());

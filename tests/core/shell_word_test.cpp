@@ -18,7 +18,7 @@ std::string words_in_shell(const std::string& line) {
   return text;
 }
 
-TEST(ShellWord, IsOneWordOfAShellWhateverItHolds) {
+TEST(ShellWord, ShellParsesResultAsOneWord) {
   EXPECT_EQ(shell_word("runs/a-b_c.1"), "runs/a-b_c.1");
   EXPECT_EQ(shell_word(""), "''");
   EXPECT_EQ(shell_word("my run"), "'my run'");
@@ -29,13 +29,13 @@ TEST(ShellWord, IsOneWordOfAShellWhateverItHolds) {
     EXPECT_EQ(words_in_shell(shell_word(word)), "[" + word + "]") << shell_word(word);
 }
 
-TEST(ShellWord, APathIsNoOption) {
+TEST(ShellWord, PathIsNotParsedAsOption) {
   EXPECT_EQ(shell_path("-rf"), "./-rf");
   EXPECT_EQ(shell_path("-a b"), "'./-a b'");
   EXPECT_EQ(shell_path("/a/-b"), "/a/-b");
 }
 
-TEST(ShellWord, OfControlCharactersIsOneHarmlessLine) {
+TEST(ShellWord, EscapesControlCharacters) {
   EXPECT_EQ(shell_word("a\n\x1b[2J"), "$'a\\x0a\\x1b[2J'");
 }
 

@@ -26,7 +26,7 @@ std::uint64_t slice() {
 
 int nice_of_thread() { return getpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid))); }
 
-TEST(ShortTurns, AreTakenByOneThreadWhichStaysAsNice) {
+TEST(ShortTurns, AffectOneThreadAndKeepNiceness) {
   const std::uint64_t before = slice();
   std::thread([&] {
     const auto thread = static_cast<id_t>(syscall(SYS_gettid));

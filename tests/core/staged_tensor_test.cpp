@@ -22,7 +22,7 @@ class StagedTensorTest : public ::testing::Test {
   Stream stream_{MemoryPool::create("device")};
 };
 
-TEST_F(StagedTensorTest, BringsWhatIsReadAndTakesBackWhatChanged) {
+TEST_F(StagedTensorTest, CopiesInAndWritesChangesBack) {
   const Tensor there = tensor(1);
   for (const Use use : {Use::kRead, Use::kChange, Use::kWrite}) {
     const float before = there.data<float>()[2];
@@ -39,7 +39,7 @@ TEST_F(StagedTensorTest, BringsWhatIsReadAndTakesBackWhatChanged) {
   }
 }
 
-TEST_F(StagedTensorTest, IsTheTensorItselfWhereThatIsAtHand) {
+TEST_F(StagedTensorTest, AliasesTensorOnSameDevice) {
   const Tensor there = tensor(1);
   const StagedTensor staged(there, Use::kChange, stream_);
   const Tensor& here = staged;
@@ -50,7 +50,7 @@ TEST_F(StagedTensorTest, IsTheTensorItselfWhereThatIsAtHand) {
 }
 
 /// If the destructor could not throw, a full disk would terminate the process silently.
-TEST_F(StagedTensorTest, SaysThatWhatChangedCouldNotBeWritten) {
+TEST_F(StagedTensorTest, FailedWriteBackThrows) {
   const Tensor there = tensor(1);
   const auto change = [&] {
     const StagedTensor staged(there, Use::kChange, stream_, true);
@@ -59,7 +59,7 @@ TEST_F(StagedTensorTest, SaysThatWhatChangedCouldNotBeWritten) {
   EXPECT_THROW(change(), IoError);
 }
 
-TEST_F(StagedTensorTest, TheFirstErrorIsTheOneThatIsTold) {
+TEST_F(StagedTensorTest, FirstErrorIsReported) {
   const Tensor there = tensor(1);
   const auto change = [&] {
     const StagedTensor staged(there, Use::kChange, stream_, true);

@@ -50,7 +50,7 @@ std::string refusal_of(const std::function<void()>& start) {
   return {text, static_cast<std::size_t>(std::max<ssize_t>(length, 0))};
 }
 
-TEST(StartedThread, ARefusalNamesTheLimits) {
+TEST(StartedThread, RefusalReportsLimits) {
   if (!kLimitsMemory) GTEST_SKIP() << "sanitizers use up the address space";
   constexpr int kMoreThanStacksThatAreKept = 64;
   const std::function<void()> ways[] = {
@@ -69,7 +69,7 @@ TEST(StartedThread, ARefusalNamesTheLimits) {
   }
 }
 
-TEST(StartedThread, ManyRunAtOnceWhereTheSystemLetsThem) {
+TEST(StartedThread, RequireMoreThreadsAcceptsSmallCounts) {
   EXPECT_NO_THROW(require_more_threads(0));
   EXPECT_NO_THROW(require_more_threads(3));
 }

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(State, GivesBackWhatWasPutIn) {
+TEST(State, ReturnsStoredValues) {
   State state;
   state.integers["optimizer.step"] = 7;
   state.reals["phases.loss"] = 0.1;
@@ -17,7 +17,7 @@ TEST(State, GivesBackWhatWasPutIn) {
   EXPECT_EQ(state.text("trainer.phase"), "full");
 }
 
-TEST(State, NamesWhatIsMissing) {
+TEST(State, ReportsMissingEntry) {
   State state;
   state.reals["optimizer.step"] = 7;
   try {

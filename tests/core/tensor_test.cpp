@@ -25,19 +25,19 @@ TEST(Shape, CountsElementsAndPrints) {
   EXPECT_EQ(Shape{}.elements(), 0);
 }
 
-TEST(Shape, RefusesASixthOrANegativeDimension) {
+TEST(Shape, RefusesSixthOrNegativeDimension) {
   EXPECT_THROW((Shape{1, 2, 3, 4, 5, 6}), ShapeMismatch);
   EXPECT_THROW((Shape{2, -1}), ShapeMismatch);
 }
 
-TEST_F(TensorTest, ZerosHoldsZerosAndIsCountedUnderItsKind) {
+TEST_F(TensorTest, ZerosAreZeroAndCountedByKind) {
   const Tensor tensor = Tensor::zeros({5, 7}, DType::kI32, MemoryKind::kGradients, stream_);
   for (std::int64_t i = 0; i < tensor.elements(); ++i) EXPECT_EQ(tensor.data<std::int32_t>()[i], 0);
   EXPECT_EQ(tensor.bytes(), 140u);
   EXPECT_GE(stream_.pool()->use().live[static_cast<std::size_t>(MemoryKind::kGradients)], 140u);
 }
 
-TEST_F(TensorTest, ViewSeesTheSameElementsUnderAnotherShape) {
+TEST_F(TensorTest, ViewSharesElementsUnderNewShape) {
   const Tensor tensor = counted({2, 6});
   const Tensor view = tensor.view({3, 4});
   view.data<float>()[5] = 50;
@@ -63,7 +63,7 @@ TEST_F(TensorTest, RowsShareMemoryAndNest) {
   EXPECT_THROW(tensor.rows(3, 2), ShapeMismatch);
 }
 
-TEST_F(TensorTest, MemoryGoesBackWithTheLastView) {
+TEST_F(TensorTest, LastViewReleasesMemory) {
   Tensor rows;
   {
     const Tensor tensor = counted({4, 4});
@@ -76,7 +76,7 @@ TEST_F(TensorTest, MemoryGoesBackWithTheLastView) {
   EXPECT_FALSE(rows.defined());
 }
 
-TEST_F(TensorTest, ReadingUnderAnotherDTypeNamesBoth) {
+TEST_F(TensorTest, WrongDTypeAccessReportsBoth) {
   const Tensor tensor = counted({3});
   try {
     tensor.data<BFloat16>();
@@ -86,7 +86,7 @@ TEST_F(TensorTest, ReadingUnderAnotherDTypeNamesBoth) {
   }
 }
 
-TEST_F(TensorTest, CopyCopiesElementsAlsoInManyShares) {
+TEST_F(TensorTest, CopyMatchesSourceAtAnySize) {
   for (const std::int64_t elements : {std::int64_t{7}, std::int64_t{1} << 19}) {
     const Tensor source = counted({elements});
     const Tensor destination = Tensor::zeros({elements}, DType::kF32, MemoryKind::kData, stream_);
@@ -101,7 +101,7 @@ TEST_F(TensorTest, CopyCopiesElementsAlsoInManyShares) {
   }
 }
 
-TEST_F(TensorTest, CopyRefusesAnotherShapeOrDType) {
+TEST_F(TensorTest, CopyRefusesOtherShapeOrDType) {
   const Tensor source = counted({6});
   EXPECT_THROW(copy(counted({2, 3}), source, stream_), ShapeMismatch);
   const Tensor integers = Tensor::zeros({6}, DType::kI32, MemoryKind::kData, stream_);

@@ -35,7 +35,7 @@ TEST(ThreadTeam, RunsEachTaskOnce) {
   }
 }
 
-TEST(ThreadTeam, SeesWhatTheCallerWroteAndShowsWhatTasksWrote) {
+TEST(ThreadTeam, TasksAndCallerSeeEachOthersWrites) {
   for (int repeat = 0; repeat < 2000; ++repeat) {
     std::vector<int> in(4, repeat), out(4);
     run_tasks(4, [&](std::int64_t, std::int64_t i) {
@@ -45,7 +45,7 @@ TEST(ThreadTeam, SeesWhatTheCallerWroteAndShowsWhatTasksWrote) {
   }
 }
 
-TEST(ThreadTeam, SharesTasksThatTakeLong) {
+TEST(ThreadTeam, RunsLongTasksConcurrently) {
   if (threads() < 2) GTEST_SKIP() << "one thread";
   std::atomic<int> begun = 0;
   run_tasks(2, [&](std::int64_t, std::int64_t) {  // each waits for the other
@@ -56,7 +56,7 @@ TEST(ThreadTeam, SharesTasksThatTakeLong) {
   EXPECT_EQ(begun, 2);
 }
 
-TEST(ThreadTeam, GivesTheNextJobToThreadsThatJustEndedOne) {
+TEST(ThreadTeam, WakesThreadsThatJustFinished) {
   if (threads() < 2) GTEST_SKIP() << "one thread";
   for (int repeat = 0; repeat < 500; ++repeat) {
     std::atomic<int> begun = 0;
@@ -67,7 +67,7 @@ TEST(ThreadTeam, GivesTheNextJobToThreadsThatJustEndedOne) {
   }
 }
 
-TEST(ThreadTeam, ThrowsOnWhatATaskThrew) {
+TEST(ThreadTeam, RethrowsTaskExceptionAfterAllTasks) {
   for (const std::int64_t count : {1, 2, 64}) {
     std::atomic<int> runs = 0;
     const auto fails = [&](std::int64_t, std::int64_t i) {
@@ -80,7 +80,7 @@ TEST(ThreadTeam, ThrowsOnWhatATaskThrew) {
   }
 }
 
-TEST(ThreadTeam, ThrowsOnTheFailureOfTheSmallestIndex) {
+TEST(ThreadTeam, RethrowsFailureOfSmallestIndex) {
   for (int repeat = 0; repeat < 200; ++repeat) {
     try {
       run_tasks(64, [](std::int64_t, std::int64_t i) {
@@ -93,7 +93,7 @@ TEST(ThreadTeam, ThrowsOnTheFailureOfTheSmallestIndex) {
   }
 }
 
-TEST(ThreadTeam, RunsTasksOfTasksOnTheirThread) {
+TEST(ThreadTeam, RunsNestedTasksOnSameThread) {
   std::atomic<int> runs = 0;
   run_tasks(4, [&](std::int64_t, std::int64_t) {
     const auto self = std::this_thread::get_id();
@@ -107,17 +107,17 @@ TEST(ThreadTeam, RunsTasksOfTasksOnTheirThread) {
   EXPECT_EQ(runs, 20);
 }
 
-TEST(ThreadTeam, GivesALibraryOneThreadInASingleTaskToo) {
+TEST(ThreadTeam, SingleTaskHasOneLibraryThread) {
   run_tasks(1, [](std::int64_t, std::int64_t) { EXPECT_EQ(omp_get_max_threads(), 1); });
 }
 
-TEST(ThreadTeam, LeavesTheNumberOfThreads) {
+TEST(ThreadTeam, KeepsThreadCount) {
   const int before = threads();
   run_tasks(3, [](std::int64_t, std::int64_t) {});
   EXPECT_EQ(threads(), before);
 }
 
-TEST(ThreadTeam, ServesSeveralCallers) {
+TEST(ThreadTeam, ServesConcurrentCallers) {
   std::vector<std::thread> callers;
   std::atomic<int> runs = 0;
   for (int caller = 0; caller < 3; ++caller)
@@ -129,7 +129,7 @@ TEST(ThreadTeam, ServesSeveralCallers) {
   EXPECT_EQ(runs, 6000);
 }
 
-TEST(ThreadTeam, WorksInAProcessThatWasForked) {
+TEST(ThreadTeam, WorksAfterFork) {
   runs_of(8);
   const pid_t child = fork();
   if (child == 0) _exit(runs_of(8) == std::vector<int>(8, 1) ? 0 : 1);

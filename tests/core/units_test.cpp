@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(Units, CountsAreShort) {
+TEST(Units, CountsUseShortSuffixes) {
   EXPECT_EQ(units::count(0), "0");
   EXPECT_EQ(units::count(950), "950");
   EXPECT_EQ(units::count(999.7), "1.00k");
@@ -17,7 +17,7 @@ TEST(Units, CountsAreShort) {
   EXPECT_EQ(units::count(124.4e6), "124M");
 }
 
-TEST(Units, GroupsThreeDigits) {
+TEST(Units, GroupsThousands) {
   EXPECT_EQ(units::grouped(7), "7");
   EXPECT_EQ(units::grouped(1000), "1,000");
   EXPECT_EQ(units::grouped(-1234567), "-1,234,567");
@@ -25,7 +25,7 @@ TEST(Units, GroupsThreeDigits) {
   EXPECT_EQ(units::grouped(std::numeric_limits<std::int64_t>::min()), "-9,223,372,036,854,775,808");
 }
 
-TEST(Units, BytesArePowersOfAThousand) {
+TEST(Units, BytesUsePowersOfThousand) {
   EXPECT_EQ(units::bytes(0), "0 B");
   EXPECT_EQ(units::bytes(999), "999 B");
   EXPECT_EQ(units::bytes(1000), "1.00 kB");

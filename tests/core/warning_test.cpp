@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(Warning, IsALineThatSaysEachThingOnce) {
+TEST(Warning, PrintsEachMessageOnce) {
   std::ostringstream said;
   send_warnings_to(&said);
   warn("model/config.json", "ignores \"a\"");

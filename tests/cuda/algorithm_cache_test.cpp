@@ -63,7 +63,7 @@ class AlgorithmCache : public ::testing::Test {
   std::string folder_ = scratch_ / "cache";
 };
 
-TEST_F(AlgorithmCache, ReadsWhatWasStored) {
+TEST_F(AlgorithmCache, ReadsStoredAlgorithms) {
   EXPECT_TRUE(read().empty());
   EXPECT_EQ(read_algorithms(folder_, kOwner).problem, "");
   ASSERT_TRUE(store(kAlgorithms));
@@ -71,7 +71,7 @@ TEST_F(AlgorithmCache, ReadsWhatWasStored) {
   EXPECT_EQ(read_algorithms(folder_, kOwner).problem, "");
 }
 
-TEST_F(AlgorithmCache, TheFirstOfTwoProcessesHolds) {
+TEST_F(AlgorithmCache, KeepsFirstAlgorithmUnlessReplaced) {
   const AlgorithmBits first{1}, second{2}, third{3};
   EXPECT_EQ(store_algorithm(folder_, kOwner, "kind", first), first);
   EXPECT_EQ(store_algorithm(folder_, kOwner, "kind", second), first);
@@ -81,7 +81,7 @@ TEST_F(AlgorithmCache, TheFirstOfTwoProcessesHolds) {
   EXPECT_EQ(store_algorithm(folder_, kOwner, "kind", third, &first), second);
 }
 
-TEST_F(AlgorithmCache, NothingIsLostWhereManyStoreAtOnce) {
+TEST_F(AlgorithmCache, ConcurrentStoresLoseNoEntry) {
   constexpr int kThreads = 4, kKinds = 40;
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
@@ -98,14 +98,14 @@ TEST_F(AlgorithmCache, NothingIsLostWhereManyStoreAtOnce) {
 }
 
 /// Files without untimed entries, as earlier versions of the program wrote them.
-TEST_F(AlgorithmCache, KeepsItsFormat) {
+TEST_F(AlgorithmCache, FileFormatStaysUnchanged) {
   ASSERT_TRUE(store({{"8 8 8 nn f32 f32", {1, 2, 3, 4, 5, 6, 7, 8}}}));
   EXPECT_EQ(text(),
             "hybrid_trainer algorithms 2\ncublaslt 130100\ndevice NVIDIA H200 (SXM)\n"
             "8 8 8 nn f32 f32 = 1 2 3 4 5 6 7 8\nend 1\n");
 }
 
-TEST_F(AlgorithmCache, IsForOneVersionAndDevice) {
+TEST_F(AlgorithmCache, SeparatesVersionsAndDevices) {
   ASSERT_TRUE(store(kAlgorithms));
   const auto empty = [&](const AlgorithmOwner& owner) {
     return read_algorithms(folder_, owner).algorithms.empty();
@@ -116,7 +116,7 @@ TEST_F(AlgorithmCache, IsForOneVersionAndDevice) {
   EXPECT_TRUE(empty({kOwner.library_version, "NVIDIA H200 /SXM/"}));
 }
 
-TEST_F(AlgorithmCache, WhatIsCutOffOrDamagedCountsAsNone) {
+TEST_F(AlgorithmCache, TruncatedOrDamagedFileReadsAsEmpty) {
   ASSERT_TRUE(store(kAlgorithms));
   const std::string whole = text();
   for (std::size_t bytes = 0; bytes + 1 < whole.size(); ++bytes) {
@@ -136,7 +136,7 @@ TEST_F(AlgorithmCache, WhatIsCutOffOrDamagedCountsAsNone) {
   EXPECT_EQ(read(), kAlgorithms);
 }
 
-TEST_F(AlgorithmCache, AFolderThatCannotBeMadeIsNoError) {
+TEST_F(AlgorithmCache, UnusableFolderDoesNotThrow) {
   fs::create_directories(fs::path(folder_).parent_path());
   std::ofstream(folder_) << "a file";
   EXPECT_FALSE(store(kAlgorithms));
@@ -145,7 +145,7 @@ TEST_F(AlgorithmCache, AFolderThatCannotBeMadeIsNoError) {
   EXPECT_TRUE(read_algorithms("", kOwner).algorithms.empty());
 }
 
-TEST_F(AlgorithmCache, FolderIsThatOfTheEnvironment) {
+TEST_F(AlgorithmCache, FolderComesFromEnvironment) {
   const Restored home("HOME"), xdg("XDG_CACHE_HOME"), chosen("HYBRID_CACHE_DIR");
   setenv("HYBRID_CACHE_DIR", "/cache", 1);
   setenv("XDG_CACHE_HOME", "/xdg", 1);

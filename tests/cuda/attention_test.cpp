@@ -93,15 +93,15 @@ constexpr AttentionCase kLargeJointCases[] = {
     {{3, 260, 1, 64}, {.window = 90}},
     {{3, 260, 1, 64}, {.document = 150}}};
 
-TEST(CudaAttention, ForwardOnTensorCores) {
+TEST(CudaAttention, TensorCoreForwardMatchesCpu) {
   for (const AttentionCase& c : kTensorCoreCases) check_forward(c, DType::kBF16);
 }
 
-TEST(CudaAttention, BackwardOnTensorCores) {
+TEST(CudaAttention, TensorCoreBackwardMatchesCpu) {
   for (const AttentionCase& c : kTensorCoreCases) check_backward(c, DType::kBF16);
 }
 
-TEST(CudaAttention, ForwardOfAnyHeadSize) {
+TEST(CudaAttention, ForwardMatchesCpuForAnyHeadSize) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kGeneralCases) check_forward(c, dtype);
   }
@@ -109,7 +109,7 @@ TEST(CudaAttention, ForwardOfAnyHeadSize) {
   check_forward({{1, 33, 1, 128}, {}}, DType::kF32);
 }
 
-TEST(CudaAttention, BackwardOfAnyHeadSize) {
+TEST(CudaAttention, BackwardMatchesCpuForAnyHeadSize) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kGeneralCases) check_backward(c, dtype);
   }
@@ -117,7 +117,7 @@ TEST(CudaAttention, BackwardOfAnyHeadSize) {
   check_backward({{1, 33, 1, 128}, {}}, DType::kF32);
 }
 
-TEST(CudaAttention, HidesCapsAndScales) {
+TEST(CudaAttention, MatchesCpuWithMasksCapsAndScales) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kMaskedCases) {
       check_forward(c, dtype);
@@ -126,7 +126,7 @@ TEST(CudaAttention, HidesCapsAndScales) {
   }
 }
 
-TEST(CudaAttention, LooksBothWays) {
+TEST(CudaAttention, BidirectionalMatchesCpu) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kTwoWayCases) {
       check_forward(c, dtype);
@@ -143,7 +143,7 @@ constexpr AttentionCase kSinkCases[] = {
     {{1, 40, 2, 128, 1}, {.window = 20, .document = 30, .has_sinks = true}},
     {{1, 9, 3, 256}, {.has_sinks = true}}};
 
-TEST(CudaAttention, SinksTakeAShareOfTheWeights) {
+TEST(CudaAttention, ForwardWithSinksMatchesCpu) {
   for (const AttentionCase& c : kSinkCases) check_forward(c, DType::kBF16);
   check_forward(kSinkCases[0], DType::kF32);
 }
@@ -165,7 +165,7 @@ constexpr AttentionCase kPatterns[] = {
       .pattern = {.block = 8, .global = 1}}},
     {{1, 20, 1, 200, 1}, {.pattern = {.block = 1, .global = 2, .random = 3}}}};
 
-TEST(CudaAttention, SkipsAndMasksTheBlocksOfAPattern) {
+TEST(CudaAttention, BlockPatternMatchesCpu) {
   for (const AttentionCase& c : kPatternsOnTensorCores) {
     check_forward(c, DType::kBF16);
     check_backward(c, DType::kBF16);
@@ -183,7 +183,7 @@ constexpr AttentionCase kBiasedCases[] = {
     {{1, 70, 1, 80, 1}, {.window = 40, .bidirectional = true, .reach = 70}},
     {{1, 20, 1, 200, 1}, {.has_sinks = true, .pattern = {.block = 8}, .reach = 33}}};
 
-TEST(CudaAttention, AddsABiasOfDistances) {
+TEST(CudaAttention, DistanceBiasMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kBiasedCases) {
@@ -216,7 +216,7 @@ TEST(CudaAttention, AddsABiasOfDistances) {
   }
 }
 
-TEST(CudaAttention, SinksBackward) {
+TEST(CudaAttention, SinksBackwardMatchesCpu) {
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c : kSinkCases) {
       const Tensors backward = backward_tensors(c, dtype);
@@ -231,11 +231,11 @@ TEST(CudaAttention, SinksBackward) {
   }
 }
 
-TEST(CudaAttention, BackwardInOnePass) {
+TEST(CudaAttention, OnePassBackwardMatchesCpu) {
   for (const AttentionCase& c : kJointCases) check_backward(c, DType::kBF16);
 }
 
-TEST(CudaAttention, LargeBackwardInOnePass) {
+TEST(CudaAttention, LargeOnePassBackwardMatchesCpu) {
   for (const AttentionCase& c : kLargeJointCases) check_backward(c, DType::kBF16);
   // Enough heads to fill the device.
   const std::int64_t batch = 2 * cuda_runtime().properties(0).processors;
@@ -244,7 +244,7 @@ TEST(CudaAttention, LargeBackwardInOnePass) {
                  DType::kBF16);
 }
 
-TEST(CudaAttention, ForwardWithoutLogSumExp) {
+TEST(CudaAttention, ForwardWithoutLogSumExpMatchesCpu) {
   for (const std::int64_t head_size : {16, 64}) {
     const AttentionCase c{{1, 20, 2, head_size}, {}};
     Tensors tensors = forward_tensors(c, DType::kBF16);
@@ -256,7 +256,7 @@ TEST(CudaAttention, ForwardWithoutLogSumExp) {
   }
 }
 
-TEST(CudaAttention, StaysFiniteWithScoresOfThousands) {
+TEST(CudaAttention, StaysFiniteWithLargeScores) {
   for (const AttentionCase& c :
        {AttentionCase{{1, 100, 1, 8}, {}}, AttentionCase{{1, 100, 1, 64}, {}}}) {
     const DType dtype = c.head_size == 64 ? DType::kBF16 : DType::kF32;
@@ -270,7 +270,7 @@ TEST(CudaAttention, StaysFiniteWithScoresOfThousands) {
 }
 
 /// Rows misaligned by 2 bytes, which neither vector loads nor tensor cores can read.
-TEST(CudaAttention, TakesMisalignedTensors) {
+TEST(CudaAttention, MisalignedForwardMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensor all = random_tensor({1 + 9 * 3 * 64}, DType::kBF16, 1, host);
   const Tensors tensors{random_tensor({1, 9, 64}, DType::kBF16, 2, host), all,
@@ -282,7 +282,7 @@ TEST(CudaAttention, TakesMisalignedTensors) {
                   });
 }
 
-TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
+TEST(CudaAttention, DecodeWithPerTextPositionsMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensor texts = tensor_of({2, 0}, {2}, DType::kI32, host);
   AttentionSpec window(2);
@@ -311,7 +311,7 @@ TEST(CudaAttention, DecodesTextsAtPositionsOfTheirOwn) {
 }
 
 /// Lengths around multiples of 128 keys, each read by a separate block.
-TEST(CudaAttention, DecodesInPartsOfTheKeys) {
+TEST(CudaAttention, SplitKeyDecodeMatchesCpu) {
   const Stream host = cpu_stream();
   AttentionSpec grouped(2, 1), window = grouped, capped = grouped, blocks = grouped;
   const AttentionSpec biased = grouped.with_bias(random_tensor({2, 1001}, DType::kF32, 8, host));
@@ -343,7 +343,7 @@ TEST(CudaAttention, DecodesInPartsOfTheKeys) {
 }
 
 /// The bits of a text's row do not depend on the capacity of its caches.
-TEST(CudaAttention, DecodesToTheSameBitsInLargerCaches) {
+TEST(CudaAttention, DecodeBitsDoNotDependOnCacheSize) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   const Tensor keys = random_tensor({300, 32}, DType::kBF16, 2, host),
                values = random_tensor({300, 32}, DType::kBF16, 3, host),
@@ -369,7 +369,7 @@ TEST(CudaAttention, DecodesToTheSameBitsInLargerCaches) {
   }
 }
 
-TEST(CudaAttention, StoresKeysAndValues) {
+TEST(CudaAttention, StoreKeysAndValuesMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensor keys = random_tensor({3, 9, 10}, DType::kBF16, 1, host);
   const Tensors tensors{keys, random_tensor(keys.shape(), DType::kBF16, 2, host),

@@ -63,7 +63,7 @@ Logits logits_of(LanguageModel& model, const Stream& stream) {
   return all;
 }
 
-TEST(CudaBatchDecoder, GivesTheLogitsOfTheProcessor) {
+TEST(CudaBatchDecoder, LogitsMatchCpu) {
   for (const char* family : {"gpt2", "llama", "mamba2", "qwen3_5"}) {
     const Stream host = kernels::cpu_stream();
     const auto model = make_model(small_model(family), 3, host);
@@ -118,7 +118,7 @@ void quantize(LanguageModel& model, LanguageModel& values, const Stream& home) {
   });
 }
 
-TEST(CudaBatchDecoder, MultipliesByCodesToTheLogitsOfTheProcessor) {
+TEST(CudaBatchDecoder, QuantizedWeightLogitsMatchCpu) {
   const Stream host = kernels::cpu_stream(), stream = cuda_stream();
   ModelConfig config = small_model("llama");
   config.width = 64;
@@ -142,7 +142,7 @@ TEST(CudaBatchDecoder, MultipliesByCodesToTheLogitsOfTheProcessor) {
 }
 
 /// The first step for a number of rows is launched. A profile counts only launches.
-TEST(CudaBatchDecoder, ReplaysOneStepToTheBitsOfLaunchingIt) {
+TEST(CudaBatchDecoder, ReplayMatchesLaunchBitForBit) {
   for (const char* family : {"gpt2", "llama", "mamba2", "qwen3_5"}) {
     Stream stream = cuda_stream();
     const auto model = random_model(family, stream);
@@ -172,7 +172,7 @@ Logits growing_logits(LanguageModel& model, const Stream& stream,
   return all;
 }
 
-TEST(CudaBatchDecoder, RecordsAnewWhereWeightsOrCachesMoved) {
+TEST(CudaBatchDecoder, RecordsAgainAfterWeightsOrCachesMove) {
   const Stream stream = cuda_stream();
   const auto model = random_model("llama", stream);
   Logits wanted;
@@ -191,7 +191,7 @@ TEST(CudaBatchDecoder, RecordsAnewWhereWeightsOrCachesMoved) {
 
 /// A second recording replaces the table of angles, (6, 8), by a larger one. The first recording
 /// must keep its table, whose freed memory the zeros would overwrite.
-TEST(CudaBatchDecoder, GoesOnBesideADecoderOfLongerTexts) {
+TEST(CudaBatchDecoder, IsUnaffectedByDecoderWithLongerTexts) {
   const Stream stream = cuda_stream();
   const auto model = random_model("llama", stream);
   const auto logits_beside = [&](const std::function<void()>& other) {
@@ -226,7 +226,7 @@ void expect_launches_alone(const MakeStorage& make_storage) {
   EXPECT_EQ(found, wanted);
 }
 
-TEST(CudaBatchDecoder, LaunchesEachStepWhereAWeightHasNoFixedPlace) {
+TEST(CudaBatchDecoder, LaunchesEachStepWhenWeightAddressVaries) {
   expect_launches_alone([](const Tensor& master, const Stream& stream) {
     return std::make_unique<LiveWeight>(master, stream);
   });
@@ -251,7 +251,7 @@ class WaitingWeight final : public WeightStorage {
   Tensor master_;
 };
 
-TEST(CudaBatchDecoder, LaunchesEachStepWhereRecordingFails) {
+TEST(CudaBatchDecoder, LaunchesEachStepWhenRecordingFails) {
   expect_launches_alone(
       [](const Tensor& master, const Stream&) { return std::make_unique<WaitingWeight>(master); });
 }

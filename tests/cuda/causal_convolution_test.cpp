@@ -56,7 +56,7 @@ const std::vector<ConvolutionCase> kConvolutionCases{
 
 double convolution_tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-5 : 2e-2; }
 
-TEST(CudaConvolution, ForwardIsLikeTheProcessors) {
+TEST(CudaConvolution, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const ConvolutionCase& one : kConvolutionCases) {
     Tensors tensors = one.inputs(host);
@@ -69,7 +69,7 @@ TEST(CudaConvolution, ForwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaConvolution, BackwardIsLikeTheProcessors) {
+TEST(CudaConvolution, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const ConvolutionCase& one : kConvolutionCases) {
     for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
@@ -91,7 +91,7 @@ TEST(CudaConvolution, BackwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaConvolution, StepIsLikeTheProcessors) {
+TEST(CudaConvolution, StepMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const auto& [channels, taps] : {std::pair{8, 4}, {5, 2}, {8, 1}, {3, 16}}) {

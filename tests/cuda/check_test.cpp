@@ -341,7 +341,7 @@ void expect_refused(const DeviceCase& one, std::size_t elsewhere, const Stream& 
   }
 }
 
-TEST_P(CheckDevice, EveryTensorIsOnTheStreamsDevice) {
+TEST_P(CheckDevice, RefusesTensorsOnAnotherDevice) {
   const Stream host = cpu_stream();
   const Stream device = cuda_stream();
   const Stream simulated(

@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(CudaClampedGate, IsLikeTheProcessors) {
+TEST(CudaClampedGate, MatchesCpu) {
   const Stream host = cpu_stream();
   const ClampedGate gate{.limit = 2};
   for (const DType dtype : kRealTypes) {

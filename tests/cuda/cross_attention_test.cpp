@@ -54,7 +54,7 @@ Tensors cross_tensors(const CrossCase& c, DType dtype) {
   return {t.y, t.log_sum_exp, t.q, t.kv, t.lengths};
 }
 
-TEST(CudaCrossAttention, ForwardIsLikeTheProcessors) {
+TEST(CudaCrossAttention, ForwardMatchesCpu) {
   for (const DType dtype : kRealTypes) {
     for (const CrossCase& c : kCrossCases) {
       Tensors tensors = cross_tensors(c, dtype);
@@ -67,7 +67,7 @@ TEST(CudaCrossAttention, ForwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaCrossAttention, BackwardIsLikeTheProcessors) {
+TEST(CudaCrossAttention, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const CrossCase& c : kCrossCases) {
@@ -86,7 +86,7 @@ TEST(CudaCrossAttention, BackwardIsLikeTheProcessors) {
 }
 
 /// One and several parts of the keys, with texts that see all, some or none of them.
-TEST(CudaCrossAttention, DecodesTextsOfSharedSources) {
+TEST(CudaCrossAttention, DecodeWithSharedSourcesMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const CrossCase& c :

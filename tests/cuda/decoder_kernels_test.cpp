@@ -12,7 +12,7 @@ namespace {
 
 double tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }
 
-TEST(CudaRmsNorm, IsLikeTheProcessors) {
+TEST(CudaRmsNorm, MatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     // Rows for a few lanes, a warp, a block with two rows or one, and wider rows.
@@ -52,7 +52,7 @@ TEST(CudaRmsNorm, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaRotary, IsLikeTheProcessors) {
+TEST(CudaRotary, MatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t size : {2, 10, 32}) {
@@ -79,7 +79,7 @@ TEST(CudaRotary, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaColumns, WithGatesAreLikeTheProcessors) {
+TEST(CudaColumns, CopyAddAndGateMatchCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t count : {3, 16}) {  // with and without vector loads
@@ -97,7 +97,7 @@ TEST(CudaColumns, WithGatesAreLikeTheProcessors) {
   }
 }
 
-TEST(CudaColumns, OfIntegersAreCopied) {
+TEST(CudaColumns, CopyOfIntegersMatchesCpu) {
   const Stream host = cpu_stream();
   expect_like_cpu({random_ids({3, 4}, 9, 1, host), random_ids({3, 6}, 99, 2, host)}, 0, "integers",
                   [](const Tensors& t, const Stream& s) {
@@ -105,7 +105,7 @@ TEST(CudaColumns, OfIntegersAreCopied) {
                   });
 }
 
-TEST(CudaRmsNorm, OfHeadsAndWithOnePlusIsLikeTheProcessors) {
+TEST(CudaRmsNorm, PerHeadAndOnePlusMatchCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t size : {5, 16, 64, 128, 256}) {
@@ -129,7 +129,7 @@ TEST(CudaRmsNorm, OfHeadsAndWithOnePlusIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaCap, IsLikeTheProcessors) {
+TEST(CudaCap, CapClipAndScaleMatchCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     expect_like_cpu(
@@ -144,7 +144,7 @@ TEST(CudaCap, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaGated, IsLikeTheProcessors) {
+TEST(CudaGated, MatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t columns : {1, 7, 16, 264}) {
@@ -162,7 +162,7 @@ TEST(CudaGated, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaEmbedding, WithoutPositionsIsLikeTheProcessors) {
+TEST(CudaEmbedding, WithoutPositionsMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t columns : {5, 16}) {

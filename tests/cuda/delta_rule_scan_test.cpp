@@ -47,7 +47,7 @@ DeltaRuleInput delta_input(const Tensors& t) { return {t[0], t[1], t[2], t[3], t
 
 double delta_tolerance(DType dtype) { return dtype == DType::kF32 ? 3e-5 : 3e-2; }
 
-TEST(CudaDeltaRuleScan, ForwardIsLikeTheProcessors) {
+TEST(CudaDeltaRuleScan, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DeltaCase& one : kDeltaCases) {
     Tensors tensors = delta_tensors(one, host);
@@ -60,7 +60,7 @@ TEST(CudaDeltaRuleScan, ForwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaDeltaRuleScan, BackwardIsLikeTheProcessors) {
+TEST(CudaDeltaRuleScan, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DeltaCase& one : kDeltaCases) {
     Tensors tensors = delta_tensors(one, host);
@@ -83,7 +83,7 @@ TEST(CudaDeltaRuleScan, BackwardIsLikeTheProcessors) {
 }
 
 /// −e^200 overflows a float; multiplied by a step of 0 the result must be 0, not NaN.
-TEST(CudaDeltaRuleScan, OfARateBeyondFloatIsFinite) {
+TEST(CudaDeltaRuleScan, OverflowingRateStaysFinite) {
   const Stream host = cpu_stream();
   const DeltaCase one{.batch = 1, .length = 70, .spec = delta_spec(1, 2, 8, 12), .log_rate = 200};
   Tensors tensors = delta_tensors(one, host);
@@ -105,7 +105,7 @@ TEST(CudaDeltaRuleScan, OfARateBeyondFloatIsFinite) {
   EXPECT_TRUE(std::isnan(first_on_cuda(tensors, 6, run))) << "of y";
 }
 
-TEST(CudaDeltaRuleScan, StepIsLikeTheProcessors) {
+TEST(CudaDeltaRuleScan, StepMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const DeltaRuleSpec spec = delta_spec(2, 4, 9, 35);

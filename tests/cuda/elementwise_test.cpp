@@ -31,17 +31,17 @@ void expect_like_cpu_everywhere(const std::string& what, double tolerance, const
   }
 }
 
-TEST(CudaElementwise, Adds) {
+TEST(CudaElementwise, AddMatchesCpu) {
   expect_like_cpu_everywhere("add", 0,
                              [](const Tensors& t, const Stream& s) { add(t[0], t[1], t[2], s); });
 }
 
-TEST(CudaElementwise, AddsInPlace) {
+TEST(CudaElementwise, InPlaceAddMatchesCpu) {
   expect_like_cpu_everywhere("add in place", 0,
                              [](const Tensors& t, const Stream& s) { add(t[0], t[0], t[1], s); });
 }
 
-TEST(CudaElementwise, AddsAMultiple) {
+TEST(CudaElementwise, AxpyMatchesCpu) {
   expect_like_cpu_everywhere(
       "axpy", 1e-6, [](const Tensors& t, const Stream& s) { axpy(t[0], t[1], -0.3f, t[2], s); },
       {DType::kF32});
@@ -53,13 +53,13 @@ TEST(CudaElementwise, AddsAMultiple) {
       [](const Tensors& t, const Stream& s) { axpy(t[0], t[0], 0.7f, t[2], s); }, {DType::kF32});
 }
 
-TEST(CudaElementwise, Scales) {
+TEST(CudaElementwise, ScaleMatchesCpu) {
   expect_like_cpu_everywhere("scale", 0,
                              [](const Tensors& t, const Stream& s) { scale(t[0], t[1], 1.7f, s); },
                              {DType::kF32});
 }
 
-TEST(CudaElementwise, Casts) {
+TEST(CudaElementwise, CastMatchesCpu) {
   const Stream host = cpu_stream();
   for (DType to : kRealTypes) {
     for (DType from : kRealTypes) {
@@ -72,7 +72,7 @@ TEST(CudaElementwise, Casts) {
   }
 }
 
-TEST(CudaElementwise, RunsGelu) {
+TEST(CudaElementwise, GeluMatchesCpu) {
   expect_like_cpu_everywhere(
       "gelu_forward", 2e-6, [](const Tensors& t, const Stream& s) { gelu_forward(t[0], t[2], s); });
   expect_like_cpu_everywhere("gelu_backward", 5e-6, [](const Tensors& t, const Stream& s) {
@@ -80,7 +80,7 @@ TEST(CudaElementwise, RunsGelu) {
   });
 }
 
-TEST(CudaElementwise, GeluOfFarNumbersIsFiniteAndOfNanIsNan) {
+TEST(CudaElementwise, GeluHandlesLargeInputsAndNaN) {
   const Stream host = cpu_stream();
   const Values values{-1e4, -40, -12, -1e-30, 0, 1e-30, 12, 40, 1e4};
   const auto count = static_cast<std::int64_t>(values.size());
@@ -97,7 +97,7 @@ TEST(CudaElementwise, GeluOfFarNumbersIsFiniteAndOfNanIsNan) {
   EXPECT_TRUE(std::isnan(values_of(wait_for_host(x, stream))[0]));
 }
 
-TEST(CudaElementwise, DropsWhatTheProcessorDrops) {
+TEST(CudaElementwise, DropoutMatchesCpu) {
   for (const RandomKey& key : {RandomKey{1, 0, 5}, RandomKey{9, 1234567890123, 77}}) {
     for (const std::uint64_t first : {0, 3, 1000}) {
       expect_like_cpu_everywhere("dropout", 0, [&](const Tensors& t, const Stream& s) {
@@ -107,7 +107,7 @@ TEST(CudaElementwise, DropsWhatTheProcessorDrops) {
   }
 }
 
-TEST(CudaElementwise, DropoutOfRowsOfALargerTensor) {
+TEST(CudaElementwise, DropoutOfSelectedRowsMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensor rows = Tensor::empty({12}, DType::kI32, MemoryKind::kData, host);
   for (std::int32_t row = 0; row < 12; ++row) rows.data<std::int32_t>()[row] = 5 * row % 12;
@@ -124,7 +124,7 @@ TEST(CudaElementwise, DropoutOfRowsOfALargerTensor) {
   }
 }
 
-TEST(CudaElementwise, DropoutDropsTheWantedShare) {
+TEST(CudaElementwise, DropoutDropsRequestedFraction) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   const Tensor x = copy_to(tensor_of(Values(4096, 1), {4096}, DType::kF32, host), stream);
@@ -134,7 +134,7 @@ TEST(CudaElementwise, DropoutDropsTheWantedShare) {
   EXPECT_NEAR(kept / 4096, 0.75, 0.03);
 }
 
-TEST(CudaElementwise, NormalizesByANumberOfTheDevice) {
+TEST(CudaElementwise, NormalizeByDeviceScalarMatchesCpu) {
   const Stream host = cpu_stream();
   for (const double squares : {0.0, 2.5}) {
     const Tensor sum = Tensor::empty({1}, DType::kF64, MemoryKind::kActivations, host);

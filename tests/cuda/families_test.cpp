@@ -132,15 +132,15 @@ class CudaFamilies : public TridentRuns {
   const Stream host_ = kernels::cpu_stream();
 };
 
-TEST_F(CudaFamilies, WhisperHasTheProcessorsLossAndGradients) {
+TEST_F(CudaFamilies, WhisperLossAndGradientsMatchCpu) {
   expect_like_processor(tiny_whisper());
 }
 
-TEST_F(CudaFamilies, BartHasTheProcessorsLossAndGradients) { expect_like_processor(tiny_bart()); }
+TEST_F(CudaFamilies, BartLossAndGradientsMatchCpu) { expect_like_processor(tiny_bart()); }
 
-TEST_F(CudaFamilies, VitHasTheProcessorsLossAndGradients) { expect_like_processor(tiny_vit()); }
+TEST_F(CudaFamilies, VitLossAndGradientsMatchCpu) { expect_like_processor(tiny_vit()); }
 
-TEST_F(CudaFamilies, TridentHasTheProcessorsLossAndGradients) {
+TEST_F(CudaFamilies, TridentLossAndGradientsMatchCpu) {
   HybridTrainerConfig config = preset();
   const auto kind = std::ranges::find(network_data_kinds(), "trident", &NetworkDataKind::family);
   const auto data = kind->open({.config = config});
@@ -173,7 +173,7 @@ void shorten(HybridTrainerConfig& config) {
   config.phases.max_predict_steps = 2;
 }
 
-TEST_F(CudaFamilies, TridentGoesThroughAllPhasesAsOnTheProcessor) {
+TEST_F(CudaFamilies, TridentTrainingMatchesCpuInAllPhases) {
   HybridTrainerConfig config = small_config();
   shorten(config);
   config.model.trident.held_out = 4;
@@ -188,7 +188,7 @@ TEST_F(CudaFamilies, TridentGoesThroughAllPhasesAsOnTheProcessor) {
 
 class CudaSpeech : public SpeechRuns {};
 
-TEST_F(CudaSpeech, GoesThroughAllPhasesAsOnTheProcessor) {
+TEST_F(CudaSpeech, TrainingMatchesCpuInAllPhases) {
   HybridTrainerConfig config = SpeechRuns::config();
   config.training.label_smoothing = 0.1;
   shorten(config);

@@ -29,7 +29,7 @@ Tensors product_tensors(std::int64_t rows, std::int64_t inputs, std::int64_t out
           random_tensor({scales}, DType::kF32, 7, host)};
 }
 
-TEST(CudaFourBitLinear, IsLikeTheProcessors) {
+TEST(CudaFourBitLinear, MatchesCpu) {
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t rows : {1, 2, 3, 8, 11}) {
       for (const std::int64_t inputs : {64, 1'088}) {
@@ -49,7 +49,7 @@ TEST(CudaFourBitLinear, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaFourBitLinear, GivesARowItsBitsWhateverRowsAreBesideIt) {
+TEST(CudaFourBitLinear, RowBitsDoNotDependOnOtherRows) {
   const Stream stream = cuda_stream();
   const Tensors t = copies_to(product_tensors(11, 320, 5, 5, true, DType::kBF16), stream);
   const FourBitTensors w{t[4], t[5], t[6], 0.1f};
@@ -63,7 +63,7 @@ TEST(CudaFourBitLinear, GivesARowItsBitsWhateverRowsAreBesideIt) {
     expect_same_bits(product(row, row + 1), together.rows(row, row + 1));
 }
 
-TEST(CudaFourBitLinear, KeepsWhatIsNotANumber) {
+TEST(CudaFourBitLinear, PropagatesNaN) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   Tensors t = product_tensors(2, 64, 3, 3, false, DType::kF32);
   t[1].data<float>()[70] = std::numeric_limits<float>::quiet_NaN();

@@ -39,7 +39,7 @@ const std::vector<GatedNormCase> kGatedNorms{
 
 double gated_tolerance(DType dtype) { return dtype == DType::kF32 ? 2e-5 : 2e-2; }
 
-TEST(CudaGatedNorm, ForwardIsLikeTheProcessors) {
+TEST(CudaGatedNorm, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const GatedNormCase& one : kGatedNorms) {
@@ -51,7 +51,7 @@ TEST(CudaGatedNorm, ForwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaGatedNorm, BackwardIsLikeTheProcessors) {
+TEST(CudaGatedNorm, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const GatedNormCase& one : kGatedNorms) {
@@ -66,7 +66,7 @@ TEST(CudaGatedNorm, BackwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaGatedNorm, BackwardOverItsGradient) {
+TEST(CudaGatedNorm, InPlaceBackwardMatchesCpu) {
   const Stream host = cpu_stream();
   const GatedNormCase one{.rows = 6, .columns = 300};
   expect_like_cpu(one.tensors(DType::kF32, host), 2e-5, "in place",

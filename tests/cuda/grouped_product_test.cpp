@@ -57,7 +57,7 @@ void for_sizes(const Test& test) {
   }
 }
 
-TEST(CudaGroupedProduct, Forward) {
+TEST(CudaGroupedProduct, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
   for_sizes([&](const GroupSizes& s, DType dtype, GradientMode mode) {
     const Tensors tensors =
@@ -71,7 +71,7 @@ TEST(CudaGroupedProduct, Forward) {
   });
 }
 
-TEST(CudaGroupedProduct, ForwardWithBiases) {
+TEST(CudaGroupedProduct, ForwardWithBiasesMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const GroupSizes& s = kGroupSizes[dtype == DType::kF32 ? 0 : 3];
@@ -89,7 +89,7 @@ TEST(CudaGroupedProduct, ForwardWithBiases) {
   }
 }
 
-TEST(CudaGroupedProduct, InputGradient) {
+TEST(CudaGroupedProduct, InputGradientMatchesCpu) {
   const Stream host = cpu_stream();
   for_sizes([&](const GroupSizes& s, DType dtype, GradientMode mode) {
     const Tensors tensors =
@@ -103,7 +103,7 @@ TEST(CudaGroupedProduct, InputGradient) {
   });
 }
 
-TEST(CudaGroupedProduct, WeightGradient) {
+TEST(CudaGroupedProduct, WeightGradientMatchesCpu) {
   const Stream host = cpu_stream();
   for_sizes([&](const GroupSizes& s, DType dtype, GradientMode mode) {
     const DType output = s.inputs == 7 ? DType::kF32 : dtype;
@@ -118,7 +118,7 @@ TEST(CudaGroupedProduct, WeightGradient) {
   });
 }
 
-TEST(CudaGroupedProduct, BiasGradient) {
+TEST(CudaGroupedProduct, BiasGradientMatchesCpu) {
   const Stream host = cpu_stream();
   for_sizes([&](const GroupSizes& s, DType dtype, GradientMode mode) {
     const Tensors tensors =
@@ -133,7 +133,7 @@ TEST(CudaGroupedProduct, BiasGradient) {
   });
 }
 
-TEST(CudaGroupedProduct, Dots) {
+TEST(CudaGroupedProduct, DotsMatchCpu) {
   const Stream host = cpu_stream();
   for_sizes([&](const GroupSizes& s, DType dtype, GradientMode mode) {
     const Tensors tensors =
@@ -171,7 +171,7 @@ Tensors results(const GroupSizes& s, DType dtype, bool apart, const Stream& host
   return all;
 }
 
-TEST(CudaGroupedProduct, HasTheSameBitsOneGroupAtATime) {
+TEST(CudaGroupedProduct, OneGroupAtATimeGivesSameBits) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensors together = results(kGroupSizes[2], dtype, false, host),
@@ -181,7 +181,7 @@ TEST(CudaGroupedProduct, HasTheSameBitsOneGroupAtATime) {
 }
 
 /// The groups' addresses do not fit in the parameters of one launch.
-TEST(CudaGroupedProduct, ManyGroups) {
+TEST(CudaGroupedProduct, ManyGroupsMatchCpu) {
   const Stream host = cpu_stream();
   GroupSizes s{std::vector<std::int64_t>(300, 0), 8, 8};
   for (const std::size_t group : {0, 127, 128, 255, 299}) s.rows[group] = 2;
@@ -195,7 +195,7 @@ TEST(CudaGroupedProduct, ManyGroups) {
 }
 
 /// Columns of one and of several tiles. Rows outside the groups stay unchanged.
-TEST(CudaGroupedProduct, WideMatricesOfSomeGroups) {
+TEST(CudaGroupedProduct, WideMatrixOfOneGroupMatchesCpu) {
   const Stream host = cpu_stream();
   const GroupSizes s{{2, 10, 3}, 16, 264};
   for (const bool forward : {true, false}) {

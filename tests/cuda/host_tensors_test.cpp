@@ -8,7 +8,7 @@ namespace {
 
 /// Logits of each token are copied through reused memory, because pinning takes longer than
 /// copying.
-TEST(CudaHostTensors, ComeToPinnedMemoryThatIsReused) {
+TEST(CudaHostTensors, CopiesReusePinnedMemory) {
   const Stream stream = cuda_stream(), host(make_host_pool(stream.device()));
   const Tensor logits = kernels::random_tensor({3, 5'000}, DType::kBF16, 1, kernels::cpu_stream());
   const Tensor there = copy_to(logits, stream);

@@ -16,7 +16,7 @@ std::string text(const IndexSize& s, DType dtype) {
   return concat(s.batch, "x", s.length, " of ", s.vocabulary, "x", s.columns, " ", name_of(dtype));
 }
 
-TEST(CudaEmbedding, Forward) {
+TEST(CudaEmbedding, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const IndexSize& s : kIndexSizes) {
     for (DType dtype : kRealTypes) {
@@ -31,7 +31,7 @@ TEST(CudaEmbedding, Forward) {
   }
 }
 
-TEST(CudaColumns, GoAndComeAsOnTheProcessor) {
+TEST(CudaColumns, GatherAndScatterMatchCpu) {
   const Stream host = cpu_stream();
   const Tensor indices = tensor_of({40, 3, 0, 17}, {4}, DType::kI32, host);
   for (const std::int64_t rows : {1, 7, 300}) {
@@ -49,7 +49,7 @@ TEST(CudaColumns, GoAndComeAsOnTheProcessor) {
   }
 }
 
-TEST(CudaEmbedding, ATokenOutsideTheTableGivesNaN) {
+TEST(CudaEmbedding, TokenOutsideTableGivesNaN) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   const Tensor tokens = copy_to(tensor_of({2, -1, 1, 7}, {1, 4}, DType::kI32, host), stream);
@@ -81,7 +81,7 @@ void expect_backward(const IndexSize& s, const Tensor& tokens, DType dtype, Grad
   });
 }
 
-TEST(CudaEmbedding, Backward) {
+TEST(CudaEmbedding, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const IndexSize& s : kIndexSizes) {
     const Tensor tokens = random_ids({s.batch, s.length}, s.vocabulary, 5, host);
@@ -90,7 +90,7 @@ TEST(CudaEmbedding, Backward) {
   }
 }
 
-TEST(CudaEmbedding, BackwardOfTokensThatCrossSegmentsAndTilesOfTheSort) {
+TEST(CudaEmbedding, BackwardAcrossSortTilesMatchesCpu) {
   const Stream host = cpu_stream();
   for (const std::int64_t vocabulary : {1, 2, 40, 1000}) {
     const IndexSize s{5, 821, vocabulary, 8};
@@ -99,7 +99,7 @@ TEST(CudaEmbedding, BackwardOfTokensThatCrossSegmentsAndTilesOfTheSort) {
   }
 }
 
-TEST(CudaEmbedding, BackwardOfAnyNumbersHasTheSameBitsInAllOrders) {
+TEST(CudaEmbedding, BackwardOfRealNumbersMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensors tensors{
       random_tensor({30, 20}, DType::kF32, 1, host), random_tensor({50, 20}, DType::kF32, 2, host),
@@ -110,7 +110,7 @@ TEST(CudaEmbedding, BackwardOfAnyNumbersHasTheSameBitsInAllOrders) {
   });
 }
 
-TEST(CudaEmbedding, BackwardOfSegmentsThatEndWithTheirTokens) {
+TEST(CudaEmbedding, BackwardAtSegmentBoundariesMatchesCpu) {
   const Stream host = cpu_stream();
   const IndexSize s{2, 160, 9, 40};
   Values ids;
@@ -121,7 +121,7 @@ TEST(CudaEmbedding, BackwardOfSegmentsThatEndWithTheirTokens) {
   }
 }
 
-TEST(CudaEmbedding, BackwardIntoTablesWithinLargerOnes) {
+TEST(CudaEmbedding, BackwardIntoTableRowsMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensors tensors{
       random_tensor({12, 6}, DType::kF32, 1, host), random_tensor({11, 6}, DType::kF32, 2, host),
@@ -132,7 +132,7 @@ TEST(CudaEmbedding, BackwardIntoTablesWithinLargerOnes) {
   });
 }
 
-TEST(CudaEmbedding, BackwardLeavesOutTokensOutsideTheTable) {
+TEST(CudaEmbedding, BackwardSkipsTokensOutsideTable) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   Values ids(300, 256);

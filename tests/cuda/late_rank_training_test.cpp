@@ -43,7 +43,7 @@ RankOutcome train_late_over_devices(const HybridTrainerConfig& config, int ranks
 }
 
 /// Decisions equal those of CPU ranks. Losses differ only by the order of sums within products.
-TEST(LateRanksOnDevices, HaveTheSameBitsWhetherTheySendBesideOrAtOnce) {
+TEST(LateRanksOnDevices, OverlapDoesNotChangeBits) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   for (const LateForm& form : kForms) {
     SCOPED_TRACE(name_of(form));
@@ -60,7 +60,7 @@ TEST(LateRanksOnDevices, HaveTheSameBitsWhetherTheySendBesideOrAtOnce) {
   }
 }
 
-TEST(LateRanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
+TEST(LateRanksOnDevices, OverlapDoesNotIncreasePeakMemory) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   for (const LateForm& form : kForms) {
     SCOPED_TRACE(name_of(form));
@@ -70,7 +70,7 @@ TEST(LateRanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
   }
 }
 
-TEST(LateRanksOnDevices, GoOnFromACheckpointInPredict) {
+TEST(LateRanksOnDevices, ResumeFromCheckpointInPredict) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   for (const LateForm& form : {kForms[1], kForms[2]}) {
     SCOPED_TRACE(name_of(form));

@@ -20,7 +20,7 @@ Tensors tensors_of(const LossCase& c, DType dtype, const Stream& host) {
 
 double loss_tolerance(DType dtype) { return dtype == DType::kF32 ? 1e-5 : 1e-2; }
 
-TEST(CudaLoss, IsLikeTheProcessors) {
+TEST(CudaLoss, CrossEntropyMatchesCpu) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
     for (const LossCase& c :
@@ -44,7 +44,7 @@ TEST(CudaLoss, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaLoss, OfSmoothedTargetsIsLikeTheProcessors) {
+TEST(CudaLoss, SmoothedCrossEntropyMatchesCpu) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
     for (const LossCase& c :
@@ -64,7 +64,7 @@ TEST(CudaLoss, OfSmoothedTargetsIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaLoss, OfRegressionsIsLikeTheProcessors) {
+TEST(CudaLoss, RegressionLossMatchesCpu) {
   const Stream host = cpu_stream();
   for (const std::int64_t elements : {1, 3, 64, 1027}) {
     for (const Distance distance : {Distance::kSquared, Distance::kHuber}) {
@@ -81,7 +81,7 @@ TEST(CudaLoss, OfRegressionsIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaLoss, OfGridsIsLikeTheProcessors) {
+TEST(CudaLoss, GridLossMatchesCpu) {
   const Stream host = cpu_stream();
   const GridLossSpec spec{
       .positive_weight = 3, .box_weight = 0.5f, .class_weight = 2, .beta = 0.25f};
@@ -109,7 +109,7 @@ TEST(CudaLoss, OfGridsIsLikeTheProcessors) {
   EXPECT_TRUE(std::isnan(loss)) << "a class that does not exist";
 }
 
-TEST(CudaLoss, GradientsKeepTheirPrecisionWhereTheyAreSmall) {
+TEST(CudaLoss, SmallGradientsKeepPrecision) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   const Tensors host_tensors = tensors_of({2, 4000, 4000}, DType::kF32, host);
@@ -123,7 +123,7 @@ TEST(CudaLoss, GradientsKeepTheirPrecisionWhereTheyAreSmall) {
   }
 }
 
-TEST(CudaLoss, OfHugeLogitsIsFinite) {
+TEST(CudaLoss, HugeLogitsGiveFiniteLoss) {
   const Stream host = cpu_stream();
   Tensors tensors = tensors_of({1, 64, 64}, DType::kF32, host);
   for (std::int64_t i = 0; i < 64; ++i) tensors[1].data<float>()[i] *= i % 2 == 0 ? 1e4f : 1e-4f;
@@ -134,7 +134,7 @@ TEST(CudaLoss, OfHugeLogitsIsFinite) {
   });
 }
 
-TEST(CudaLoss, OfATargetOutsideTheVocabularyIsNan) {
+TEST(CudaLoss, TargetOutsideVocabularyGivesNaN) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
     const Tensors tensors = tensors_of({4, 50, 56}, dtype, host);
@@ -158,7 +158,7 @@ TEST(CudaLoss, OfATargetOutsideTheVocabularyIsNan) {
   }
 }
 
-TEST(CudaLoss, OfALogitThatIsNotANumberIsNan) {
+TEST(CudaLoss, NaNLogitGivesNaNLoss) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   for (std::int64_t at : {0, 3, 299}) {

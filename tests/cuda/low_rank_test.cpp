@@ -9,7 +9,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(CudaDiagonalBlocks, AreSpreadAndGatheredLikeTheProcessors) {
+TEST(CudaDiagonalBlocks, SpreadAndGatherMatchCpu) {
   const Stream host = cpu_stream();
   const DiagonalBlocks blocks{.count = 3, .rank = 3, .first_row = {0, 4, 9}, .rows = {3, 5, 1}};
   for (const DType dtype : kRealTypes) {
@@ -27,7 +27,7 @@ TEST(CudaDiagonalBlocks, AreSpreadAndGatheredLikeTheProcessors) {
   }
 }
 
-TEST(CudaWeightDecomposition, IsLikeTheProcessors) {
+TEST(CudaWeightDecomposition, MatchesCpu) {
   const Stream host = cpu_stream();
   const DiagonalBlocks blocks{.count = 2, .rank = 1, .first_row = {1, 7}, .rows = {3, 2}};
   const auto f32 = [&](const Shape& shape, std::uint64_t seed) {
@@ -56,7 +56,7 @@ TEST(CudaWeightDecomposition, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaFourBit, IsLikeTheProcessors) {
+TEST(CudaFourBit, DequantizeMatchesCpu) {
   const Stream host = cpu_stream();
   const auto bytes = [&](std::int64_t count, std::uint64_t seed) {
     const Tensor tensor = Tensor::empty({count}, DType::kU8, MemoryKind::kParameters, host);
@@ -84,7 +84,7 @@ TEST(CudaFourBit, IsLikeTheProcessors) {
 }
 
 /// Values misaligned by 2 bytes, which rules out vector stores.
-TEST(CudaFourBit, TakesMisalignedValues) {
+TEST(CudaFourBit, MisalignedDequantizeMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensors tensors{random_tensor({131}, DType::kBF16, 1, host),
                         Tensor::zeros({65}, DType::kU8, MemoryKind::kParameters, host),
@@ -96,7 +96,7 @@ TEST(CudaFourBit, TakesMisalignedValues) {
   });
 }
 
-TEST(CudaFourBit, IsWrittenLikeTheProcessors) {
+TEST(CudaFourBit, QuantizeMatchesCpuBitForBit) {
   const Stream host = cpu_stream();
   for (const std::int64_t count : {1, 64, 65, 16'900}) {
     const Tensor x = random_tensor({count}, DType::kF32, 1, host);
@@ -123,7 +123,7 @@ TEST(CudaFourBit, IsWrittenLikeTheProcessors) {
   }
 }
 
-TEST(CudaEightBit, IsLikeTheProcessors) {
+TEST(CudaEightBit, DequantizeMatchesCpu) {
   const Stream host = cpu_stream();
   const Tensor codes = Tensor::empty({13, 70}, DType::kI8, MemoryKind::kParameters, host);
   for (std::int64_t i = 0; i < codes.elements(); ++i)

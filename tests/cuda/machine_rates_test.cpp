@@ -11,7 +11,7 @@ std::int32_t all_bits(const Tensor& x, const Stream& stream) {
   return *wait_for_host(bits, stream).data<std::int32_t>();
 }
 
-TEST(CudaMachineRates, EveryElementIsRead) {
+TEST(CudaMachineRates, ReadsEveryElement) {
   const Stream host = cpu_stream();
   for (std::int64_t n : {1, 3, 4, 1023, 33003}) {
     for (std::int64_t at : {std::int64_t{0}, n / 2, n - 1}) {
@@ -26,7 +26,7 @@ TEST(CudaMachineRates, EveryElementIsRead) {
   }
 }
 
-TEST(CudaMachineRates, AllBitsComeTogether) {
+TEST(CudaMachineRates, CombinesBitsOfAllElements) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   const Tensor x = Tensor::zeros({20000}, DType::kF32, MemoryKind::kActivations, host);

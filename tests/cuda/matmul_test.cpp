@@ -23,7 +23,7 @@ std::string text(const Size& s, DType dtype) {
   return concat(s.m, "x", s.n, "x", s.k, " ", name_of(dtype));
 }
 
-TEST(CudaMatmul, LikeTheProcessorInAllLayoutsModesAndDtypes) {
+TEST(CudaMatmul, MatchesCpuInAllLayoutsModesAndDtypes) {
   const Stream host = cpu_stream();
   const auto stored = [](Transpose transpose, std::int64_t rows, std::int64_t columns) {
     return transpose == Transpose::kNo ? Shape{rows, columns} : Shape{columns, rows};
@@ -47,7 +47,7 @@ TEST(CudaMatmul, LikeTheProcessorInAllLayoutsModesAndDtypes) {
   }
 }
 
-TEST(CudaMatmul, ReadsAndWritesRowsWithinTensors) {
+TEST(CudaMatmul, MatchesCpuOnRowRanges) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
     const Tensors tensors{random_tensor({12, 9}, dtype, 1, host),
@@ -61,7 +61,7 @@ TEST(CudaMatmul, ReadsAndWritesRowsWithinTensors) {
   }
 }
 
-TEST(CudaLinear, ForwardAddsBiasAndResidual) {
+TEST(CudaLinear, ForwardWithBiasAndResidualMatchesCpu) {
   const Stream host = cpu_stream();
   for (const Size& s : kProductSizes) {
     for (DType dtype : kRealTypes) {
@@ -84,7 +84,7 @@ TEST(CudaLinear, ForwardAddsBiasAndResidual) {
   }
 }
 
-TEST(CudaLinear, ForwardWithGelu) {
+TEST(CudaLinear, GeluForwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const Size& s : kProductSizes) {
     for (DType dtype : kRealTypes) {
@@ -103,7 +103,7 @@ TEST(CudaLinear, ForwardWithGelu) {
   }
 }
 
-TEST(CudaLinear, BackwardWithGelu) {
+TEST(CudaLinear, GeluBackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const Size& s : kProductSizes) {
     for (DType dtype : kRealTypes) {
@@ -119,7 +119,7 @@ TEST(CudaLinear, BackwardWithGelu) {
   }
 }
 
-TEST(CudaLinear, GeluHasTheTanhForm) {
+TEST(CudaLinear, GeluUsesTanhApproximation) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   const Tensor one = copy_to(tensor_of({1}, {1, 1}, DType::kF32, host), stream);
@@ -134,7 +134,7 @@ TEST(CudaLinear, GeluHasTheTanhForm) {
   }
 }
 
-TEST(CudaLinear, BackwardOfWeightAndBias) {
+TEST(CudaLinear, WeightAndBiasGradientsMatchCpu) {
   const Stream host = cpu_stream();
   for (const Size& s : kProductSizes) {
     for (DType dtype : kRealTypes) {
@@ -151,7 +151,7 @@ TEST(CudaLinear, BackwardOfWeightAndBias) {
   }
 }
 
-TEST(CudaBias, BackwardSumsColumns) {
+TEST(CudaBias, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   constexpr Size kGradients[] = {{1, 1, 0}, {5, 33, 0}, {300, 24, 0}, {129, 264, 0}, {2100, 8, 0}};
   for (const Size& s : kGradients) {

@@ -28,7 +28,7 @@ HybridTrainerConfig small_config() {
   return config;
 }
 
-TEST(MemorySimulation, AStepTakesNoMoreThanItSays) {
+TEST(MemorySimulation, BoundsActualStepMemory) {
   const HybridTrainerConfig config = small_config();
   const std::size_t bytes = step_bytes(config);
   const Stream stream(make_device_pool(find_device("cuda")));
@@ -49,14 +49,14 @@ TEST(MemorySimulation, AStepTakesNoMoreThanItSays) {
   EXPECT_EQ(stream.pool()->use().fresh_total, fresh);
 }
 
-TEST(MemorySimulation, GrowsWithTheBatch) {
+TEST(MemorySimulation, GrowsWithBatchSize) {
   HybridTrainerConfig config = small_config();
   const std::size_t small = step_bytes(config);
   config.data.batch_size = 64;
   EXPECT_GT(step_bytes(config), small + (1 << 20));
 }
 
-TEST(MemorySimulation, TakesNoHostMemoryAndNoFileForWhatLeavesTheDevice) {
+TEST(MemorySimulation, AllocatesNoHostMemoryOrFiles) {
   HybridTrainerConfig config = preset_config("gpt2-1558m");
   config.model.vocabulary = 50257;
   config.optimizer.name = "adamw";
@@ -85,7 +85,7 @@ double predict_share(const HybridTrainerConfig& config) {
          static_cast<double>(need.phase(Phase::kFull).peak_bytes);
 }
 
-TEST(MemorySimulation, PredictKeepsASmallShareOfFull) {
+TEST(MemorySimulation, PredictUsesSmallFractionOfFull) {
   const double small = predict_share(gpt2_config("gpt2-124m", 64));
   const double large = predict_share(gpt2_config("gpt2-1558m", 32));
   RecordProperty("share_124m_batch_64", std::to_string(small));
@@ -95,7 +95,7 @@ TEST(MemorySimulation, PredictKeepsASmallShareOfFull) {
 }
 
 /// Where backward computes GELU's outputs again, which it keeps by default.
-TEST(MemorySimulation, Gpt2InTheBatchOfTheBenchmarkFitsIn19GiB) {
+TEST(MemorySimulation, Gpt2BenchmarkWithRecomputeFitsIn19GiB) {
   HybridTrainerConfig config = gpt2_config("gpt2-124m", 64);
   const auto gibibytes = [&] { return static_cast<double>(step_bytes(config)) / (1 << 30); };
   const double kept = gibibytes();
@@ -108,7 +108,7 @@ TEST(MemorySimulation, Gpt2InTheBatchOfTheBenchmarkFitsIn19GiB) {
   EXPECT_NEAR(kept - again, 4.3, 0.1);
 }
 
-TEST(RankStepTime, HidesWhatIsSentBeside) {
+TEST(RankStepTime, OverlapHidesCommunication) {
   const Device device{DeviceType::kCuda};
   HybridTrainerConfig config = small_config();
   const StepTransfer transfer = simulate_ranks(config, device, 2).transfer;

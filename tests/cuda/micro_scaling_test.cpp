@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(CudaMicroScaling, HasTheBitsOfTheProcessors) {
+TEST(CudaMicroScaling, DequantizeMatchesCpuBitForBit) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const Shape& shape : {Shape{1, 32}, Shape{9, 96}}) {

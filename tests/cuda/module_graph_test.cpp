@@ -31,7 +31,7 @@ Step step_of(const Pass& pass, const Stream& stream, const Stream& host) {
   return step;
 }
 
-TEST(CudaModuleGraph, HasTheProcessorsLossAndGradients) {
+TEST(CudaModuleGraph, LossAndGradientsMatchCpu) {
   const Stream host = kernels::cpu_stream();
   for (const double share : {0.0, 1.0}) {
     const Pass pass{.seed = 5, .recompute = share};
@@ -44,7 +44,7 @@ TEST(CudaModuleGraph, HasTheProcessorsLossAndGradients) {
   }
 }
 
-TEST(CudaModuleGraph, MeasuresAsTheProcessorDoes) {
+TEST(CudaModuleGraph, MeasuresMatchCpu) {
   const Stream host = kernels::cpu_stream(), stream = cuda_stream();
   const auto measures = [&](const Stream& on) {
     ModuleGraph network(graph::mixed_nodes(), 3, on);

@@ -22,7 +22,7 @@ using testing::message_of;
 using testing::parted;
 using testing::sums_of;
 
-TEST(NcclRanks, GoOnBeforeOthersHaveComeToTheirCall) {
+TEST(NcclRanks, EnqueueWithoutWaitingForPeers) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   std::promise<void> enqueued;
   run_nccl_ranks(2, [&](Communicator& ranks, Device device) {
@@ -76,7 +76,7 @@ bool waits(const Stream& stream) {
 }
 
 /// Also while the other rank has not reached the call.
-TEST(NcclRanks, SendInAStreamBesideTheirCallersWhichWaitsWhereTold) {
+TEST(NcclRanks, SideStreamBlocksCallerOnlyAtWait) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_beside(
       [](Communicator& ranks, const Stream& stream, std::promise<void>& other_may_go_on) {
@@ -98,7 +98,7 @@ TEST(NcclRanks, SendInAStreamBesideTheirCallersWhichWaitsWhereTold) {
       });
 }
 
-TEST(NcclRanks, ComeToOtherCallsAfterAllThatBegan) {
+TEST(NcclRanks, RunLaterCallsAfterPendingCollectives) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_beside(
       [](Communicator& ranks, const Stream& stream, std::promise<void>& other_may_go_on) {
@@ -118,7 +118,7 @@ TEST(NcclRanks, ComeToOtherCallsAfterAllThatBegan) {
 }
 
 /// Memory freed in the meantime would otherwise be reused by the caller's next work.
-TEST(NcclRanks, KeepWhatIsSentBesideUntilItsCallerWaits) {
+TEST(NcclRanks, KeepSentTensorsAliveUntilWait) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(2, [](Communicator& others, Device device) {
     SideStreamCommunicator ranks(others);
@@ -136,7 +136,7 @@ TEST(NcclRanks, KeepWhatIsSentBesideUntilItsCallerWaits) {
   });
 }
 
-TEST(NcclRanks, SendWhatLiesInHostMemoryToo) {
+TEST(NcclRanks, SendHostMemoryTensors) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(2, [](Communicator& ranks, Device) {
     const Stream host = testing::rank_stream();
@@ -148,7 +148,7 @@ TEST(NcclRanks, SendWhatLiesInHostMemoryToo) {
 }
 
 /// Like ranks started by torchrun.
-TEST(NcclRanks, WorkBesideHostsThatMeetByTcp) {
+TEST(NcclRanks, WorkWithTcpRendezvous) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   testing::run_sockets(2, [](std::unique_ptr<Communicator> hosts) {
     const Device device{DeviceType::kCuda, hosts->rank()};
@@ -163,7 +163,7 @@ TEST(NcclRanks, WorkBesideHostsThatMeetByTcp) {
 }
 
 /// All calls that need no peer, so one device suffices.
-TEST(NcclRanks, OneAloneSendsToItself) {
+TEST(NcclRanks, SingleRankSupportsAllCollectives) {
   if (most_nccl_ranks() < 1) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(1, [](Communicator& alone, Device device) {
     SideStreamCommunicator ranks(alone);
@@ -197,7 +197,7 @@ TEST(NcclRanks, OneAloneSendsToItself) {
   });
 }
 
-TEST(NcclRanks, RefuseTensorsOfAnotherDevice) {
+TEST(NcclRanks, RefuseTensorsOnAnotherDevice) {
   if (most_nccl_ranks() < 1) GTEST_SKIP() << kTooFewDevices;
   run_nccl_ranks(1, [](Communicator& ranks, Device device) {
     const Stream stream(make_device_pool(device));
@@ -208,7 +208,7 @@ TEST(NcclRanks, RefuseTensorsOfAnotherDevice) {
 }
 
 /// Streams reach collectives later than the host does.
-TEST(NcclRanks, TellHowFarTheirStreamsHaveCome) {
+TEST(NcclRanks, ReportStreamProgress) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   std::promise<void> seen;
   run_nccl_ranks(2, [&](Communicator& ranks, Device device) {
@@ -252,7 +252,7 @@ std::string refusal_of(int ranks, const std::function<Device(int)>& device,
   return told.front();
 }
 
-TEST(NcclRanks, TwoOnOneDeviceAreRefusedByName) {
+TEST(NcclRanks, RefuseTwoRanksOnOneDevice) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   const std::string told = refusal_of(
       3,
@@ -266,7 +266,7 @@ TEST(NcclRanks, TwoOnOneDeviceAreRefusedByName) {
   EXPECT_EQ(told.find('\n'), told.npos);
 }
 
-TEST(NcclRanks, ARankWithoutNcclIsNamedOnAll) {
+TEST(NcclRanks, ReportRankWithoutNcclOnAllRanks) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   const std::string told = refusal_of(
       2,

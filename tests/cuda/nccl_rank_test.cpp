@@ -40,7 +40,7 @@ nccl::Result send_to_itself(const nccl::Functions& nccl, ncclComm* ranks, const 
   return received == nccl::kSuccess ? sent : received;
 }
 
-class NcclRankAlone : public ::testing::Test {
+class SingleNcclRank : public ::testing::Test {
  protected:
   void SetUp() override {
     if (most_nccl_ranks() < 1) GTEST_SKIP() << kTooFewDevices;
@@ -71,7 +71,7 @@ class NcclRankAlone : public ::testing::Test {
   std::unique_ptr<NcclRank> rank_;
 };
 
-TEST_F(NcclRankAlone, MakesEveryCallAndEndsInOrder) {
+TEST_F(SingleNcclRank, RunsEveryCallAndEndsCleanly) {
   for (Call* const call : {all_gather, broadcast, send_to_itself}) {
     for (const std::int64_t elements : {1, 7, 1001, 300'000}) {
       const Tensor from = counted(elements, 1, *stream_), to = counted(elements, -9, *stream_);
@@ -82,7 +82,7 @@ TEST_F(NcclRankAlone, MakesEveryCallAndEndsInOrder) {
   EXPECT_TRUE(rank_->end());
 }
 
-TEST_F(NcclRankAlone, MakesManyCallsAsOneGroup) {
+TEST_F(SingleNcclRank, RunsManyCallsAsOneGroup) {
   for (Call* const call : {broadcast, send_to_itself}) {
     std::vector<Tensor> from, to;
     for (std::int64_t i = 0; i < 5; ++i) {
@@ -95,7 +95,7 @@ TEST_F(NcclRankAlone, MakesManyCallsAsOneGroup) {
   EXPECT_TRUE(rank_->end());
 }
 
-TEST_F(NcclRankAlone, WaitsForWhatWasEnqueuedBeforeItEnds) {
+TEST_F(SingleNcclRank, EndWaitsForEnqueuedCalls) {
   const Tensor from = counted(1001, 1, *stream_), to = counted(1001, -9, *stream_);
   for (int i = 0; i < 50; ++i) enqueue(all_gather, {to}, {from});
   EXPECT_TRUE(rank_->end());
@@ -104,7 +104,7 @@ TEST_F(NcclRankAlone, WaitsForWhatWasEnqueuedBeforeItEnds) {
   EXPECT_FALSE(rank_->end()) << "a second time";
 }
 
-TEST_F(NcclRankAlone, AnAbortComesBackAndTheStreamGoesOn) {
+TEST_F(SingleNcclRank, AbortReturnsAndStreamContinues) {
   const Tensor from = counted(1001, 1, *stream_), to = counted(1001, -9, *stream_);
   enqueue(all_gather, {to}, {from});
   EXPECT_TRUE(rank_->abort("the test ends it"));

@@ -21,7 +21,7 @@ void forward(const Tensors& t, const Stream& s) {
   layer_norm_forward(t[0], t[1], t[2], t[3], t[4], t[5], 1e-5f, s);
 }
 
-TEST(CudaNormalization, ForwardIsLikeTheProcessors) {
+TEST(CudaNormalization, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
   // Every size of a row in registers, a row of one vector load, unaligned rows and a row too large
   // for registers.
@@ -34,7 +34,7 @@ TEST(CudaNormalization, ForwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaNormalization, ForwardOfMisalignedRowsAndWithoutMoments) {
+TEST(CudaNormalization, MisalignedForwardWithoutMomentsMatchesCpu) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
     Tensors tensors = forward_case(2, 16, dtype, host);
@@ -68,7 +68,7 @@ void backward(GradientMode input_mode, GradientMode parameter_mode, const Tensor
                       s);
 }
 
-TEST(CudaNormalization, BackwardIsLikeTheProcessors) {
+TEST(CudaNormalization, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
     // The last two use all shared memory of a block without opt-in, in f32 and bf16.
@@ -84,7 +84,7 @@ TEST(CudaNormalization, BackwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaNormalization, BackwardOfMoreRowsThanBlocksTakeAtOnce) {
+TEST(CudaNormalization, BackwardOverManyRowsMatchesCpu) {
   const Stream host = cpu_stream();
   expect_like_cpu(backward_case(2050, 8, DType::kF32, host), 1e-4, "2050 packed rows",
                   [](const Tensors& t, const Stream& s) {
@@ -100,7 +100,7 @@ TEST(CudaNormalization, BackwardOfMoreRowsThanBlocksTakeAtOnce) {
                   });
 }
 
-TEST(CudaNormalization, BackwardOfRowsWiderThanABlock) {
+TEST(CudaNormalization, BackwardOverWideRowsMatchesCpu) {
   const Stream host = cpu_stream();
   // The widest row with two rows at a time, the widest with one, and one beyond.
   for (std::int64_t columns : {2048, 2052, 4096, 4104}) {

@@ -53,7 +53,7 @@ class CudaOffload : public ::testing::Test {
   TemporaryFolder scratch_;
 };
 
-TEST_F(CudaOffload, BringsTheSameBitsBackFromMemoryAndFile) {
+TEST_F(CudaOffload, RestoresIdenticalBitsFromHostAndFile) {
   for (const std::string& strategy_name :
        {std::string("cpu_offload"), std::string("nvme_offload")}) {
     for (const bool async : {true, false}) {
@@ -80,7 +80,7 @@ TEST_F(CudaOffload, BringsTheSameBitsBackFromMemoryAndFile) {
   }
 }
 
-TEST_F(CudaOffload, FreesDeviceMemoryOnceTheCopiesAreMade) {
+TEST_F(CudaOffload, FreesDeviceMemoryAfterCopying) {
   const auto strategy = make_offload_strategy({}, host_);
   const std::size_t before = live_state();
   EXPECT_GE(strategy->move_out(slots(), stream_).freed_bytes, 296000u);
@@ -94,7 +94,7 @@ TEST_F(CudaOffload, FreesDeviceMemoryOnceTheCopiesAreMade) {
   expect_content();
 }
 
-TEST_F(CudaOffload, CompressedStateComesBackRoundedToTheBitsOfTheProcessor) {
+TEST_F(CudaOffload, CompressedStateMatchesCpuBitForBit) {
   const Stream cpu = kernels::cpu_stream();
   std::vector<Tensor> on_cpu;
   std::vector<OffloadSlot> cpu_slots;
@@ -122,7 +122,7 @@ TEST_F(CudaOffload, CompressedStateComesBackRoundedToTheBitsOfTheProcessor) {
               kernels::values_of(on_cpu[i]));
 }
 
-TEST_F(CudaOffload, DroppedStateComesBackAsZeros) {
+TEST_F(CudaOffload, DroppedStateRestoresAsZeros) {
   const auto strategy = make_offload_strategy({.offload_strategy = "drop_and_reinitialize"}, host_);
   strategy->move_out(slots(), stream_);
   work();
@@ -133,7 +133,7 @@ TEST_F(CudaOffload, DroppedStateComesBackAsZeros) {
   }
 }
 
-TEST_F(CudaOffload, ASnapshotReturnsAndGoesWhileTheStreamWorks) {
+TEST_F(CudaOffload, SnapshotRestoresWhileStreamIsBusy) {
   WeightSnapshot snapshot(host_);
   std::vector<Parameter> weights;
   for (const Tensor& tensor : tensors_) {

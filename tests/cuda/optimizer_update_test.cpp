@@ -38,13 +38,13 @@ void expect_like_cpu_everywhere(const std::string& what, const Kernel& kernel) {
   }
 }
 
-TEST(CudaOptimizerUpdate, RunsAdamW) {
+TEST(CudaOptimizerUpdate, AdamWMatchesCpu) {
   expect_like_cpu_everywhere("adamw_update", [](const Tensors& t, const Stream& s) {
     adamw_update(t[0], t[1], t[2], t[3], t[4], kAdamW, s);
   });
 }
 
-TEST(CudaOptimizerUpdate, RoundsMomentsAsTheProcessorDoes) {
+TEST(CudaOptimizerUpdate, MomentRoundingMatchesCpuBitForBit) {
   const Stream host = cpu_stream();
   AdamWSettings settings = kAdamW;
   settings.rounding_key = 12345;
@@ -73,13 +73,13 @@ TEST(CudaOptimizerUpdate, RoundsMomentsAsTheProcessorDoes) {
   }
 }
 
-TEST(CudaOptimizerUpdate, FindsAdamWsDirection) {
+TEST(CudaOptimizerUpdate, AdamWDirectionMatchesCpu) {
   expect_like_cpu_everywhere("adamw_direction", [](const Tensors& t, const Stream& s) {
     adamw_direction(t[0], t[1], t[2], kAdamW, s);
   });
 }
 
-TEST(CudaOptimizerUpdate, RunsSgd) {
+TEST(CudaOptimizerUpdate, SgdMatchesCpu) {
   expect_like_cpu_everywhere("sgd_update", [](const Tensors& t, const Stream& s) {
     sgd_update(t[0], t[1], t[3], t[4], 0.1f, 0.9f, 0.2f, 0.5f, s);
   });
@@ -88,7 +88,7 @@ TEST(CudaOptimizerUpdate, RunsSgd) {
   });
 }
 
-TEST(CudaOptimizerUpdate, RunsLion) {
+TEST(CudaOptimizerUpdate, LionMatchesCpu) {
   const LionSettings settings{.learning_rate = 0.1f, .weight_decay = 0.2f, .gradient_scale = 0.5f};
   expect_like_cpu_everywhere("lion_update", [&](const Tensors& t, const Stream& s) {
     lion_update(t[0], t[1], t[3], t[4], settings, s);
@@ -98,7 +98,7 @@ TEST(CudaOptimizerUpdate, RunsLion) {
   });
 }
 
-TEST(CudaOptimizerUpdate, RunsMuonsMomentum) {
+TEST(CudaOptimizerUpdate, MuonMomentumMatchesCpu) {
   expect_like_cpu_everywhere("muon_momentum", [](const Tensors& t, const Stream& s) {
     const Tensor squares = empty_result(s);
     sum_of_squares(squares, {&t[3], 1}, s);
@@ -106,13 +106,13 @@ TEST(CudaOptimizerUpdate, RunsMuonsMomentum) {
   });
 }
 
-TEST(CudaOptimizerUpdate, TakesADecayedStep) {
+TEST(CudaOptimizerUpdate, DecayedStepMatchesCpu) {
   expect_like_cpu_everywhere("decayed_step", [](const Tensors& t, const Stream& s) {
     decayed_step(t[0], t[1], t[4], 0.1f, 0.99f, s);
   });
 }
 
-TEST(CudaOptimizerUpdate, TheCopyIsTheWeightsRounded) {
+TEST(CudaOptimizerUpdate, ComputeCopyEqualsRoundedWeights) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   const Tensor w = copy_to(random_tensor({777}, DType::kF32, 1, host), stream);

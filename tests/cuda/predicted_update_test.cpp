@@ -54,7 +54,7 @@ std::vector<StartingMomentum> momenta(const Tensors& t, const Stream& s) {
   return {{}, {t[1], {}}, {codes, scales}};
 }
 
-TEST(CudaPredictedUpdate, PredictsAdamW) {
+TEST(CudaPredictedUpdate, AdamWMatchesCpu) {
   for (const std::size_t momentum : {0u, 1u, 2u}) {
     expect_predictions_like_cpu(concat("predicted_adamw ", momentum),
                                 [=](const Tensors& t, const Stream& s) {
@@ -64,7 +64,7 @@ TEST(CudaPredictedUpdate, PredictsAdamW) {
   }
 }
 
-TEST(CudaPredictedUpdate, PredictsTheFirstStepsOfAdamWInPlace) {
+TEST(CudaPredictedUpdate, InPlaceFirstAdamWStepsMatchCpu) {
   expect_predictions_like_cpu("predicted_adamw in place", [](const Tensors& t, const Stream& s) {
     AdamWSettings first = kAdamW;
     first.step = 0;
@@ -72,7 +72,7 @@ TEST(CudaPredictedUpdate, PredictsTheFirstStepsOfAdamWInPlace) {
   });
 }
 
-TEST(CudaPredictedUpdate, PredictsPacksThatAreNotAligned) {
+TEST(CudaPredictedUpdate, MisalignedAdamWMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensors tensors = weight_case({258, 1}, dtype, 2, host);
@@ -87,7 +87,7 @@ TEST(CudaPredictedUpdate, PredictsPacksThatAreNotAligned) {
   }
 }
 
-TEST(CudaPredictedUpdate, PredictsLion) {
+TEST(CudaPredictedUpdate, LionMatchesCpu) {
   const LionSettings settings{.beta1 = 0.8f, .beta2 = 0.95f, .weight_decay = 0.2f};
   for (const std::size_t momentum : {0u, 1u, 2u}) {
     expect_predictions_like_cpu(concat("predicted_lion ", momentum),
@@ -98,7 +98,7 @@ TEST(CudaPredictedUpdate, PredictsLion) {
   }
 }
 
-TEST(CudaPredictedUpdate, FindsMeansOfRowsAndColumns) {
+TEST(CudaPredictedUpdate, RowAndColumnMeansMatchCpu) {
   for (const bool squares : {false, true}) {
     expect_predictions_like_cpu("row_and_column_means", [=](const Tensors& t, const Stream& s) {
       row_and_column_means(t[2], t[3], t[1], 0.5f, squares, s);
@@ -106,7 +106,7 @@ TEST(CudaPredictedUpdate, FindsMeansOfRowsAndColumns) {
   }
 }
 
-TEST(CudaPredictedUpdate, PredictsMuon) {
+TEST(CudaPredictedUpdate, MuonMatchesCpu) {
   expect_predictions_like_cpu("predicted_muon", [](const Tensors& t, const Stream& s) {
     const auto gradients = gradients_of(t);
     const Tensor squares = Tensor::empty({static_cast<std::int64_t>(gradients.size())}, DType::kF64,
@@ -118,7 +118,7 @@ TEST(CudaPredictedUpdate, PredictsMuon) {
   });
 }
 
-TEST(CudaPredictedUpdate, AddsUpSquaresInDouble) {
+TEST(CudaPredictedUpdate, InFlightSquaresMatchCpu) {
   const Stream host = cpu_stream();
   for (const Shape& shape : {Shape{1, 1}, Shape{64, 33}, Shape{9, 4111}}) {
     const Tensors tensors = weight_case(shape, DType::kF32, 8, host);

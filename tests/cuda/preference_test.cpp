@@ -6,7 +6,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(CudaPreference, IsLikeTheProcessors) {
+TEST(CudaPreference, LossMatchesCpu) {
   const Stream host = cpu_stream();
   const PairsCase pairs(host);
   using Kind = PreferenceForm::Kind;
@@ -22,7 +22,7 @@ TEST(CudaPreference, IsLikeTheProcessors) {
   }
 }
 
-TEST(CudaPreference, AddsUpWhatItMeasuresInOrder) {
+TEST(CudaPreference, AccumulatedMeasuresMatchCpu) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   const PairsCase pairs(host);
   const PreferenceTensors wanted = pairs.tensors();
@@ -41,7 +41,7 @@ TEST(CudaPreference, AddsUpWhatItMeasuresInOrder) {
     EXPECT_NEAR(sums.data<double>()[i], wanted.sums.data<double>()[i], 1e-9) << i;
 }
 
-TEST(CudaPreference, WeighsRowsLikeTheProcessor) {
+TEST(CudaPreference, RowScalingMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     expect_like_cpu(

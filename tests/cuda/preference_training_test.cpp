@@ -56,7 +56,7 @@ class CudaPreferenceTraining : public ::testing::Test {
   const TemporaryFolder scratch_;
 };
 
-TEST_F(CudaPreferenceTraining, GoesAsOnTheProcessor) {
+TEST_F(CudaPreferenceTraining, MatchesCpuForDpoAndOrpo) {
   for (const char* objective : {"dpo", "orpo"}) {
     const auto wanted = train(objective, "cpu"), found = train(objective, "cuda");
     ASSERT_EQ(found.size(), wanted.size());

@@ -26,12 +26,12 @@ void expect_bits_of_cpu(const std::string& what,
   }
 }
 
-TEST(CudaProductRounding, FindsTheLargestMagnitude) {
+TEST(CudaProductRounding, LargestMagnitudeMatchesCpu) {
   expect_bits_of_cpu(
       "largest", [](const Tensors& t, const Stream& s) { largest_magnitude(t[2], t[3], t[0], s); });
 }
 
-TEST(CudaProductRounding, RoundsToFloat8) {
+TEST(CudaProductRounding, Float8RoundingMatchesCpu) {
   for (const Float8 format : {Float8::kE4M3, Float8::kE5M2}) {
     expect_bits_of_cpu("by its own largest", [&](const Tensors& t, const Stream& s) {
       largest_magnitude(t[3], Tensor{}, t[0], s);
@@ -43,7 +43,7 @@ TEST(CudaProductRounding, RoundsToFloat8) {
   }
 }
 
-TEST(CudaProductRounding, RoundsToHalf) {
+TEST(CudaProductRounding, HalfRoundingMatchesCpu) {
   expect_bits_of_cpu("half", [](const Tensors& t, const Stream& s) {
     scale(t[0], t[0], 100, s);
     round_to_half(t[1], t[0], s);

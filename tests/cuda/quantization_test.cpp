@@ -41,7 +41,7 @@ Tensor with_one_nan(const Tensor& x) {
   return x;
 }
 
-TEST(CudaQuantization, GivesTheBitsOfTheProcessor) {
+TEST(CudaQuantization, MatchesCpuBitForBit) {
   const Stream host = cpu_stream();
   for (const QuantizationMap map : {QuantizationMap::kSigned, QuantizationMap::kUnsigned}) {
     for (const std::int64_t n : {1, 255, 256, 1023, 2600}) {
@@ -88,7 +88,7 @@ Tensors eight_bit_case(std::int64_t n, bool with_copy, const Stream& host) {
 
 /// Codes may differ by one value if the moments differ by a rounding, which depends on the two
 /// compilers' fused multiply-adds. The codes are therefore compared as dequantized numbers.
-TEST(CudaQuantization, RunsAdamWOnEightBits) {
+TEST(CudaQuantization, EightBitAdamWMatchesCpu) {
   const Stream host = cpu_stream();
   for (const std::int64_t n : {1, 255, 1023, 2600}) {
     for (const bool with_copy : {false, true}) {
@@ -134,7 +134,7 @@ TEST(CudaQuantization, RunsAdamWOnEightBits) {
 }
 
 /// The direction matches the codes, which may differ by one value as above.
-TEST(CudaQuantization, RunsLionOnEightBits) {
+TEST(CudaQuantization, EightBitLionMatchesCpu) {
   const Stream host = cpu_stream();
   const LionSettings settings{.learning_rate = 0.1f, .weight_decay = 0.2f, .gradient_scale = 0.5f};
   for (const std::int64_t n : {1, 255, 1023, 2600}) {

@@ -25,7 +25,7 @@ std::vector<RankOutcome> train_over_devices(const HybridTrainerConfig& config, i
 }
 
 /// NCCL computes no sums, and each kernel has a fixed order of addition.
-TEST(RanksOnDevices, HaveTheBitsOfOneWhateverTheyShare) {
+TEST(RanksOnDevices, MatchSingleRankBitForBit) {
   const RankOutcome alone = train_alone(config_over_devices(5), {DeviceType::kCuda, 0});
   for (const Phase phase : kAllPhases)
     EXPECT_TRUE(std::count(alone.phases.begin(), alone.phases.end(), phase)) << name_of(phase);
@@ -44,7 +44,7 @@ TEST(RanksOnDevices, HaveTheBitsOfOneWhateverTheyShare) {
   }
 }
 
-TEST(RanksOnDevices, TrainAsThoseOnProcessors) {
+TEST(RanksOnDevices, TrainLikeCpuRanks) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   HybridTrainerConfig config = config_over_devices(4);
   config.distributed.zero = 2;
@@ -56,7 +56,7 @@ TEST(RanksOnDevices, TrainAsThoseOnProcessors) {
     EXPECT_NEAR(found.losses[i], wanted.losses[i], 10 * loss_tolerance() * wanted.losses[i]) << i;
 }
 
-TEST(RanksOnDevices, AreSimulatedWithWhatTheyShare) {
+TEST(RanksOnDevices, SimulationShrinksWithZeroStage) {
   HybridTrainerConfig config = config_over_devices(4);
   const auto bytes = [&](std::int64_t zero, MemoryKind kind) {
     config.distributed.zero = zero;
@@ -69,7 +69,7 @@ TEST(RanksOnDevices, AreSimulatedWithWhatTheyShare) {
   EXPECT_LT(bytes(3, MemoryKind::kParameters), bytes(2, MemoryKind::kParameters) / 2);
 }
 
-TEST(RanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
+TEST(RanksOnDevices, OverlapDoesNotIncreasePeakMemory) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   HybridTrainerConfig config = config_over_devices(4);
   config.phases.warmup_steps = 2;
@@ -85,7 +85,7 @@ TEST(RanksOnDevices, TakeNoMoreMemoryWhereTheySendBeside) {
 }
 
 /// If one rank runs out of memory, all repeat the step with smaller micro-batches.
-TEST(RanksOnDevices, HalveTheirMicroBatchesAtTheSameStep) {
+TEST(RanksOnDevices, HalveMicroBatchesAtSameStep) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   HybridTrainerConfig config = config_over_devices(4);
   config.distributed.bucket_bytes = 1 << 15;
@@ -112,7 +112,7 @@ TEST(RanksOnDevices, HalveTheirMicroBatchesAtTheSameStep) {
 }
 
 /// Runs the code of `hybrid train` and expects the checkpoint of a single rank.
-TEST(RanksOnDevices, LeaveTheCheckpointOfOneRun) {
+TEST(RanksOnDevices, WriteSameCheckpointAsSingleRank) {
   if (most_nccl_ranks() < 2) GTEST_SKIP() << kTooFewDevices;
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");

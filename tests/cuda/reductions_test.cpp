@@ -24,7 +24,7 @@ void expect_value_like_cpu(
   for (double one : found) EXPECT_EQ(one, found[0]) << what;
 }
 
-TEST(CudaReductions, DotIsLikeTheProcessors) {
+TEST(CudaReductions, DotMatchesCpu) {
   const Stream host = cpu_stream();
   for (DType dtype : kRealTypes) {
     for (std::int64_t n : {1, 3, 255, 16384, 40007}) {
@@ -37,7 +37,7 @@ TEST(CudaReductions, DotIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaReductions, SumsOfChunksAreLikeTheProcessors) {
+TEST(CudaReductions, ChunkDotsMatchCpu) {
   for (DType dtype : kRealTypes) {
     for (std::int64_t n : {1, 4096, 10001}) {
       const Stream host = cpu_stream();
@@ -59,7 +59,7 @@ TEST(CudaReductions, SumsOfChunksAreLikeTheProcessors) {
   }
 }
 
-TEST(CudaReductions, ManyPairsOfBothTypesAreAddedUp) {
+TEST(CudaReductions, SumOfSquaresOfMixedDtypesMatchesCpu) {
   const Stream host = cpu_stream();
   Tensors tensors;
   for (std::int64_t k = 0; k < 150; ++k) {
@@ -73,7 +73,7 @@ TEST(CudaReductions, ManyPairsOfBothTypesAreAddedUp) {
                         });
 }
 
-TEST(CudaReductions, NothingAddsUpToZero) {
+TEST(CudaReductions, EmptyInputSumsToZero) {
   const Stream stream = cuda_stream();
   const Tensor result = empty_result(stream);
   dot(result, {}, {}, {}, stream);
@@ -83,7 +83,7 @@ TEST(CudaReductions, NothingAddsUpToZero) {
             0);
 }
 
-TEST(CudaReductions, AnyAlignmentGivesTheSameBits) {
+TEST(CudaReductions, AlignmentDoesNotChangeBits) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   for (DType dtype : kRealTypes) {
@@ -97,7 +97,7 @@ TEST(CudaReductions, AnyAlignmentGivesTheSameBits) {
   }
 }
 
-TEST(CudaReductions, SumOfSquaresIsNotFiniteWhereAnElementIsNot) {
+TEST(CudaReductions, SumOfSquaresPropagatesNonFinite) {
   const Stream host = cpu_stream();
   const Stream stream = cuda_stream();
   for (double bad : {std::nan(""), HUGE_VAL}) {
@@ -108,7 +108,7 @@ TEST(CudaReductions, SumOfSquaresIsNotFiniteWhereAnElementIsNot) {
   }
 }
 
-TEST(CudaReductions, QuotientIsLikeTheProcessors) {
+TEST(CudaReductions, QuotientMatchesCpu) {
   const Stream host = cpu_stream();
   for (std::int64_t n : {1, 5, 1000, 20011}) {
     expect_value_like_cpu({random_tensor({n}, DType::kF32, 3, host)}, concat("quotient ", n),

@@ -7,7 +7,7 @@ namespace {
 
 /// Chains shorter than, as long as and longer than a block's threads, and a very long chain whose
 /// maps must not overflow.
-TEST(CudaResolvent, IsLikeTheProcessors) {
+TEST(CudaResolvent, MatchesCpu) {
   const Stream host = cpu_stream();
   for (const auto& [batch, tokens, matrices] : {std::array<std::int64_t, 3>{2, 300, 3},
                                                 {1, 1, 1},

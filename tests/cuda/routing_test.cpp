@@ -57,7 +57,7 @@ Tensors routed(const RoutingCase& c, const Stream& host) {
   return tensors_of(routing);
 }
 
-TEST(CudaRouting, ChoosesAndSortsAsTheProcessorDoes) {
+TEST(CudaRouting, RouteMatchesCpu) {
   const Stream host = cpu_stream();
   for (const RoutingCase& c : kRoutingCases) {
     const DType dtype = c.tokens % 2 == 0 ? DType::kF32 : DType::kBF16;
@@ -73,7 +73,7 @@ TEST(CudaRouting, ChoosesAndSortsAsTheProcessorDoes) {
 }
 
 /// Ties, and rows with fewer valid numbers than are chosen. NaN weights are skipped.
-TEST(CudaRouting, ChoosesAmongEqualAndAmongNoNumbers) {
+TEST(CudaRouting, TiesAndNaNLogitsMatchCpu) {
   const Stream host = cpu_stream();
   const Tensor logits = tensor_of(
       {
@@ -109,7 +109,7 @@ TEST(CudaRouting, ChoosesAmongEqualAndAmongNoNumbers) {
   }
 }
 
-TEST(CudaRouting, NoTokensGoNowhere) {
+TEST(CudaRouting, AcceptsZeroTokens) {
   const Stream host = cpu_stream();
   const RoutingSpec spec{.experts = 5, .chosen = 2};
   const Tensors tensors = joined(
@@ -128,7 +128,7 @@ TEST(CudaRouting, NoTokensGoNowhere) {
   });
 }
 
-TEST(CudaRouting, Gradients) {
+TEST(CudaRouting, GradientsMatchCpu) {
   const Stream host = cpu_stream();
   for (const RoutingCase& c : kRoutingCases) {
     if (c.tokens > 100) continue;
@@ -157,7 +157,7 @@ std::vector<double> statistics(const Tensors& tensors, std::int64_t experts, con
   return {found.data<double>(), found.data<double>() + found.elements()};
 }
 
-TEST(CudaRouting, Statistics) {
+TEST(CudaRouting, StatisticsMatchCpu) {
   const Stream host = cpu_stream();
   for (const RoutingCase& c : kRoutingCases) {
     const Tensors tensors = joined(routed(c, host), {logits_of(c, DType::kF32, host)});
@@ -173,7 +173,7 @@ TEST(CudaRouting, Statistics) {
   }
 }
 
-TEST(CudaRouting, PaddingTakesNoPart) {
+TEST(CudaRouting, PaddedTokensMatchCpu) {
   const Stream host = cpu_stream();
   for (const RoutingCase& c : kRoutingCases) {
     const Tensor is_token = Tensor::zeros({c.tokens}, DType::kI32, MemoryKind::kData, host);
@@ -195,7 +195,7 @@ TEST(CudaRouting, PaddingTakesNoPart) {
   }
 }
 
-TEST(CudaRouting, RowsAreGatheredCombinedAndWeighed) {
+TEST(CudaRouting, GatherCombineAndWeighMatchCpu) {
   const Stream host = cpu_stream();
   for (const std::int64_t columns : {9, 296}) {
     for (const DType dtype : kRealTypes) {

@@ -66,7 +66,7 @@ const std::vector<ScanStep> kScanSteps{
      }},
 };
 
-TEST(CudaScanSteps, AreRecordedAndReplayed) {
+TEST(CudaScanSteps, ReplayMatchesLaunchBitForBit) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   for (const ScanStep& step : kScanSteps) {
     SCOPED_TRACE(step.kernel);
@@ -82,7 +82,7 @@ TEST(CudaScanSteps, AreRecordedAndReplayed) {
   }
 }
 
-TEST(CudaScanSteps, GiveATextTheSameBitsWhateverIsBesideIt) {
+TEST(CudaScanSteps, TextBitsDoNotDependOnOtherTexts) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   for (const ScanStep& step : kScanSteps) {
     SCOPED_TRACE(step.kernel);

@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(CudaSemiseparable, IsLikeTheProcessors) {
+TEST(CudaSemiseparable, MatchesCpu) {
   const Stream host = cpu_stream();
   const std::int64_t batch = 5, size = 43, rank = 6;
   const auto f32 = [&](const Shape& shape, std::uint64_t seed) {

@@ -17,7 +17,7 @@ Tensors matrix_case(const Shape& shape, std::int64_t blocks, bool with_copy, con
 
 const Shape kShapes[] = {{1, 1}, {1, 777}, {64, 33}, {130, 40}, {9, 1028}};
 
-TEST(CudaSharedMomentUpdate, RunsAdamMini) {
+TEST(CudaSharedMomentUpdate, AdamMiniMatchesCpu) {
   const Stream host = cpu_stream();
   for (const Shape& shape : kShapes) {
     for (const std::int64_t blocks : {shape[0], std::int64_t{1}}) {
@@ -33,7 +33,7 @@ TEST(CudaSharedMomentUpdate, RunsAdamMini) {
   }
 }
 
-TEST(CudaSharedMomentUpdate, RunsAdafactor) {
+TEST(CudaSharedMomentUpdate, AdafactorMatchesCpu) {
   const Stream host = cpu_stream();
   for (const Shape& shape : kShapes) {
     for (const bool with_copy : {false, true}) {

@@ -45,7 +45,7 @@ const std::vector<SpatialCase> kSpatialCases{
     {{1, 6, 5, 7}, {{3, 3, 1}, {2, 1, 1}, {1, 1, 0}}, 7, 7},
 };
 
-TEST(CudaSpatial, ConvolutionIsLikeTheProcessors) {
+TEST(CudaSpatial, ConvolutionMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const SpatialCase& one : kSpatialCases) {
@@ -62,7 +62,7 @@ TEST(CudaSpatial, ConvolutionIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaSpatial, PoolingIsLikeTheProcessors) {
+TEST(CudaSpatial, PoolingMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const SpatialCase& one : kSpatialCases) {
@@ -90,7 +90,7 @@ TEST(CudaSpatial, PoolingIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaSpatial, UpsamplingIsLikeTheProcessors) {
+TEST(CudaSpatial, UpsamplingMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const Shape& shape : {Shape{2, 3, 2, 4, 3}, Shape{1, 4, 3, 8}, Shape{2, 5, 1}}) {
@@ -108,7 +108,7 @@ TEST(CudaSpatial, UpsamplingIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaSpatial, GroupNormIsLikeTheProcessors) {
+TEST(CudaSpatial, GroupNormMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const auto& [shape, groups] : {std::pair<Shape, std::int64_t>{{2, 5, 6}, 3},
@@ -135,7 +135,7 @@ TEST(CudaSpatial, GroupNormIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaSpatial, ActivationsAreLikeTheProcessors) {
+TEST(CudaSpatial, ActivationsMatchCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const ActivationKind kind :

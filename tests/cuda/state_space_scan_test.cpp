@@ -78,7 +78,7 @@ std::vector<StateSpaceScanCase> state_space_cases() {
 
 double state_space_tolerance(DType dtype) { return dtype == DType::kF32 ? 3e-5 : 4e-2; }
 
-TEST(CudaStateSpaceScan, ForwardIsLikeTheProcessors) {
+TEST(CudaStateSpaceScan, ForwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const StateSpaceScanCase& one : state_space_cases()) {
     Tensors tensors = one.inputs(host);
@@ -92,7 +92,7 @@ TEST(CudaStateSpaceScan, ForwardIsLikeTheProcessors) {
   }
 }
 
-TEST(CudaStateSpaceScan, BackwardIsLikeTheProcessors) {
+TEST(CudaStateSpaceScan, BackwardMatchesCpu) {
   const Stream host = cpu_stream();
   for (const StateSpaceScanCase& one : state_space_cases()) {
     Tensors tensors = one.inputs(host);
@@ -115,7 +115,7 @@ TEST(CudaStateSpaceScan, BackwardIsLikeTheProcessors) {
 }
 
 /// −e^89 overflows a float; multiplied by a step of 0 the result must be 0, not NaN.
-TEST(CudaStateSpaceScan, OfARateBeyondFloatIsFinite) {
+TEST(CudaStateSpaceScan, OverflowingRateStaysFinite) {
   const Stream host = cpu_stream();
   const StateSpaceScanCase one{.length = 70, .spec = state_space_spec(2, 4, 1, 8)};
   Tensors tensors = one.inputs(host);
@@ -138,7 +138,7 @@ TEST(CudaStateSpaceScan, OfARateBeyondFloatIsFinite) {
   EXPECT_TRUE(std::isnan(first_on_cuda(tensors, 7, run))) << "of y";
 }
 
-TEST(CudaStateSpaceScan, StepIsLikeTheProcessors) {
+TEST(CudaStateSpaceScan, StepMatchesCpu) {
   const Stream host = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const bool decays : {true, false}) {

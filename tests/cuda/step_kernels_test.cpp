@@ -101,7 +101,7 @@ class Head {
   Values q_, k_, v_;  // (T, head size)
 };
 
-TEST_F(CudaStepKernels, Attention) {
+TEST_F(CudaStepKernels, AttentionMatchesReference) {
   const std::int64_t b = sizes_.batch, t = sizes_.length, c = sizes_.channels();
   const auto width = static_cast<std::size_t>(sizes_.head_size);
   const Tensor qkv = noise({b, t, 3 * c}, kStepType, 1, 2), y = noise({b, t, c}, kStepType, 2);
@@ -173,7 +173,7 @@ class CudaStepLayerNorm : public StepCase {
   const Tensor dweight_ = noise({c_}, DType::kF32, 9), dbias_ = noise({c_}, DType::kF32, 10);
 };
 
-TEST_F(CudaStepLayerNorm, Rows) {
+TEST_F(CudaStepLayerNorm, RowsMatchReference) {
   const Tensor found = same_each_time({y_, mean_, rstd_}, [&] { forward(); })[0];
   const Tensor back = same_each_time({dx_}, [&] { backward(); })[0];
   const Values w = values_of(on_host(weight_)), shift = values_of(on_host(bias_));
@@ -194,7 +194,7 @@ TEST_F(CudaStepLayerNorm, Rows) {
   }
 }
 
-TEST_F(CudaStepLayerNorm, ParameterGradients) {
+TEST_F(CudaStepLayerNorm, ParameterGradientsMatchReference) {
   forward();
   const Tensors found = same_each_time({dweight_, dbias_}, [&] { backward(); });
   Values weight_sum(static_cast<std::size_t>(c_), 0), bias_sum = weight_sum;
@@ -210,7 +210,7 @@ TEST_F(CudaStepLayerNorm, ParameterGradients) {
   expect_close(found[1], bias_sum, 1e-3, "dbias");
 }
 
-TEST_F(CudaStepKernels, CrossEntropy) {
+TEST_F(CudaStepKernels, CrossEntropyMatchesReference) {
   const std::int64_t n = sizes_.head_rows, v = sizes_.padded_vocabulary;
   constexpr float kScale = 0.25f;
   const Tensor from = noise({n, v}, kStepType, 1, 4), logits = noise({n, v}, kStepType, 2);
@@ -236,7 +236,7 @@ TEST_F(CudaStepKernels, CrossEntropy) {
   }
 }
 
-TEST_F(CudaStepKernels, EmbeddingAndBiasGradients) {
+TEST_F(CudaStepKernels, EmbeddingAndBiasGradientsMatchReference) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   const Tensor dy = noise({sizes_.batch, sizes_.length, c}, kStepType, 1);
   const Tensor tokens = copy_to(
@@ -273,7 +273,7 @@ TEST_F(CudaStepKernels, EmbeddingAndBiasGradients) {
   expect_close(found[2], sum_where([](std::int64_t) { return true; }), 1e-3, "dbias");
 }
 
-TEST_F(CudaStepKernels, UpdateAndNormOfTheTable) {
+TEST_F(CudaStepKernels, TableUpdateAndNormMatchReference) {
   const Shape shape{sizes_.padded_vocabulary, sizes_.channels()};
   constexpr AdamWSettings kSettings{
       .learning_rate = 0.01f, .weight_decay = 0.1f, .gradient_scale = 0.5f, .step = 3};

@@ -63,7 +63,7 @@ class CudaStepProducts : public StepCase {
   }
 };
 
-TEST_F(CudaStepProducts, ForwardWithBias) {
+TEST_F(CudaStepProducts, ForwardWithBiasMatchesReference) {
   for (const DType dtype : kRealTypes) {
     const Linear l = linear(3 * sizes_.channels(), sizes_.channels(), dtype);
     const Tensor y = like_output(l);
@@ -78,7 +78,7 @@ TEST_F(CudaStepProducts, ForwardWithBias) {
 }
 
 /// The residual is cuBLASLt's C with beta 1, which the choice of an algorithm does not consider.
-TEST_F(CudaStepProducts, ForwardWithResidualBesideAndInPlace) {
+TEST_F(CudaStepProducts, ForwardWithResidualMatchesReference) {
   for (const std::int64_t inputs : {sizes_.channels(), 4 * sizes_.channels()}) {
     const Linear l = linear(sizes_.channels(), inputs);
     const Tensor residual = noise({sizes_.rows(), l.outputs}, kStepType, 4), y = like_output(l);
@@ -98,7 +98,7 @@ TEST_F(CudaStepProducts, ForwardWithResidualBesideAndInPlace) {
   }
 }
 
-TEST_F(CudaStepProducts, ForwardWithGelu) {
+TEST_F(CudaStepProducts, ForwardWithGeluMatchesReference) {
   const Linear l = linear(4 * sizes_.channels(), sizes_.channels());
   const Tensor active = like_output(l), pre_activation = like_output(l);
   const Tensors found = same_each_time({active, pre_activation}, [&] {
@@ -117,7 +117,7 @@ TEST_F(CudaStepProducts, ForwardWithGelu) {
 /// Forward applies GELU to the f32 sum, backward to the sum rounded to bf16. They may differ only
 /// by that rounding and their own, so that backward differentiates the function that forward
 /// computed.
-TEST_F(CudaStepProducts, WhatBackwardComputesAgainIsWhatForwardHadButForARounding) {
+TEST_F(CudaStepProducts, RecomputedGeluMatchesForwardUpToRounding) {
   const Linear l = linear(4 * sizes_.channels(), sizes_.channels());
   const Tensor active = like_output(l), pre_activation = like_output(l), again = like_output(l);
   linear_gelu_forward(active, pre_activation, l.x, l.w, l.bias, stream_);
@@ -138,7 +138,7 @@ TEST_F(CudaStepProducts, WhatBackwardComputesAgainIsWhatForwardHadButForARoundin
   EXPECT_LE(worst, 1);
 }
 
-TEST_F(CudaStepProducts, BackwardToTheInput) {
+TEST_F(CudaStepProducts, InputGradientMatchesReference) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   for (const std::int64_t outputs : {3 * c, 4 * c}) {
     const Tensor dy = noise({n, outputs}, kStepType, 1);
@@ -155,7 +155,7 @@ TEST_F(CudaStepProducts, BackwardToTheInput) {
   }
 }
 
-TEST_F(CudaStepProducts, BackwardThroughGelu) {
+TEST_F(CudaStepProducts, GeluGradientMatchesReference) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   const Tensor dy = noise({n, c}, kStepType, 1), w = noise({c, 4 * c}, kStepType, 2, kWeight);
   const Tensor pre_activation = noise({n, 4 * c}, kStepType, 3, 3),
@@ -175,7 +175,7 @@ TEST_F(CudaStepProducts, BackwardThroughGelu) {
 
 /// The longest sum of a step, over all tokens. If the library splits it, it must add the parts in a
 /// fixed order.
-TEST_F(CudaStepProducts, BackwardToTheWeight) {
+TEST_F(CudaStepProducts, WeightGradientMatchesReference) {
   const std::int64_t n = sizes_.rows(), c = sizes_.channels();
   const auto columns = static_cast<std::size_t>(c);
   const Tensor x = noise({n, c}, kStepType, 1), dy = noise({n, 3 * c}, kStepType, 2);
@@ -204,7 +204,7 @@ TEST_F(CudaStepProducts, BackwardToTheWeight) {
   }
 }
 
-TEST_F(CudaStepProducts, TheHead) {
+TEST_F(CudaStepProducts, HeadMatchesReference) {
   const std::int64_t n = sizes_.head_rows, c = sizes_.channels(), v = sizes_.padded_vocabulary;
   const Tensor x = noise({n, c}, kStepType, 1), table = noise({v, c}, kStepType, 2, kWeight);
   const Tensor logits = noise({n, v}, kStepType, 3), dx = noise({n, c}, kStepType, 4);

@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(CudaTokenTaps, AreLikeTheProcessors) {
+TEST(CudaTokenTaps, MatchCpu) {
   const Stream host = cpu_stream();
   const std::int64_t batch = 2, time = 37, width = 12, columns = 26;
   Values places;

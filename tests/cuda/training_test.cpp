@@ -54,7 +54,7 @@ class CudaTraining : public ::testing::Test {
   TemporaryFolder scratch_;
 };
 
-TEST_F(CudaTraining, GoesThroughAllPhasesAsTheProcessorDoes) {
+TEST_F(CudaTraining, MatchesCpuInAllPhases) {
   const auto wanted = records_of(train(fixed_config(), "cpu", "cpu"));
   const auto found = records_of(train(fixed_config(), "cuda", "cuda"));
   ASSERT_EQ(found.size(), wanted.size());
@@ -69,7 +69,7 @@ TEST_F(CudaTraining, GoesThroughAllPhasesAsTheProcessorDoes) {
   EXPECT_NEAR(*found.back().validation_loss, *wanted.back().validation_loss, 10 * loss_tolerance());
 }
 
-TEST_F(CudaTraining, TrainsOnEightBitStateAsTheProcessorDoes) {
+TEST_F(CudaTraining, EightBitStateMatchesCpu) {
   HybridTrainerConfig config = fixed_config();
   config.model.width = 32;  // the two feed-forward matrices then have 4,096 elements
   config.training.steps = 24;
@@ -84,7 +84,7 @@ TEST_F(CudaTraining, TrainsOnEightBitStateAsTheProcessorDoes) {
   }
 }
 
-TEST_F(CudaTraining, PredictKeepsTheOptimizerStateAway) {
+TEST_F(CudaTraining, PredictKeepsOptimizerStateOffDevice) {
   HybridTrainerConfig config = fixed_config();
   config.predict_aware_memory.async_restore_lookahead = 1;
   const auto records = records_of(train(config, "cuda", "cuda"));
@@ -99,7 +99,7 @@ TEST_F(CudaTraining, PredictKeepsTheOptimizerStateAway) {
   EXPECT_EQ(in_predict, 0u);
 }
 
-TEST_F(CudaTraining, GivesTheSameBitsEachTime) {
+TEST_F(CudaTraining, RepeatsBitForBit) {
   HybridTrainerConfig config = fixed_config();
   config.model.dropout = 0.1;
   config.mixed_precision.full = "bf16";
@@ -113,7 +113,7 @@ TEST_F(CudaTraining, GivesTheSameBitsEachTime) {
   });
 }
 
-TEST_F(CudaTraining, FindsALearningRateAsTheProcessorDoes) {
+TEST_F(CudaTraining, LearningRateFinderMatchesCpu) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 24;
   config.phases.warmup_steps = 20;
@@ -130,7 +130,7 @@ TEST_F(CudaTraining, FindsALearningRateAsTheProcessorDoes) {
 }
 
 /// A recording contains the loss scale, which changes after an overflow and at certain steps.
-TEST_F(CudaTraining, RoundsProductsAsTheProcessorDoes) {
+TEST_F(CudaTraining, LowPrecisionProductsMatchCpu) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 24;
   for (const auto& [precision, tolerance] : {std::pair("fp16", 2e-3), std::pair("fp8", 2e-2)}) {
@@ -162,7 +162,7 @@ HybridTrainerConfig late_config() {
 }
 
 /// A short run, for the race check.
-TEST_F(CudaTraining, ALateUpdateIsMadeBesideTheDevice) {
+TEST_F(CudaTraining, ReportsLagOfDelayedUpdates) {
   HybridTrainerConfig config = late_config();
   config.training.steps = 12;
   std::int64_t late = 0;
@@ -170,7 +170,7 @@ TEST_F(CudaTraining, ALateUpdateIsMadeBesideTheDevice) {
   EXPECT_EQ(late, 5);
 }
 
-TEST_F(CudaTraining, LateUpdatesArriveAsTheProcessorsDoWhateverTheOrderOfStreams) {
+TEST_F(CudaTraining, DelayedUpdatesMatchCpuInAnyStreamOrder) {
   HybridTrainerConfig config = late_config();
   config.training.steps = 20;
   struct Rule {
@@ -201,7 +201,7 @@ TEST_F(CudaTraining, LateUpdatesArriveAsTheProcessorsDoWhateverTheOrderOfStreams
   }
 }
 
-TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
+TEST_F(CudaTraining, RecordedStepsMatchLaunchedSteps) {
   HybridTrainerConfig config = fixed_config();
   config.model.dropout = 0.1;
   config.gradient_accumulation.micro_batches = 2;
@@ -216,7 +216,7 @@ TEST_F(CudaTraining, RecordedStepsGiveTheBitsOfLaunchedOnes) {
 }
 
 /// Each batch has the same number of targets, so one recording divides all losses.
-TEST_F(CudaTraining, RecordedStepsOnMaskedTokensGiveTheBitsOfLaunchedOnes) {
+TEST_F(CudaTraining, RecordedMaskedStepsMatchLaunchedSteps) {
   HybridTrainerConfig config = fixed_config();
   config.model.family = "semiseparable";
   config.model.bidirectional = true;
@@ -228,7 +228,7 @@ TEST_F(CudaTraining, RecordedStepsOnMaskedTokensGiveTheBitsOfLaunchedOnes) {
 }
 
 /// The table of angles is made once, before the recording.
-TEST_F(CudaTraining, RecordedStepsOfARotaryModelGiveTheBitsOfLaunchedOnes) {
+TEST_F(CudaTraining, RecordedRotaryStepsMatchLaunchedSteps) {
   HybridTrainerConfig config = fixed_config();
   config.model.family = "llama";
   config.training.steps = 10;
@@ -236,7 +236,7 @@ TEST_F(CudaTraining, RecordedStepsOfARotaryModelGiveTheBitsOfLaunchedOnes) {
 }
 
 /// An evaluation between recorded steps may enlarge the table or fill it with different angles.
-TEST_F(CudaTraining, RecordedStepsOfARotaryModelStandEvaluationsOfOtherLengths) {
+TEST_F(CudaTraining, EvaluationsDoNotDisturbRecordedRotarySteps) {
   HybridTrainerConfig config = fixed_config();
   config.model.family = "llama";
   config.training.steps = 16;
@@ -249,14 +249,14 @@ TEST_F(CudaTraining, RecordedStepsOfARotaryModelStandEvaluationsOfOtherLengths) 
   expect_recorded_like(config, train(config, "cuda", "dynamic"));
 }
 
-TEST_F(CudaTraining, StretchesGoAsOnTheProcessorRecordedOrNot) {
+TEST_F(CudaTraining, ScheduleStagesMatchCpu) {
   HybridTrainerConfig config = fixed_config();
   config.stages = {{.until = 0.3, .sequence_length = 4, .effective_batch = 8},
                    {.until = 0.6, .effective_batch = 2}};
   expect_as_on_the_processor_recorded_or_not(config, loss_tolerance());
 }
 
-TEST_F(CudaTraining, BlocksAreOrthogonalisedAsOnTheProcessorRecordedOrNot) {
+TEST_F(CudaTraining, BlockOrthogonalizationMatchesCpu) {
   HybridTrainerConfig config = fixed_config();
   config.optimizer.name = "muon";
   config.optimizer.orthogonalization_period = 3;
@@ -266,7 +266,7 @@ TEST_F(CudaTraining, BlocksAreOrthogonalisedAsOnTheProcessorRecordedOrNot) {
 
 /// A GELU recomputed in backward can differ in its last bits from a fused one. The compared runs
 /// therefore all recompute it or contain no GELU.
-TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
+TEST_F(CudaTraining, LosslessMemoryOptionsDoNotChangeBits) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 24;
   config.model.layers = 2;
@@ -293,7 +293,7 @@ TEST_F(CudaTraining, LosslessMemoryOptionsChangeNoBit) {
 }
 
 /// The failed start may have had too little memory to time the algorithms.
-TEST_F(CudaTraining, BeginsWithoutTheAlgorithmsOfAStartThatFailed) {
+TEST_F(CudaTraining, DiscardsAlgorithmsOfFailedStart) {
   HybridTrainerConfig config = fixed_config();
   config.training.steps = 2;
   const auto left = scratch_ / "run" / "algorithms" / "left";

@@ -28,7 +28,7 @@ void fill_with_finite_blocks(const BlockTensors& blocks, const Shape& shape, con
   }
 }
 
-TEST(CudaWeightBlocks, HaveTheBitsOfTheProcessors) {
+TEST(CudaWeightBlocks, DequantizeMatchesCpuBitForBit) {
   const Stream host = cpu_stream();
   for (int number = 0; number < kBlockFormats; ++number) {
     const auto format = static_cast<BlockFormat>(number);

@@ -42,7 +42,7 @@ class BatchLoaderTest : public ::testing::Test {
   const Stream stream_{MemoryPool::create("device")};
 };
 
-TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
+TEST_F(BatchLoaderTest, SeekResumesIdenticalBatches) {
   BatchLoader whole = loader();
   std::vector<Rows> wanted;
   for (int i = 0; i < 60; ++i) wanted.push_back(tokens_of(whole.next()));
@@ -57,7 +57,7 @@ TEST_F(BatchLoaderTest, SeekGoesOnAsIfNeverStopped) {
   }
 }
 
-TEST_F(BatchLoaderTest, NoDepthOfPrefetchChangesABatch) {
+TEST_F(BatchLoaderTest, PrefetchDepthDoesNotChangeBatches) {
   for (const std::int64_t depth : {0, 1, 2, 7}) {
     const std::size_t before = stream_.pool()->use().live_total;
     BatchLoader ahead = loader({3, 16}, depth), one_ahead = loader();
@@ -74,7 +74,7 @@ TEST_F(BatchLoaderTest, NoDepthOfPrefetchChangesABatch) {
   }
 }
 
-TEST_F(BatchLoaderTest, SeekBackToTheBatchJustTakenGivesItAgain) {
+TEST_F(BatchLoaderTest, SeekBackRepeatsLastBatch) {
   BatchLoader large = loader({512, 64});  // large, so that filling takes a while
   for (std::int64_t i = 0; i < 20; ++i) {
     const Rows wanted = tokens_of(large.next());
@@ -85,7 +85,7 @@ TEST_F(BatchLoaderTest, SeekBackToTheBatchJustTakenGivesItAgain) {
   }
 }
 
-TEST_F(BatchLoaderTest, BatchStaysWhileTheNextOneIsFilled) {
+TEST_F(BatchLoaderTest, BatchStaysValidDuringPrefetch) {
   BatchLoader ahead = loader(), again = loader();
   for (std::int64_t i = 0; i < 200; ++i) {
     const Batch batch = ahead.next();
@@ -96,7 +96,7 @@ TEST_F(BatchLoaderTest, BatchStaysWhileTheNextOneIsFilled) {
   }
 }
 
-TEST_F(BatchLoaderTest, NothingIsAllocatedAfterConstruction) {
+TEST_F(BatchLoaderTest, DoesNotAllocateAfterConstruction) {
   BatchLoader ahead = loader();
   const MemoryUse before = stream_.pool()->use();
   EXPECT_GT(before.live[static_cast<std::size_t>(MemoryKind::kData)], 0u);

@@ -79,7 +79,7 @@ class DatasetTest : public ::testing::Test {
   const std::shared_ptr<const Dataset> twelve_ = std::make_shared<Numbers>(12);
 };
 
-TEST_F(DatasetTest, EpochHasEachExampleOnceInItsOwnOrderWhichFollowsFromTheSeed) {
+TEST_F(DatasetTest, EpochVisitsEachExampleOnceInSeedOrder) {
   const Values all = drawn(twelve_, {.batch_size = 5, .seed = 3}, 5);
   const Values first(all.begin(), all.begin() + 12), second(all.begin() + 12, all.begin() + 24);
   EXPECT_EQ(std::set(first.begin(), first.end()).size(), 12u);
@@ -92,7 +92,7 @@ TEST_F(DatasetTest, EpochHasEachExampleOnceInItsOwnOrderWhichFollowsFromTheSeed)
   for (std::size_t i = 0; i < epochs.size(); ++i) EXPECT_EQ(epochs[i], i / 12);
 }
 
-TEST_F(DatasetTest, ShuffledBatchFollowsFromItsIndexAlone) {
+TEST_F(DatasetTest, ShuffledBatchDependsOnlyOnIndex) {
   const ShuffledBatches source(twelve_, {.batch_size = 4, .seed = 3});
   const Batch memory = source.empty_batch(stream_);
   const Values wanted = values(source.read(7, memory));
@@ -104,12 +104,12 @@ TEST_F(DatasetTest, ShuffledBatchFollowsFromItsIndexAlone) {
 }
 
 /// The order is a contract: a run begun with an earlier version must continue with it.
-TEST_F(DatasetTest, ShuffledOrderIsTheOneOfEarlierVersions) {
+TEST_F(DatasetTest, ShuffledOrderMatchesEarlierVersions) {
   EXPECT_EQ(drawn(twelve_, {.batch_size = 4, .seed = 3}, 3),
             (Values{6, 10, 2, 3, 0, 8, 4, 5, 11, 7, 9, 1}));
 }
 
-TEST_F(DatasetTest, WithoutShufflingEpochsHaveTheOrderOfThePart) {
+TEST_F(DatasetTest, UnshuffledEpochsKeepPartOrder) {
   const DatasetPart part(twelve_, 3, 4);
   EXPECT_EQ(drawn(part, {.batch_size = 3, .shuffle = false}, 3),
             (Values{3, 4, 5, 6, 3, 4, 5, 6, 3}));
@@ -117,13 +117,13 @@ TEST_F(DatasetTest, WithoutShufflingEpochsHaveTheOrderOfThePart) {
   EXPECT_EQ(std::set(shuffled.begin(), shuffled.end()), (std::set{3, 4, 5, 6}));
 }
 
-TEST_F(DatasetTest, WithoutEndExamplesComeInOrder) {
+TEST_F(DatasetTest, EndlessDatasetKeepsOrder) {
   const auto endless = std::make_shared<Numbers>(0);
   EXPECT_EQ(drawn(endless, {.batch_size = 3}, 2), (Values{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(ShuffledBatches(endless, {.batch_size = 3}).epochs_in(9), 0);
 }
 
-TEST_F(DatasetTest, BatchLargerThanItsEpochGoesOnOrIsPadded) {
+TEST_F(DatasetTest, BatchLargerThanEpochWrapsOrPads) {
   const auto few = std::make_shared<Numbers>(3), padded = std::make_shared<Numbers>(3, true);
   EXPECT_EQ(drawn(few, {.batch_size = 5, .shuffle = false}, 1), (Values{0, 1, 2, 0, 1}));
   EXPECT_EQ(drawn(padded, {.batch_size = 5, .shuffle = false}, 1), (Values{0, 1, 2, -1, -1}));
@@ -132,7 +132,7 @@ TEST_F(DatasetTest, BatchLargerThanItsEpochGoesOnOrIsPadded) {
   EXPECT_EQ(ShuffledBatches(padded, {.batch_size = 5}).epochs_in(3), 3);
 }
 
-TEST_F(DatasetTest, OrderedBatchesHaveEachExampleOnceWithoutAnEpoch) {
+TEST_F(DatasetTest, OrderedBatchesVisitEachExampleOnce) {
   OrderedBatches batches(DatasetPart(twelve_, 2, 7), 3, stream_);
   ASSERT_EQ(batches.batches(), 3);
   EXPECT_EQ(values(batches.batch(0)), (Values{2, 3, 4}));
@@ -143,7 +143,7 @@ TEST_F(DatasetTest, OrderedBatchesHaveEachExampleOnceWithoutAnEpoch) {
   EXPECT_EQ(OrderedBatches(DatasetPart(twelve_, 2, 7), 64, stream_).batch(0).size(), 7);
 }
 
-TEST_F(DatasetTest, OrderedBatchesEndWithTheRest) {
+TEST_F(DatasetTest, OrderedBatchesEndWithRemainder) {
   const auto sequences = std::make_shared<Sequences>(3);
   const OrderedBatches batches(sequences, 2, stream_);
   ASSERT_EQ(batches.batches(), 3);
@@ -155,7 +155,7 @@ TEST_F(DatasetTest, OrderedBatchesEndWithTheRest) {
 }
 
 /// 11 examples make 3 for each of 3 rows.
-TEST_F(DatasetTest, RowsGoOnThroughTheirParts) {
+TEST_F(DatasetTest, ContinuingRowsReadConsecutiveExamples) {
   const DatasetPart part(twelve_, 1, 11);
   const ShuffledBatches source(part, {.batch_size = 3, .rows_continue = true});
   const Batch memory = source.empty_batch(stream_);
@@ -174,7 +174,7 @@ TEST_F(DatasetTest, RowsGoOnThroughTheirParts) {
 const std::vector<BatchStage> kStages{{4, {8, 4}}, {2, {3, 8}}, {3, {1, 16}}};
 
 /// The stages take 8 + 3 + 3 sequences, then 12 batches of 4 follow: all 62 of an epoch.
-TEST_F(DatasetTest, StretchesComeFirstAndEachTokenOfAnEpochOnce) {
+TEST_F(DatasetTest, BatchStagesUseEachEpochTokenOnce) {
   for (const bool shuffle : {true, false}) {
     const ShuffledBatches source(
         std::make_shared<Sequences>(62),
@@ -197,7 +197,7 @@ TEST_F(DatasetTest, StretchesComeFirstAndEachTokenOfAnEpochOnce) {
   }
 }
 
-TEST_F(DatasetTest, NextBatchOfAStretchGoesOnInItsSequences) {
+TEST_F(DatasetTest, StageBatchesContinueTheirSequences) {
   const ShuffledBatches source(std::make_shared<Sequences>(62),
                                {.batch_size = 4, .seed = 7, .stages = kStages});
   const Batch memory = source.empty_batch(stream_);
@@ -208,7 +208,7 @@ TEST_F(DatasetTest, NextBatchOfAStretchGoesOnInItsSequences) {
   }
 }
 
-TEST_F(DatasetTest, StretchesThatDoNotFitAreRefused) {
+TEST_F(DatasetTest, RejectsStagesThatDoNotFit) {
   const auto refuses = [&](BatchStage stage) {
     const ShuffledBatches source(std::make_shared<Sequences>(62),
                                  {.batch_size = 4, .stages = {stage}});

@@ -37,7 +37,7 @@ class AbsentCommunicatorTest : public ::testing::Test {
   AbsentCommunicator ranks_{1, 3};
 };
 
-TEST_F(AbsentCommunicatorTest, CountsWhatOthersWouldSendAndGet) {
+TEST_F(AbsentCommunicatorTest, CountsBytesSentAndReceived) {
   const Tensor whole = tensor(12), part = tensor(4);
   EXPECT_EQ(traffic_of([&](auto& r) { r.all_gather(whole, part, stream_); }), (Traffic{32, 32}));
   EXPECT_EQ(traffic_of([&](auto& r) {
@@ -55,13 +55,13 @@ TEST_F(AbsentCommunicatorTest, CountsWhatOthersWouldSendAndGet) {
   EXPECT_EQ(traffic_of([&](auto& r) { r.barrier(); }), (Traffic{0, 0}));
 }
 
-TEST_F(AbsentCommunicatorTest, TheHostsOfOthersSayTheSame) {
+TEST_F(AbsentCommunicatorTest, HostGatherRepeatsOwnText) {
   std::vector<std::string> all;
   EXPECT_EQ(traffic_of([&](auto& r) { all = r.host_gather("seven b"); }), (Traffic{14, 14}));
   EXPECT_EQ(all, (std::vector<std::string>(3, "seven b")));
 }
 
-TEST_F(AbsentCommunicatorTest, ChangesNoTensorAndKnowsItsRank) {
+TEST_F(AbsentCommunicatorTest, ChangesNoTensorAndReportsRank) {
   const Tensor values = tensor(3);
   std::fill_n(values.data<float>(), 3, 7.0f);
   ranks_.all_gather(values, values.rows(1, 2), stream_);

@@ -22,7 +22,7 @@ bool comes_to(const std::atomic<bool>& flag) {
   return flag;
 }
 
-TEST(BackgroundCommunicator, GoesOnBesideItsCaller) {
+TEST(BackgroundCommunicator, RunsCollectivesInBackground) {
   std::atomic<bool> has_begun = false;
   run_thread_ranks(2, [&](Communicator& inner) {
     BackgroundCommunicator ranks(inner, true);
@@ -41,7 +41,7 @@ TEST(BackgroundCommunicator, GoesOnBesideItsCaller) {
   });
 }
 
-TEST(BackgroundCommunicator, CallsComeInTheOrderInWhichTheyBegan) {
+TEST(BackgroundCommunicator, RunsCallsInOrder) {
   for (const bool beside : {true, false}) {
     run_thread_ranks(3, [&](Communicator& inner) {
       BackgroundCommunicator ranks(inner, beside);
@@ -65,7 +65,7 @@ TEST(BackgroundCommunicator, CallsComeInTheOrderInWhichTheyBegan) {
   }
 }
 
-TEST(BackgroundCommunicator, TellsWhatWentWrongBeside) {
+TEST(BackgroundCommunicator, WaitRethrowsBackgroundError) {
   run_thread_ranks(2, [&](Communicator& inner) {
     BackgroundCommunicator ranks(inner, true);
     const Stream stream = rank_stream();
@@ -78,7 +78,7 @@ TEST(BackgroundCommunicator, TellsWhatWentWrongBeside) {
 }
 
 /// Otherwise rank 0 would wait for rank 1, which waits until rank 0 has ended.
-TEST(BackgroundCommunicator, EndsWhatGoesOnWhereItsRankEndsByAnError) {
+TEST(BackgroundCommunicator, ErrorOnRankEndsPendingCollectives) {
   std::atomic<bool> has_ended = false;
   const auto rank = [&](Communicator& inner) {
     if (inner.rank() == 1) {
@@ -97,7 +97,7 @@ TEST(BackgroundCommunicator, EndsWhatGoesOnWhereItsRankEndsByAnError) {
   run_thread_ranks(2, rank);
 }
 
-TEST(SimulatedLink, TakesAtLeastItsTime) {
+TEST(SimulatedLink, TakesAtLeastConfiguredTime) {
   using Clock = std::chrono::steady_clock;
   run_thread_ranks(2, [&](Communicator& inner) {
     const Stream stream = rank_stream();

@@ -21,7 +21,7 @@ class CommunicatorContract : public ::testing::TestWithParam<testing::RankCase> 
 
 constexpr std::int64_t kCounts[] = {0, 1, 2, 3, 7, 64, 1001};
 
-TEST_P(CommunicatorContract, RanksAreCountedFromZero) {
+TEST_P(CommunicatorContract, RanksStartAtZero) {
   run([](Communicator& ranks, const Stream&) {
     EXPECT_GE(ranks.rank(), 0);
     EXPECT_LT(ranks.rank(), ranks.size());
@@ -41,7 +41,7 @@ TEST_P(CommunicatorContract, AllGatherPutsShardsInOrder) {
   });
 }
 
-TEST_P(CommunicatorContract, GatherPartsTakesAnyLengths) {
+TEST_P(CommunicatorContract, GatherPartsAcceptsAnyLengths) {
   run([](Communicator& ranks, const Stream& stream) {
     Counts counts;  // 0, 3, 6, … and 7 for the last one
     std::int64_t n = 0, mine = 0;
@@ -62,7 +62,7 @@ TEST_P(CommunicatorContract, GatherPartsTakesAnyLengths) {
   });
 }
 
-TEST_P(CommunicatorContract, AllToAllSendsWhatTheCountsSay) {
+TEST_P(CommunicatorContract, AllToAllFollowsCounts) {
   run([](Communicator& ranks, const Stream& stream) {
     Counts send, receive;
     std::vector<float> wanted;
@@ -94,7 +94,7 @@ TEST_P(CommunicatorContract, HostGatherKeepsLengths) {
   });
 }
 
-TEST_P(CommunicatorContract, BytesSentAreThoseOfTheFormulas) {
+TEST_P(CommunicatorContract, BytesSentMatchFormulas) {
   run([](Communicator& ranks, const Stream& stream) {
     const auto size = static_cast<std::uint64_t>(ranks.size());
     const std::int64_t n = 60;  // divisible by 1 to 5
@@ -110,7 +110,7 @@ TEST_P(CommunicatorContract, BytesSentAreThoseOfTheFormulas) {
   });
 }
 
-TEST_P(CommunicatorContract, RefusesWhatDoesNotFit) {
+TEST_P(CommunicatorContract, RejectsMismatchedShapes) {
   run([](Communicator& ranks, const Stream& stream) {
     const Tensor values = counted(8, 0, stream);
     const auto own = static_cast<std::int64_t>(ranks.size());
@@ -126,7 +126,7 @@ TEST_P(CommunicatorContract, RefusesWhatDoesNotFit) {
 }
 
 /// No rank waits for a stream between the calls.
-TEST_P(CommunicatorContract, CallsAreOrderedAsOtherWorkOfTheStream) {
+TEST_P(CommunicatorContract, CallsFollowStreamOrder) {
   run([](Communicator& ranks, const Stream& stream) {
     const Tensor all = testing::parted(1001, 1, ranks, stream);
     for (int round = 0; round < 5; ++round) {
@@ -139,7 +139,7 @@ TEST_P(CommunicatorContract, CallsAreOrderedAsOtherWorkOfTheStream) {
   });
 }
 
-TEST_P(CommunicatorContract, CallsThatDifferAreNamedOnEachRank) {
+TEST_P(CommunicatorContract, MismatchedCallsAreReportedOnEachRank) {
   if (!GetParam().blocks_host) GTEST_SKIP() << "streams wait until RankWatch ends the job";
   run([](Communicator& ranks, const Stream& stream) {
     if (ranks.size() == 1) return;

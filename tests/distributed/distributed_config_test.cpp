@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(DistributedConfig, TakesABackendOfTheDevice) {
+TEST(DistributedConfig, AcceptsOnlyBackendsOfDevice) {
   const Device cpu{}, cuda{DeviceType::kCuda, 1};
   for (const char* const name : {"auto", "mpi", "sockets"}) check_backend({.backend = name}, cpu);
   for (const char* const name : {"auto", "nccl"}) check_backend({.backend = name}, cuda);

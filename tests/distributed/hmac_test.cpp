@@ -6,7 +6,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// Examples of FIPS 180-4, and a million times "a".
-TEST(Sha256, HashesTheStandardsExamples) {
+TEST(Sha256, MatchesFips180Examples) {
   EXPECT_EQ(hex_of(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(hex_of(sha256("abc")),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
@@ -17,7 +17,7 @@ TEST(Sha256, HashesTheStandardsExamples) {
 }
 
 /// Cases 1, 2, 3, 6 and 7 of RFC 4231.
-TEST(HmacSha256, HasTheDigestsOfRfc4231) {
+TEST(HmacSha256, MatchesRfc4231Cases) {
   EXPECT_EQ(hex_of(hmac_sha256(std::string(20, '\x0b'), "Hi There")),
             "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
   EXPECT_EQ(hex_of(hmac_sha256("Jefe", "what do ya want for nothing?")),
@@ -34,7 +34,7 @@ TEST(HmacSha256, HasTheDigestsOfRfc4231) {
             "9b09ffa71b942fcb27635fbcd5b0e944bfdc63644f0713938a7f51535c3a35e2");
 }
 
-TEST(HmacSha256, DigestsAreComparedWhole) {
+TEST(HmacSha256, ComparisonChecksEveryByte) {
   const Digest digest = sha256("x");
   EXPECT_TRUE(same_digest(digest, sha256("x")));
   for (std::size_t i = 0; i < digest.size(); ++i) {
@@ -44,7 +44,7 @@ TEST(HmacSha256, DigestsAreComparedWhole) {
   }
 }
 
-TEST(RandomBytes, AreOthersEachTime) {
+TEST(RandomBytes, DifferOnEachCall) {
   EXPECT_EQ(random_bytes(32).size(), 32u);
   EXPECT_NE(random_bytes(32), random_bytes(32));
 }

@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(JobSecret, IsTheLaunchersWhereItGivesOne) {
+TEST(JobSecret, UsesLauncherSecretIfGiven) {
   const auto in = [](const char* wanted, const char* value) {
     return secret_of_launcher(
         [=](const char* name) { return std::string(name) == wanted ? value : nullptr; });
@@ -28,7 +28,7 @@ TEST(JobSecret, IsTheLaunchersWhereItGivesOne) {
   EXPECT_EQ(JobSecret(1, "a", "/nowhere/x").look(), "a");
 }
 
-TEST(JobSecret, LiesInAFileOfItsUserWhileRanksMeet) {
+TEST(JobSecret, StoresSecretInPrivateTemporaryFile) {
   const TemporaryFolder folder;
   const fs::path file = secret_file_of(folder / "runs/first/");
   EXPECT_EQ(file.filename(), ".first.secret");
@@ -46,7 +46,7 @@ TEST(JobSecret, LiesInAFileOfItsUserWhileRanksMeet) {
   EXPECT_FALSE(fs::exists(file));
 }
 
-TEST(JobSecret, FilesOfOthersAreNotTaken) {
+TEST(JobSecret, RejectsLinksAndPublicFiles) {
   const TemporaryFolder folder;
   const fs::path file = folder / "secret", target = folder / "target";
   folder.write("target", std::string(64, 'x'));
@@ -68,7 +68,7 @@ TEST(JobSecret, FilesOfOthersAreNotTaken) {
   EXPECT_THROW(blind.look(), IoError);
 }
 
-TEST(JobSecret, RanksAgreeOnOne) {
+TEST(JobSecret, RanksAgreeOnOneSecret) {
   const TemporaryFolder folder;
   std::vector<std::string> secrets(3);
   const auto agree = [&](const std::vector<std::string>& given) {

@@ -16,7 +16,7 @@ Tensor mine_of(int rank, std::int64_t elements, const Stream& stream) {
 }
 
 /// Two pieces. The second has shards of different sizes, one of them empty.
-TEST(LateSum, OfWhatEachRankKeepsHasTheSameBitsAndItsSquares) {
+TEST(LateSum, KeptShardsMatchFullSum) {
   const std::vector<SharedElements> shared{{{0, 60}, {{0, 20}, {20, 40}, {40, 60}}},
                                            {{60, 100}, {{0, 35}, {35, 35}, {35, 40}}}};
   run_thread_ranks(3, [&](Communicator& others) {

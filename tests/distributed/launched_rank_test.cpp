@@ -37,7 +37,7 @@ const Variables kByTorchrun{{"RANK", "2"},
                             {"LOCAL_WORLD_SIZE", "4"},
                             {"TORCHELASTIC_RUN_ID", "none"}};
 
-TEST(LaunchedRank, IsReadFromEachLaunchersVariables) {
+TEST(LaunchedRank, ReadsVariablesOfEachLauncher) {
   EXPECT_EQ(launched({}), std::nullopt);
   EXPECT_EQ(launched(kByMpirun), (LaunchedRank{"mpirun", 3, 4, 1, 2, true}));
   EXPECT_EQ(launched(kByTorchrun), (LaunchedRank{"torchrun", 2, 8, 2, 4, false}));
@@ -50,7 +50,7 @@ TEST(LaunchedRank, IsReadFromEachLaunchersVariables) {
 }
 
 /// Variables set by hand must not start several runs of one rank each.
-TEST(LaunchedRank, IsReadFromRankAndWorldSizeWithoutTorchrun) {
+TEST(LaunchedRank, ReadsRankAndWorldSizeSetByHand) {
   const std::string by_hand = "who set RANK and WORLD_SIZE";
   EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), (LaunchedRank{by_hand, 1, 2, 0, 1}));
   EXPECT_EQ(launched({{"RANK", "1"}, {"WORLD_SIZE", "4"}, {"LOCAL_RANK", "1"}}),
@@ -74,7 +74,7 @@ TEST(LaunchedRank, IsReadFromRankAndWorldSizeWithoutTorchrun) {
             std::string::npos);
 }
 
-TEST(LaunchedRank, SlurmsAreNotAskedBelowMpirun) {
+TEST(LaunchedRank, MpirunTakesPrecedenceOverSlurm) {
   Variables both = kByMpirun;
   both.insert({{"SLURM_PROCID", "0"},
                {"SLURM_NTASKS", "1"},
@@ -83,7 +83,7 @@ TEST(LaunchedRank, SlurmsAreNotAskedBelowMpirun) {
   EXPECT_EQ(launched(both)->launcher, "mpirun");
 }
 
-TEST(LaunchedRank, RefusesWhatContradictsItself) {
+TEST(LaunchedRank, RejectsContradictoryVariables) {
   Variables both = kByMpirun;
   both.insert(kByTorchrun.begin(), kByTorchrun.end());
   EXPECT_EQ(refusal_of(both),
@@ -100,7 +100,7 @@ TEST(LaunchedRank, RefusesWhatContradictsItself) {
   EXPECT_NE(refusal_of(large).find("got \"four\""), std::string::npos);
 }
 
-TEST(LaunchedRank, HybridsOwnChildrenAreKnown) {
+TEST(LaunchedRank, RecognizesHybridChildren) {
   Variables set = kByTorchrun;
   set.erase("TORCHELASTIC_RUN_ID");
   EXPECT_EQ(launched(set)->launcher, "who set RANK and WORLD_SIZE");
@@ -115,7 +115,7 @@ RankMeeting meeting_in(const Variables& set) {
   });
 }
 
-TEST(LaunchedRank, MeetsWhereItsLauncherSays) {
+TEST(LaunchedRank, UsesRendezvousOfLauncher) {
   Variables set = kByTorchrun;
   set["MASTER_ADDR"] = "node7";
   set["MASTER_PORT"] = "29500";
@@ -146,13 +146,13 @@ TEST(LaunchedRank, MeetsWhereItsLauncherSays) {
 }
 
 /// PMIX_RANK then belongs to the srun task that started torchrun.
-TEST(LaunchedRank, ChildrenOfATaskDoNotTakeItsPmix) {
+TEST(LaunchedRank, TorchrunIgnoresPmixOfTask) {
   Variables set = kByTorchrun;
   set["PMIX_RANK"] = "0";
   EXPECT_FALSE(launched(set)->speaks_pmix);
 }
 
-TEST(RestartOfJob, IsWhatSlurmAndTorchrunCount) {
+TEST(RestartOfJob, ReadsSlurmAndTorchrunCounts) {
   const auto restart = [](const Variables& set) { return restart_of_job(reader_of(set)); };
   EXPECT_EQ(restart({}), std::nullopt);
   EXPECT_EQ(restart({{"TORCHELASTIC_RESTART_COUNT", "0"}}), std::nullopt);
@@ -161,7 +161,7 @@ TEST(RestartOfJob, IsWhatSlurmAndTorchrunCount) {
   EXPECT_THROW(restart({{"SLURM_RESTART_COUNT", "often"}}), UsageError);
 }
 
-TEST(LaunchedRank, OthersThanMpirunAreToldOfIt) {
+TEST(LaunchedRank, WithoutPmixSuggestsMpirun) {
   try {
     JobSecret secret(0, "a test's", {});
     start_launched_rank(*launched(kByTorchrun), {}, secret);

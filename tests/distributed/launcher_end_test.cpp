@@ -46,14 +46,14 @@ int status_of(pid_t launcher) {
   return status;
 }
 
-TEST(LauncherEnd, ComesWhereItDoesNotEndByItself) {
+TEST(LauncherEnd, KillsLauncherThatDoesNotEnd) {
   Pipe output, orders;
   const int status = status_of(launch("mpirun", 10ms, output, orders));
   EXPECT_TRUE(WIFSIGNALED(status));
   EXPECT_EQ(WTERMSIG(status), SIGKILL);
 }
 
-TEST(LauncherEnd, IsNotForcedOnOneThatEnds) {
+TEST(LauncherEnd, DoesNotKillLauncherThatEnds) {
   Pipe output, orders;
   const pid_t launcher = launch("mpirun", 1h, output, orders);
   output.wait_for_end();  // the waiting process does not keep it open
@@ -63,7 +63,7 @@ TEST(LauncherEnd, IsNotForcedOnOneThatEnds) {
   EXPECT_EQ(WEXITSTATUS(status), 7);
 }
 
-TEST(LauncherEnd, IsForOpenMpisLaunchersAlone) {
+TEST(LauncherEnd, AppliesOnlyToOpenMpiLaunchers) {
   EXPECT_TRUE(is_open_mpi_launcher("orted"));
   EXPECT_FALSE(is_open_mpi_launcher("slurmstepd"));
   Pipe output, orders;

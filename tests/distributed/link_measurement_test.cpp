@@ -11,7 +11,7 @@ namespace hybrid_trainer {
 namespace {
 
 /// A link can be slower than the simulated one, never faster.
-TEST(LinkMeasurement, FindsAnSimulatedLinkNoFasterThanItIs) {
+TEST(LinkMeasurement, DoesNotExceedSimulatedLink) {
   run_thread_ranks(2, [](Communicator& others) {
     SimulatedLink ranks(others,
                         {.bytes_per_second = 1e9, .latency = std::chrono::microseconds(300)});
@@ -22,7 +22,7 @@ TEST(LinkMeasurement, FindsAnSimulatedLinkNoFasterThanItIs) {
   });
 }
 
-TEST(LinkMeasurement, WantsTwoRanks) {
+TEST(LinkMeasurement, RequiresTwoRanks) {
   SingleCommunicator alone;
   EXPECT_THROW(measure_link(alone, testing::rank_stream()), Error);
 }

@@ -31,26 +31,26 @@ class LostRanks : public ::testing::Test {
   std::vector<WatchedRank> ranks_;
 };
 
-TEST_F(LostRanks, AreNoneWhileAllAreHeard) {
+TEST_F(LostRanks, NoneWhileAllRanksReport) {
   EXPECT_FALSE(found());
   now_ += seconds(9);
   EXPECT_FALSE(found());
 }
 
-TEST_F(LostRanks, AreThoseWhoseConnectionEnded) {
+TEST_F(LostRanks, EndedConnectionIsLost) {
   ranks_[1].has_gone = true;
   expect(1, "its connection ended");
   ranks_[1].has_finished = true;
   EXPECT_FALSE(found());
 }
 
-TEST_F(LostRanks, AreThoseThatAreSilent) {
+TEST_F(LostRanks, SilentRankIsLost) {
   now_ += seconds(11);
   for (const std::size_t i : {0, 1}) record_progress(ranks_[i], {6, 2, 2}, now_);
   expect(2, "no sign of life for 10 s");
 }
 
-TEST_F(LostRanks, AreStuckWhileOthersWaitForThem) {
+TEST_F(LostRanks, StuckRankIsLostWhileOthersWait) {
   beat(seconds(1), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
   beat(seconds(29), {{5, 3, 2}, {5, 2, 2}, {5, 3, 2}});
   EXPECT_FALSE(found());
@@ -58,20 +58,20 @@ TEST_F(LostRanks, AreStuckWhileOthersWaitForThem) {
   expect(1, "no progress for 30 s");
 }
 
-TEST_F(LostRanks, AreNotThoseThatComputeForLong) {
+TEST_F(LostRanks, LongComputationIsNotLost) {
   for (std::uint64_t i = 0; i < 100; ++i) {
     beat(seconds(1), {{5, 3, 2}, {6 + i, 2, 2}, {5, 3, 2}});
     EXPECT_FALSE(found()) << i;
   }
 }
 
-TEST_F(LostRanks, AreNoneWhereNobodyWaits) {
+TEST_F(LostRanks, NoneWhenNoRankWaits) {
   beat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
   beat(seconds(50), {{5, 2, 2}, {5, 2, 2}, {5, 2, 2}});
   EXPECT_FALSE(found());
 }
 
-TEST_F(LostRanks, AreThoseBehindWhereAllWait) {
+TEST_F(LostRanks, RankBehindIsLostWhenAllWait) {
   beat(seconds(1), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
   beat(seconds(31), {{5, 4, 3}, {5, 4, 3}, {5, 3, 2}});
   expect(2, "in collective 3, and all ranks wait");

@@ -58,7 +58,7 @@ double largest_error(const std::vector<double>& sums, int rounds, std::int64_t f
   return worst;
 }
 
-TEST(LowBitSum, IsTheSameOnAllRanksAndNearTheSum) {
+TEST(LowBitSum, AgreesAcrossRanksWithSmallError) {
   for (const std::int64_t bits : {8, 4}) {
     const auto got = sums_of(bits, 1);
     for (const auto& one : got) EXPECT_EQ(one, got[0]) << bits;
@@ -70,12 +70,12 @@ TEST(LowBitSum, IsTheSameOnAllRanksAndNearTheSum) {
   }
 }
 
-TEST(LowBitSum, HasScalesOfItsOwnForBlocks) {
+TEST(LowBitSum, UsesScalePerBlock) {
   EXPECT_LT(largest_error(sums_of(4, 1)[0], 1, 0, 256), 0.155 * 4e-3 * (kSumming + 2));
 }
 
 /// Without error feedback, forty sums would have forty times the error of one.
-TEST(LowBitSum, MakesUpForWhatRoundingChanged) {
+TEST(LowBitSum, FeedsBackRoundingErrors) {
   for (const std::int64_t bits : {8, 4}) {
     const double once = largest_error(sums_of(bits, 1)[0], 1, 0, kSummed);
     const double often = largest_error(sums_of(bits, 40)[0], 40, 0, kSummed);

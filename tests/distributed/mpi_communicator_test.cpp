@@ -15,9 +15,9 @@ std::vector<testing::RankCase> give_up_cases() {
   return testing::rank_cases();
 }
 
-class MpiRanksThatGiveUp : public ::testing::TestWithParam<testing::RankCase> {};
+class AbortedMpiRank : public ::testing::TestWithParam<testing::RankCase> {};
 
-TEST_P(MpiRanksThatGiveUp, EndAllAndAreNamed) {
+TEST_P(AbortedMpiRank, EndsAllRanksAndIsNamed) {
   GetParam().run([](Communicator& ranks, const Stream&) {
     if (ranks.rank() == 1) ranks.abort("the disk is full");
     ranks.barrier();
@@ -25,11 +25,11 @@ TEST_P(MpiRanksThatGiveUp, EndAllAndAreNamed) {
   });
 }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(MpiRanksThatGiveUp);
-INSTANTIATE_TEST_SUITE_P(All, MpiRanksThatGiveUp, ::testing::ValuesIn(give_up_cases()));
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AbortedMpiRank);
+INSTANTIATE_TEST_SUITE_P(All, AbortedMpiRank, ::testing::ValuesIn(give_up_cases()));
 
 #ifndef HT_WITH_MPI
-TEST(MpiRanks, WithoutThePlugInTheWayOutIsNamed) {
+TEST(MpiRanks, MissingPlugInSuggestsInstallation) {
   try {
     start_mpi_communicator();
     FAIL() << "this build should not have the plug-in";

@@ -25,7 +25,7 @@ constexpr bool have_one_call(Ours (*)(OurArguments...), Theirs (*)(TheirArgument
   }
 }
 
-TEST(NcclApi, IsThatOfTheHeader) {
+TEST(NcclApi, ConstantsMatchHeader) {
   EXPECT_EQ(nccl::kSuccess, static_cast<int>(ncclSuccess));
   EXPECT_EQ(nccl::kCudaError, static_cast<int>(ncclUnhandledCudaError));
   EXPECT_EQ(nccl::kSystemError, static_cast<int>(ncclSystemError));
@@ -37,7 +37,7 @@ TEST(NcclApi, IsThatOfTheHeader) {
   EXPECT_EQ(nccl::kUint8, static_cast<int>(ncclUint8));
 }
 
-TEST(NcclApi, HasTheHeadersConfigAsFarAsItGoes) {
+TEST(NcclApi, ConfigMatchesHeader) {
   const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;
   const nccl::Config ours;
   EXPECT_LE(sizeof ours, sizeof theirs);
@@ -49,7 +49,7 @@ TEST(NcclApi, HasTheHeadersConfigAsFarAsItGoes) {
   EXPECT_EQ(ours.cga_cluster_size, theirs.cgaClusterSize);
 }
 
-TEST(NcclApi, HasTheHeadersFunctions) {
+TEST(NcclApi, FunctionsMatchHeader) {
   const nccl::Functions ours;
   EXPECT_TRUE(have_one_call(ours.ncclGetVersion, decltype(&ncclGetVersion){}));
   EXPECT_TRUE(have_one_call(ours.ncclGetUniqueId, decltype(&ncclGetUniqueId){}));

@@ -12,7 +12,7 @@ using testing::tree_sum;
 
 class OrderedAllReduce : public ::testing::TestWithParam<testing::RankCase> {};
 
-TEST_P(OrderedAllReduce, HasTheBitsOfOneRank) {
+TEST_P(OrderedAllReduce, MatchesSingleRank) {
   for (std::int64_t leaves = 1; leaves <= 8; ++leaves) {
     for (const std::int64_t elements : {1, 3, 64, 1021}) {
       GetParam().run([&](Communicator& ranks, const Stream& stream) {
@@ -31,7 +31,7 @@ TEST_P(OrderedAllReduce, HasTheBitsOfOneRank) {
 }
 
 /// A rank sends its nodes and its shard once to each other rank.
-TEST_P(OrderedAllReduce, SendsAsManyBytesAsARingWhereNodesAreWhole) {
+TEST_P(OrderedAllReduce, SendsRingTrafficForWholeNodes) {
   GetParam().run([&](Communicator& ranks, const Stream& stream) {
     const std::int64_t leaves = 2 * ranks.size(), elements = 60;
     OrderedSum mine =

@@ -17,7 +17,7 @@ using testing::rank_stream;
 using testing::sum_of_leaves;
 using testing::tree_sum;
 
-TEST(OrderedSum, IsTheTreeOfItsLeaves) {
+TEST(OrderedSum, SumsLeavesAsTree) {
   const Stream stream = rank_stream();
   bool order_matters = false;
   for (std::int64_t leaves = 1; leaves <= 19; ++leaves) {
@@ -35,14 +35,14 @@ TEST(OrderedSum, IsTheTreeOfItsLeaves) {
   EXPECT_TRUE(order_matters);
 }
 
-TEST(OrderedSum, NodesOfAPartAreTheLargestInside) {
+TEST(OrderedSum, NodesAreLargestInRange) {
   EXPECT_EQ(nodes_of(0, 8), (std::vector<SumNode>{{3, 0}}));
   EXPECT_EQ(nodes_of(3, 8), (std::vector<SumNode>{{0, 3}, {2, 1}}));
   EXPECT_EQ(nodes_of(0, 7), (std::vector<SumNode>{{2, 0}, {1, 2}, {0, 6}}));
   EXPECT_EQ(nodes_of(5, 5), std::vector<SumNode>{});
 }
 
-TEST(OrderedSum, RefusesLeavesLeftOutAndOtherSizes) {
+TEST(OrderedSum, RejectsMissingLeavesAndOtherSizes) {
   const Stream stream = rank_stream();
   OrderedSum sum = sum_of_leaves({0, 2}, 5, stream);
   EXPECT_THROW(sum.add({0, 3}, leaf_tensor(3, 5, stream), stream), Error);

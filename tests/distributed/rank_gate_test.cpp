@@ -71,7 +71,7 @@ std::string problem_of_call(std::uint16_t port, const RankIdentity& mine, int* a
   return call.problem;
 }
 
-TEST(RankGate, LetsRanksInThatKnowTheSecret) {
+TEST(RankGate, AdmitsOnlyRanksWithSecret) {
   OpenGate gate;
   int answer = -1;
   EXPECT_EQ(problem_of_call(gate.port(), identity(2), &answer), "");
@@ -89,7 +89,7 @@ TEST(RankGate, LetsRanksInThatKnowTheSecret) {
   EXPECT_EQ(gate.texts(), "I");
 }
 
-TEST(RankGate, TakesTextsUpToALimit) {
+TEST(RankGate, LimitsTextLength) {
   OpenGate gate;
   RankIdentity longest = identity(2), longer = identity(1);
   longest.text.assign(1 << 16, 'x');
@@ -101,7 +101,7 @@ TEST(RankGate, TakesTextsUpToALimit) {
 }
 
 /// The gate must also prove that it knows the secret.
-TEST(RankGate, IsItselfAskedForAProof) {
+TEST(RankGate, MustProveItKnowsSecret) {
   asio::io_context context;
   auto acceptor = listen_at(context, Reach::kThisMachine, 0);
   const std::uint16_t port = acceptor.local_endpoint().port();
@@ -119,7 +119,7 @@ TEST(RankGate, IsItselfAskedForAProof) {
   EXPECT_NE(problem_of_call(port, identity(1)).find("another program answers"), std::string::npos);
 }
 
-TEST(RankGate, RanksComeInBesideAStranger) {
+TEST(RankGate, RanksEnterDespiteStranger) {
   OpenGate gate;
   {
     const testing::Stranger stranger(gate.port(), 1000);
@@ -136,7 +136,7 @@ TEST(RankGate, RanksComeInBesideAStranger) {
 }
 
 /// The gate disconnects silent callers, the oldest first.
-TEST(RankGate, HoldsFewSilentCallers) {
+TEST(RankGate, LimitsSilentCallers) {
   OpenGate gate;
   asio::io_context context;
   std::vector<RankSocket> silent;
@@ -167,7 +167,7 @@ double processor_seconds() {
 }
 
 /// The gate waits and continues when descriptors are available again.
-TEST(RankGate, WaitsWhereDescriptorsRunOut) {
+TEST(RankGate, WaitsWhenDescriptorsRunOut) {
   OpenGate gate;
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
@@ -185,7 +185,7 @@ TEST(RankGate, WaitsWhereDescriptorsRunOut) {
   EXPECT_EQ(problem_of_call(gate.port(), identity(1)), "");
 }
 
-TEST(RankCall, LongAddressListsArriveWhole) {
+TEST(RankCall, LongAddressListsArriveComplete) {
   std::vector<std::string> addresses;
   for (int i = 0; i < 200; ++i) addresses.push_back(concat("fd00:1234:5678:9abc:def0::", i));
   addresses.emplace_back("10.0.0.1");
@@ -201,7 +201,7 @@ TEST(RankCall, LongAddressListsArriveWhole) {
 }
 
 /// A local user could answer at a loopback address and relay proofs between the two ranks.
-TEST(RankCall, LoopbackAddressesOfAnotherMachineAreNotCalled) {
+TEST(RankCall, DoesNotCallLoopbackOfOtherMachine) {
   const std::vector<std::string> addresses = {"127.0.0.1", "::1", "127.9.9.9", "10.0.0.1"};
   std::string text = addresses_text(29500, addresses);
   EXPECT_EQ(endpoints_of(text).size(), 4u);
@@ -212,7 +212,7 @@ TEST(RankCall, LoopbackAddressesOfAnotherMachineAreNotCalled) {
 }
 
 /// A network may have only IPv6.
-TEST(RankGate, IsReachedByIPv6) {
+TEST(RankGate, ListensOnIPv6AndIPv4) {
   asio::io_context context;
   auto acceptor = listen_at(context, Reach::kAllMachines, 0);
   if (!acceptor.local_endpoint().address().is_v6()) GTEST_SKIP() << "this system has no IPv6";
@@ -225,7 +225,7 @@ TEST(RankGate, IsReachedByIPv6) {
   EXPECT_NE(error, asio::error::connection_refused) << "the gate does not listen on IPv4";
 }
 
-TEST(RankGate, ListensAtThisMachineAloneWhereAllRanksAre) {
+TEST(RankGate, ListensOnlyLocallyOnOneMachine) {
   asio::io_context context;
   const auto acceptor = listen_at(context, Reach::kThisMachine, 0);
   EXPECT_TRUE(acceptor.local_endpoint().address().is_loopback());

@@ -63,7 +63,7 @@ RankProgress moving() {
   return {++work, 1, 1};
 }
 
-TEST(RankWatch, LetsRanksEndInOrder) {
+TEST(RankWatch, AllowsRanksToEndInOrder) {
   Told told(3);
   run_thread_ranks(3, [&](Communicator& ranks) {
     const RankWatch watch(ranks, watched_by(told, ranks.rank(), moving));
@@ -74,7 +74,7 @@ TEST(RankWatch, LetsRanksEndInOrder) {
 }
 
 /// Covers rank 0 failing a check that the others would fail a moment later.
-TEST(RankWatch, LetsRankZeroEndAsSoonAsItHasBegun) {
+TEST(RankWatch, AllowsRankZeroToEndImmediately) {
   for (int round = 0; round < 200; ++round) {
     Told told(3);
     run_thread_ranks(3, [&](Communicator& ranks) {
@@ -96,7 +96,7 @@ int listening_sockets() {
   return count;
 }
 
-TEST(RankWatch, ListensOnlyUntilAllHaveCome) {
+TEST(RankWatch, StopsListeningOnceAllRanksJoin) {
   const int before = listening_sockets();
   Told told(3);
   run_thread_ranks(3, [&](Communicator& ranks) {
@@ -108,7 +108,7 @@ TEST(RankWatch, ListensOnlyUntilAllHaveCome) {
 }
 
 /// The others wait for a rank without progress, even if it is rank 0.
-TEST(RankWatch, NamesARankThatIsStuck) {
+TEST(RankWatch, ReportsStuckRank) {
   for (const int stuck : {0, 2}) {
     Told told(3);
     run_thread_ranks(3, [&](Communicator& ranks) {
@@ -203,7 +203,7 @@ GatheringRank linked_rank(Communicator& ranks, std::optional<CutLink>& link) {
 }
 
 /// Rank 0 and the ranks that it still reaches name the disconnected rank, which names rank 0.
-TEST(RankWatch, NamesARankWhoseLinkIsCut) {
+TEST(RankWatch, ReportsRankWithCutLink) {
   Told told(3);
   run_thread_ranks(3, [&](Communicator& ranks) {
     std::optional<CutLink> link;
@@ -229,7 +229,7 @@ TEST(RankWatch, NamesARankWhoseLinkIsCut) {
 }
 
 /// On another machine, a different program may own the port of rank 0's first address.
-TEST(RankWatch, GoesOnToTheAddressWhereRank0Is) {
+TEST(RankWatch, TriesAddressesUntilRankZeroAnswers) {
   using boost::asio::ip::make_address;
   using boost::asio::ip::tcp;
   boost::asio::io_context context;
@@ -252,7 +252,7 @@ TEST(RankWatch, GoesOnToTheAddressWhereRank0Is) {
   EXPECT_EQ(call.socket.remote_endpoint().address().to_string(), "127.0.0.3");
 }
 
-TEST(RankWatch, SaysWhatAnAddressAnswers) {
+TEST(RankWatch, ReportsRefusedConnection) {
   boost::asio::io_context context;
   const auto port_1 = endpoints_of(addresses_text(1, {"127.0.0.1"}));  // no program listens there
   const RankCall call = call_rank(port_1, {}, context, Clock::now() + 5s);
@@ -270,7 +270,7 @@ GatheringRank late_rank(Communicator& ranks, std::optional<testing::Stranger>& s
           }};
 }
 
-TEST(RankWatch, StrangersEndNoJob) {
+TEST(RankWatch, StrangersDoNotEndJob) {
   Told told(3);
   std::optional<testing::Stranger> stranger;
   run_thread_ranks(3, [&](Communicator& ranks) {
@@ -284,7 +284,7 @@ TEST(RankWatch, StrangersEndNoJob) {
 }
 
 /// A message that no rank would send ends its connection before it is used.
-TEST(SideMessage, IsCheckedBeforeItIsUsed) {
+TEST(SideMessage, RejectsInvalidMessages) {
   using Kind = SideMessage::Kind;
   EXPECT_TRUE(is_sound({.kind = Kind::kBeat, .rank = 2}, 2, 3));
   EXPECT_TRUE(is_sound({.kind = Kind::kLeaves, .rank = 2}, 2, 3));

@@ -22,7 +22,7 @@ using testing::meeting;
 using testing::message_of;
 using testing::rank_stream;
 
-TEST(SocketRanks, APortInUseIsToldInOneLine) {
+TEST(SocketRanks, PortInUseIsReportedInOneLine) {
   boost::asio::io_context context;
   const tcp::acceptor other(context, tcp::endpoint(tcp::v4(), 0));
   const std::uint16_t port = other.local_endpoint().port();
@@ -33,7 +33,7 @@ TEST(SocketRanks, APortInUseIsToldInOneLine) {
   EXPECT_EQ(told.find('\n'), told.npos);
 }
 
-TEST(SocketRanks, WhoDoesNotComeIsNamedAfterTheLimit) {
+TEST(SocketRanks, MissingRankIsReportedAfterTimeout) {
   RankMeeting first = meeting(0, 3, free_port()), second = meeting(1, 3, first.port);
   first.limit = second.limit = 500ms;
   std::string other;
@@ -51,7 +51,7 @@ TEST(SocketRanks, WhoDoesNotComeIsNamedAfterTheLimit) {
 }
 
 /// A caller of a different job, and one that violates the protocol.
-TEST(SocketRanks, StrangersAreTurnedAway) {
+TEST(SocketRanks, RejectsStrangers) {
   const std::uint16_t port = free_port();
   RankMeeting stranger = meeting(1, 2, port);
   stranger.job = "yesterday's";
@@ -84,7 +84,7 @@ TEST(SocketRanks, StrangersAreTurnedAway) {
       << turned_away;
 }
 
-TEST(SocketRanks, WhoDoesNotKnowTheSecretIsTurnedAway) {
+TEST(SocketRanks, RejectsWrongSecret) {
   const std::uint16_t port = free_port();
   RankMeeting thief = meeting(1, 2, port);
   thief.secret = [] { return "guessed"; };
@@ -104,7 +104,7 @@ TEST(SocketRanks, WhoDoesNotKnowTheSecretIsTurnedAway) {
 
 /// Another rank looks for the secret before rank 0 has written it, and first reads the previous
 /// job's.
-TEST(SocketRanks, ASecretMayComeLate) {
+TEST(SocketRanks, WaitsForLateSecret) {
   const std::uint16_t port = free_port();
   std::atomic<int> asked = 0;
   RankMeeting late = meeting(1, 2, port);
@@ -116,7 +116,7 @@ TEST(SocketRanks, ASecretMayComeLate) {
   EXPECT_EQ(asked, 6);
 }
 
-TEST(SocketRanks, MeetBesideAStrangerAtEachPort) {
+TEST(SocketRanks, ConnectsDespiteStrangerAtEachPort) {
   const std::uint16_t port = free_port();
   std::optional<testing::Stranger> stranger;
   std::vector<std::jthread> threads;
@@ -145,9 +145,9 @@ void meet_as_several_machines(const std::string& address) {
   }
 }
 
-TEST(SocketRanks, OfSeveralMachinesMeetByTheirAddresses) { meet_as_several_machines("localhost"); }
+TEST(SocketRanks, SeveralMachinesConnectByAddress) { meet_as_several_machines("localhost"); }
 
-TEST(SocketRanks, OfSeveralMachinesMeetByIPv6) {
+TEST(SocketRanks, SeveralMachinesConnectByIPv6) {
   boost::asio::io_context context;
   tcp::acceptor acceptor(context);
   boost::system::error_code error;
@@ -157,7 +157,7 @@ TEST(SocketRanks, OfSeveralMachinesMeetByIPv6) {
   meet_as_several_machines("::1");
 }
 
-TEST(SocketRanks, ARankThatEndsIsMissed) {
+TEST(SocketRanks, EndedRankIsReported) {
   testing::run_socket_ranks(3, [](Communicator& ranks) {
     ranks.barrier();
     if (ranks.rank() == 2) return;

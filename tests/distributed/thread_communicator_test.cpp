@@ -11,7 +11,7 @@ using testing::counted;
 using testing::message_of;
 using testing::rank_stream;
 
-TEST(ThreadRanks, WhatOneThrowsAbortsTheOthersAndIsThrownOn) {
+TEST(ThreadRanks, ErrorOnOneRankAbortsOthers) {
   std::vector<std::string> told(3);
   const auto rank = [&](Communicator& ranks) {
     if (ranks.rank() == 1) throw DataError("shard 4 is cut short");
@@ -25,7 +25,7 @@ TEST(ThreadRanks, WhatOneThrowsAbortsTheOthersAndIsThrownOn) {
   }
 }
 
-TEST(ThreadRanks, ARankThatEndsIsMissed) {
+TEST(ThreadRanks, EndedRankIsReported) {
   const auto rank = [](Communicator& ranks) {
     ranks.barrier();
     if (ranks.rank() == 2) return;
@@ -37,7 +37,7 @@ TEST(ThreadRanks, ARankThatEndsIsMissed) {
   run_thread_ranks(3, rank);
 }
 
-TEST(ThreadRanks, APartOfAnotherCountIsNamed) {
+TEST(ThreadRanks, MismatchedCountIsReported) {
   const auto rank = [](Communicator& ranks) {
     const Stream stream = rank_stream();
     const Tensor values = counted(4, 0, stream);
@@ -53,7 +53,7 @@ TEST(ThreadRanks, APartOfAnotherCountIsNamed) {
             "1 from rank 1, which called all_to_all of 3 f32, its call 1");
 }
 
-TEST(ThreadRanks, WantAtLeastOne) { EXPECT_THROW(make_thread_communicators(0), Error); }
+TEST(ThreadRanks, RequiresAtLeastOneRank) { EXPECT_THROW(make_thread_communicators(0), Error); }
 
 }  // namespace
 }  // namespace hybrid_trainer

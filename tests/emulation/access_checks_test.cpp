@@ -29,7 +29,7 @@ class AccessChecksDeathTest : public ::testing::Test {
   }
 };
 
-TEST_F(AccessChecksDeathTest, AHostsReadOrWriteIsReported) {
+TEST_F(AccessChecksDeathTest, ReportsHostReadsAndWrites) {
   const auto use = [](const auto& how) {
     const Stream stream = cuda_stream();
     const Tensor x = on_device({8}, DType::kF32, stream);
@@ -42,7 +42,7 @@ TEST_F(AccessChecksDeathTest, AHostsReadOrWriteIsReported) {
   EXPECT_DEATH(use([](float* x) { std::memset(x, 0, 4); }), "use-after-poison");
 }
 
-TEST_F(AccessChecksDeathTest, AKernelsReadOutsideItsTensorIsReported) {
+TEST_F(AccessChecksDeathTest, ReportsKernelReadOutsideTensor) {
   const auto gather = [](std::int32_t column) {
     const Stream host = kernels::cpu_stream(), stream = cuda_stream();
     const Tensor indices =
@@ -56,7 +56,7 @@ TEST_F(AccessChecksDeathTest, AKernelsReadOutsideItsTensorIsReported) {
   EXPECT_DEATH(gather(3), "gather_columns reads 4 bytes of device memory at .*, outside");
 }
 
-TEST(AccessChecks, CopiesTakeBlocksOrPinnedMemory) {
+TEST(AccessChecks, CopiesRequireDeviceOrPinnedMemory) {
   const Stream stream = cuda_stream();
   const Tensor x = on_device({4}, DType::kF32, stream);
   float pageable[4] = {};
@@ -76,7 +76,7 @@ TEST(AccessChecks, CopiesTakeBlocksOrPinnedMemory) {
 
 void kernel_of_one_pointer(float*) {}
 
-TEST(AccessChecks, KernelsTakeNoPointerOfTheHosts) {
+TEST(AccessChecks, KernelsRefuseHostPointers) {
   const Stream stream = cuda_stream();
   const Tensor x = on_device({4}, DType::kF32, stream);
   float pageable[4] = {};

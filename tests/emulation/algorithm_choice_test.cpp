@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-TEST(FastestOf, IsTheOneWithTheLeastMedian) {
+TEST(FastestOf, ChoosesLowestMedianTime) {
   const auto constant = [](std::vector<double> seconds) {
     return fastest_of(seconds.size(), [=](std::size_t i) { return seconds[i]; });
   };
@@ -39,14 +39,14 @@ TEST(FastestOf, IsTheOneWithTheLeastMedian) {
   EXPECT_EQ(fastest_of(2, disturbed), 1u);
 }
 
-TEST(FastestOf, DoesNotTimeAgainWhatIsFarSlower) {
+TEST(FastestOf, DoesNotRepeatMuchSlowerCandidates) {
   std::vector<int> calls(3);
   const std::vector<double> seconds{9, 1, 1.9};
   EXPECT_EQ(fastest_of(3, [&](std::size_t i) { return ++calls[i], seconds[i]; }), 1u);
   EXPECT_EQ(calls, (std::vector<int>{3, 6, 6}));
 }
 
-TEST(FastestOf, DoesNotTimeAgainWhatDoesNotRun) {
+TEST(FastestOf, DoesNotRepeatFailingCandidates) {
   int calls = 0;
   fastest_of(2, [&](std::size_t i) { return i == 0 ? 1.0 : (++calls, kNever); });
   EXPECT_EQ(calls, 1);
@@ -107,7 +107,7 @@ class AlgorithmChoice : public ::testing::Test {
   std::string folder_ = scratch_ / "cache";
 };
 
-TEST_F(AlgorithmChoice, TakesTheFastestAndStoresIt) {
+TEST_F(AlgorithmChoice, ChoosesFastestAndStoresIt) {
   const Tensor by_first = product_by(0), by_second = product_by(1), by_third = product_by(2);
   ASSERT_NE(std::memcmp(by_first.raw(), by_second.raw(), by_first.bytes()), 0);
   ASSERT_NE(std::memcmp(by_second.raw(), by_third.raw(), by_first.bytes()), 0);
@@ -122,7 +122,7 @@ TEST_F(AlgorithmChoice, TakesTheFastestAndStoresIt) {
   expect_same_bits(product(), by_third);
 }
 
-TEST_F(AlgorithmChoice, LeavesTheOperandsAlone) {
+TEST_F(AlgorithmChoice, TimingDoesNotChangeOperands) {
   for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
     const Tensor timed = product(mode);
     as_new_process({3000, 1000, 2000});  // reads the choice
@@ -130,13 +130,13 @@ TEST_F(AlgorithmChoice, LeavesTheOperandsAlone) {
   }
 }
 
-TEST_F(AlgorithmChoice, PassesOverWhatDoesNotRun) {
+TEST_F(AlgorithmChoice, SkipsFailingAlgorithms) {
   const Tensor by_third = product_by(2);
   as_new_process({3000, -1, 2000});
   expect_same_bits(product(), by_third);
 }
 
-TEST_F(AlgorithmChoice, ReplacesADamagedFileAndSaysSo) {
+TEST_F(AlgorithmChoice, ReplacesDamagedFileWithNote) {
   product();
   std::ofstream(file()) << "nonsense";
   as_new_process({3000, 2000, 1000});
@@ -147,7 +147,7 @@ TEST_F(AlgorithmChoice, ReplacesADamagedFileAndSaysSo) {
   EXPECT_EQ(note_of([&] { expect_same_bits(product(), again); }), "");
 }
 
-TEST_F(AlgorithmChoice, ReplacesAnAlgorithmThatDoesNotFit) {
+TEST_F(AlgorithmChoice, ReplacesUnavailableAlgorithm) {
   as_new_process({4000, 3000, 2000, 1000});
   product();  // the fourth algorithm, which the next process lacks
   const Tensor by_second = product_by(1);
@@ -157,14 +157,14 @@ TEST_F(AlgorithmChoice, ReplacesAnAlgorithmThatDoesNotFit) {
   expect_same_bits(product(), by_second);
 }
 
-TEST_F(AlgorithmChoice, WhatCannotBeStoredStaysWithTheLibrarysBest) {
+TEST_F(AlgorithmChoice, UnusableCacheKeepsLibraryDefault) {
   const Tensor by_first = product_by(0);
   std::ofstream(folder_) << "a file where the folder should be";
   const std::string note = note_of([&] { expect_same_bits(product(), by_first); });
   EXPECT_NE(note.find("HYBRID_CACHE_DIR"), std::string::npos) << note;
 }
 
-TEST_F(AlgorithmChoice, TheEnvironmentTurnsItOff) {
+TEST_F(AlgorithmChoice, EnvironmentVariableDisablesTiming) {
   const Tensor by_first = product_by(0);
   setenv("HYBRID_TIME_ALGORITHMS", "0", 1);
   as_new_process({3000, 1000, 2000});
@@ -172,7 +172,7 @@ TEST_F(AlgorithmChoice, TheEnvironmentTurnsItOff) {
   EXPECT_FALSE(fs::exists(file()));
 }
 
-TEST_F(AlgorithmChoice, WhatCouldNotBeTimedIsTimedInARunThatBeginsLater) {
+TEST_F(AlgorithmChoice, LaterRunTimesUntimedProducts) {
   const Tensor by_first = product_by(0), by_second = product_by(1);
   const auto cannot_be_timed = [&](const std::string& why, const std::vector<double>& seconds) {
     SCOPED_TRACE(why);
@@ -195,7 +195,7 @@ TEST_F(AlgorithmChoice, WhatCouldNotBeTimedIsTimedInARunThatBeginsLater) {
   cannot_be_timed("none runs", {-1, -1, -1});
 }
 
-TEST_F(AlgorithmChoice, WithoutMemoryForItAgainTheFirstOneStays) {
+TEST_F(AlgorithmChoice, WithoutMemoryKeepsLibraryDefault) {
   const Tensor by_first = product_by(0);
   emulation::device().memory_bytes = 1 << 20;
   for (int run = 0; run < 3; ++run) {
@@ -205,7 +205,7 @@ TEST_F(AlgorithmChoice, WithoutMemoryForItAgainTheFirstOneStays) {
 }
 
 /// In the meantime, another run may time an algorithm that this run could not.
-TEST_F(AlgorithmChoice, ARunKeepsItsAlgorithmsWhateverTheCacheHolds) {
+TEST_F(AlgorithmChoice, RunKeepsAlgorithmsDespiteCacheChanges) {
   const Tensor by_first = product_by(0), by_second = product_by(1);
   const std::string run = scratch_ / "run", other = scratch_ / "other";
   emulation::device().memory_bytes = 1 << 20;
@@ -221,7 +221,7 @@ TEST_F(AlgorithmChoice, ARunKeepsItsAlgorithmsWhateverTheCacheHolds) {
   expect_same_bits(product(), by_second);
 }
 
-TEST_F(AlgorithmChoice, NothingIsTimedWhileAStreamIsRecorded) {
+TEST_F(AlgorithmChoice, StoresChoiceWhenStreamIsRecorded) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   const Tensor a = copy_to(random_tensor({4, 4}, DType::kF32, 1, host), stream);
   const Tensor c = Tensor::empty_like(a, MemoryKind::kActivations, stream);
@@ -233,7 +233,7 @@ TEST_F(AlgorithmChoice, NothingIsTimedWhileAStreamIsRecorded) {
   EXPECT_TRUE(fs::is_regular_file(file()));
 }
 
-TEST_F(AlgorithmChoice, AResumedRunKeepsItsBits) {
+TEST_F(AlgorithmChoice, ResumedRunMatchesBitForBit) {
   prepare_tiny_data(scratch_ / "data");
   HybridTrainerConfig config = tiny_config();
   config.device = "cuda";

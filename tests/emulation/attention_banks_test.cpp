@@ -8,7 +8,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(EmulatedTensorCore, AttentionReadsItsTilesWithoutBankConflicts) {
+TEST(EmulatedTensorCore, AttentionTilesHaveNoBankConflicts) {
   const Stream stream = cuda_stream();
   for (const auto& [batch, head_size] : {std::pair{1, 64}, {4, 64}, {1, 128}, {1, 256}}) {
     const auto empty = [&](const Shape& shape, DType dtype) {

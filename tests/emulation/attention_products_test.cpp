@@ -8,7 +8,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(EmulatedTensorCore, AttentionBackwardOfManyHeadsHasFiveProductsInsteadOfSeven) {
+TEST(EmulatedTensorCore, AttentionBackwardOfManyHeadsSavesProducts) {
   const Stream stream = cuda_stream(), host = cpu_stream();
   constexpr std::int64_t kBatch = 3, kLength = 256, kHead = 64;
   const auto random = [&](const Shape& shape, DType dtype, std::uint64_t seed) {
@@ -36,7 +36,7 @@ TEST(EmulatedTensorCore, AttentionBackwardOfManyHeadsHasFiveProductsInsteadOfSev
   expect_same_bits(wait_for_host(together, stream), wait_for_host(alone, stream));
 }
 
-TEST(EmulatedTensorCore, AttentionSkipsBlocksThatAPatternHides) {
+TEST(EmulatedTensorCore, AttentionSkipsHiddenPatternBlocks) {
   const Stream stream = cuda_stream(), host = cpu_stream();
   const auto random = [&](const Shape& shape, DType dtype) {
     return copy_to(random_tensor(shape, dtype, 1, host), stream);

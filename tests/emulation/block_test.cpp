@@ -30,18 +30,18 @@ std::vector<int> exchange_in(Order order, bool waits_before_reading, bool waits_
   return found;
 }
 
-TEST(EmulatedBlock, ThreadsThatWaitSeeTheOthersValues) {
+TEST(EmulatedBlock, BarriersMakeValuesVisible) {
   for (Order order : {Order::kForward, Order::kBackward, Order::kShuffled}) {
     EXPECT_EQ(exchange_in(order, true, true), std::vector<int>(64, 0));
   }
 }
 
-TEST(EmulatedBlock, AMissingWaitIsSeenInOneOfTheOrders) {
+TEST(EmulatedBlock, MissingBarrierChangesResultInSomeOrder) {
   EXPECT_NE(exchange_in(Order::kForward, false, true), exchange_in(Order::kBackward, false, true));
   EXPECT_NE(exchange_in(Order::kForward, true, false), exchange_in(Order::kBackward, true, false));
 }
 
-TEST(EmulatedBlock, AWaitThatNotAllThreadsComeToThrows) {
+TEST(EmulatedBlock, IncompleteBarrierThrows) {
   EXPECT_THROW(run_grid("half", kTwoWarps,
                         [] {
                           if (threadIdx.x % 2 == 0) return;

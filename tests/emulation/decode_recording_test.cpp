@@ -34,19 +34,19 @@ class EmulatedDecodeRecording : public ::testing::Test {
   int computed_ = 0, recorded_ = 0;
 };
 
-TEST_F(EmulatedDecodeRecording, ADecodeThatFailsIsNotComputedAgain) {
+TEST_F(EmulatedDecodeRecording, FailedDecodeIsNotRepeated) {
   EXPECT_THROW(run("computing"), Error);
   EXPECT_EQ(computed_, 1) << "the states of a text may have advanced";
   EXPECT_EQ(recorded_, 0);
 }
 
-TEST_F(EmulatedDecodeRecording, WhatCannotBeRecordedIsComputedEachTime) {
+TEST_F(EmulatedDecodeRecording, UnrecordableDecodeIsComputedEachTime) {
   for (int i = 0; i < 4; ++i) run("recording");
   EXPECT_EQ(computed_, 4);
   EXPECT_EQ(recorded_, 1) << "it is tried once";
 }
 
-TEST_F(EmulatedDecodeRecording, IsComputedOnceAndThenReplayed) {
+TEST_F(EmulatedDecodeRecording, ComputesOnceThenReplays) {
   for (int i = 0; i < 4; ++i) run("");
   EXPECT_EQ(computed_, 1);
   EXPECT_EQ(recorded_, 2) << "once for the measurement, once for the recording";

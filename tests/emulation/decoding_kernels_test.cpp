@@ -19,7 +19,7 @@ std::int64_t threads_of(const std::string& kernel, const Stream& stream,
   return emulation::threads_run(kernel) - before;
 }
 
-TEST(EmulatedDecoding, DequantizesEightCodesAThread) {
+TEST(EmulatedDecoding, DequantizesEightCodesPerThread) {
   const Stream stream = cuda_stream();
   const std::int64_t count = 8 * 4 * 256;
   const FourBitTensors codes = FourBitTensors::empty(count, FourBitType::kNormal, stream);
@@ -31,7 +31,7 @@ TEST(EmulatedDecoding, DequantizesEightCodesAThread) {
 }
 
 /// One text of twelve heads must fill a GPU of about 100 multiprocessors.
-TEST(EmulatedDecoding, ReadsTheKeysOfOneTextInManyBlocks) {
+TEST(EmulatedDecoding, SplitsKeysOfOneTextIntoManyBlocks) {
   const Stream stream = cuda_stream();
   const auto zeros = [&](const Shape& shape, DType dtype) {
     return Tensor::zeros(shape, dtype, MemoryKind::kActivations, stream);
@@ -45,7 +45,7 @@ TEST(EmulatedDecoding, ReadsTheKeysOfOneTextInManyBlocks) {
 
 /// Two modules quantized separately, such as the queries and keys of a model folder. Generation
 /// multiplies by their codes without dequantizing them.
-TEST(EmulatedDecoding, MultipliesByTheCodesOfAWeight) {
+TEST(EmulatedDecoding, MultipliesFewRowsByQuantizedCodes) {
   const Stream host = cpu_stream(), stream = cuda_stream();
   Linear linear("l", 128, 96, stream);
   std::vector<QuantizedRows> parts;

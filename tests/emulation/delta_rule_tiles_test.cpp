@@ -43,7 +43,7 @@ class EmulatedDeltaRule : public ::testing::Test {
   }
 };
 
-TEST_F(EmulatedDeltaRule, HasTheSameBitsInNarrowTiles) {
+TEST_F(EmulatedDeltaRule, NarrowTilesGiveSameBits) {
   std::size_t wide_bytes = 0, narrow_bytes = 0;
   const Tensors wide = run(std::size_t{227} << 10, &wide_bytes);
   const Tensors narrow = run(wide_bytes, &narrow_bytes);  // leaves no room for static shared memory
@@ -51,7 +51,7 @@ TEST_F(EmulatedDeltaRule, HasTheSameBitsInNarrowTiles) {
   for (std::size_t i = 0; i < wide.size(); ++i) expect_same_bits(narrow[i], wide[i]);
 }
 
-TEST_F(EmulatedDeltaRule, IsRefusedWhereNoTileFits) {
+TEST_F(EmulatedDeltaRule, RefusesStateTooLargeForTile) {
   EXPECT_NE(message_of<Error>([] {
               run(std::size_t{16} << 10);
             }).find("model.state_space.state_size: got 100, and this device's shared memory"),

@@ -76,7 +76,7 @@ class DeviceMemory : public ::testing::Test {
   }
 };
 
-TEST_F(DeviceMemory, TheLibraryIsLoadedBeforeASlabIsTaken) {
+TEST_F(DeviceMemory, LoadsLibraryBeforeReservingSlab) {
   leave(need() + kLibrary + kDeviceMargin);
   const Stream stream(make_device_pool(kDevice));
   prepare_device(stream);
@@ -89,7 +89,7 @@ TEST_F(DeviceMemory, TheLibraryIsLoadedBeforeASlabIsTaken) {
 
 /// Without a margin the run would fit unchanged, but a library loaded afterwards, as most of its
 /// kernels are, would not.
-TEST_F(DeviceMemory, APlansRunLeavesTheLibraryRoom) {
+TEST_F(DeviceMemory, PlanLeavesRoomForLibrary) {
   leave(kDeviceMargin + kLibrary + need() / 2);
   ASSERT_GT(emulation::device().memory_bytes - emulation::device().taken_bytes, need());
   const std::size_t budget = plannable_device_bytes(kDevice);
@@ -103,14 +103,14 @@ TEST_F(DeviceMemory, APlansRunLeavesTheLibraryRoom) {
   EXPECT_EQ(shortage_of([&] { multiply(stream); }), "");
 }
 
-TEST_F(DeviceMemory, TheMarginIsOfWhatIsFreeOnceTheLibraryIsLoaded) {
+TEST_F(DeviceMemory, PlannableBytesExcludeLibraryAndMargin) {
   leave(kLibrary + kDeviceMargin + 100 * kMiB);
   EXPECT_EQ(plannable_device_bytes(kDevice), 100 * kMiB);
   leave(kDeviceMargin / 2);
   EXPECT_EQ(plannable_device_bytes(kDevice), 0u);
 }
 
-TEST_F(DeviceMemory, ARunThatLeavesLibrariesNoRoomIsRefused) {
+TEST_F(DeviceMemory, RefusesRunWithoutRoomForLibraries) {
   const Stream stream(make_device_pool(kDevice));
   leave(need() + kLibrary + kDeviceMargin / 2 - 4 * kMiB);
   prepare_device(stream);
@@ -123,7 +123,7 @@ TEST_F(DeviceMemory, ARunThatLeavesLibrariesNoRoomIsRefused) {
       << "the user's own budget";
 }
 
-TEST_F(DeviceMemory, ABudgetThatLeavesLessThanTheMarginIsTold) {
+TEST_F(DeviceMemory, WarnsWhenBudgetLeavesLessThanMargin) {
   leave(kDeviceMargin + 100 * kMiB);
   EXPECT_EQ(margin_warning({}, kDevice), "");
   EXPECT_EQ(margin_warning(100 * kMiB, kDevice), "");
@@ -133,7 +133,7 @@ TEST_F(DeviceMemory, ABudgetThatLeavesLessThanTheMarginIsTold) {
   expect_says(margin_warning(std::size_t{1} << 40, kDevice), "leaves 0 B");
 }
 
-TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryIsALackOfMemory) {
+TEST_F(DeviceMemory, LibraryAllocationFailureIsOutOfMemory) {
   leave(kLibrary - kMiB);
   const Stream stream(make_device_pool(kDevice));
   const std::string told = shortage_of([&] { prepare_device(stream); });
@@ -141,7 +141,7 @@ TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryIsALackOfMemory) {
   expect_says(told, "lower memory.device_budget");
 }
 
-TEST_F(DeviceMemory, ARunTellsOfAnOwnBudgetAndEndsWhereTheLibraryFindsNoMemory) {
+TEST_F(DeviceMemory, RunWarnsOfBudgetAndReportsLibraryFailure) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   HybridTrainerConfig tiny = tiny_config();
@@ -159,7 +159,7 @@ TEST_F(DeviceMemory, ARunTellsOfAnOwnBudgetAndEndsWhereTheLibraryFindsNoMemory) 
 }
 
 /// Smaller micro-batches would not free memory for the library.
-TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryHalvesNoMicroBatches) {
+TEST_F(DeviceMemory, LibraryFailureDoesNotHalveMicroBatches) {
   HybridTrainerConfig tiny = tiny_config();
   tiny.model.vocabulary = 64;
   const Stream stream(make_device_pool(kDevice));
@@ -176,7 +176,7 @@ TEST_F(DeviceMemory, ALibraryThatFindsNoMemoryHalvesNoMicroBatches) {
   EXPECT_EQ(trainable.micro_batches().of(batch), 1);
 }
 
-TEST_F(DeviceMemory, ABenchmarkTakesItsSlabAsARun) {
+TEST_F(DeviceMemory, BenchmarkReservesSlabLikeRun) {
   BenchmarkSettings settings;
   settings.model = config().model;
   settings.batch = 1024;

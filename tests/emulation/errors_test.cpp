@@ -57,20 +57,20 @@ void expect_parts(const std::string& text, const std::vector<std::string>& parts
   EXPECT_EQ(text.find('\n'), std::string::npos) << text;
 }
 
-TEST_F(CudaErrors, TooLittleMemoryIsSaidBeforeTheFirstStep) {
+TEST_F(CudaErrors, ReportsLowMemoryBeforeFirstStep) {
   emulation::device().memory_bytes = std::size_t{1} << 20;
   expect_parts(error_of<OutOfMemory>("cuda", ExitCode::kMemory),
                {"device memory", "CUDA's libraries", "data.batch_size"});
   expect_processor_works();
 }
 
-TEST_F(CudaErrors, ALaunchThatFailsNamesTheKernel) {
+TEST_F(CudaErrors, LaunchFailureNamesKernel) {
   emulation::device().refuses = "layer_norm_forward";
   expect_parts(error_of<DeviceError>("cuda", ExitCode::kDevice), {"CUDA", "layer_norm_forward"});
   expect_processor_works();
 }
 
-TEST_F(CudaErrors, AFailedRecordingTellsItsCauseAndTheStreamGoesOn) {
+TEST_F(CudaErrors, RecordingFailureReportsCauseAndRecovers) {
   const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
   const Tensor from = Tensor::zeros({8}, DType::kF32, MemoryKind::kActivations, stream);
   const Tensor to = Tensor::empty({8}, DType::kBF16, MemoryKind::kActivations, stream);
@@ -106,19 +106,19 @@ std::string error_of_a_failing_cast() {
   return "";
 }
 
-TEST_F(CudaErrors, AFailureOfEarlierWorkIsNotTheNextKernels) {
+TEST_F(CudaErrors, EarlierFailureIsNotBlamedOnNextKernel) {
   expect_parts(error_of_a_failing_cast(), {"earlier work has failed", "seen at the launch of add",
                                            "CUDA_LAUNCH_BLOCKING=1 names the kernel"});
 }
 
-TEST_F(CudaErrors, BlockingLaunchesNameTheKernelThatFails) {
+TEST_F(CudaErrors, BlockingLaunchesNameFailedKernel) {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
   const std::string error = error_of_a_failing_cast();
   expect_parts(error, {"CUDA: cast failed with an error that the test wants"});
   EXPECT_EQ(error.find("earlier"), error.npos) << error;
 }
 
-TEST_F(CudaErrors, AFailureStaysForEveryLaterCallAndNothingWaitsForEver) {
+TEST_F(CudaErrors, FailurePersistsInLaterCalls) {
   error_of_a_failing_cast();
   const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
   const auto expect_failure = [](const char* call, const std::function<void()>& make) {
@@ -140,7 +140,7 @@ TEST_F(CudaErrors, AFailureStaysForEveryLaterCallAndNothingWaitsForEver) {
   expect_failure("cudaStreamIsCapturing", [&] { kernels::add(x, x, x, stream); });
 }
 
-TEST_F(CudaErrors, AnEventAfterWorkThatFailsIsReached) {
+TEST_F(CudaErrors, EventAfterFailedWorkThrows) {
   const Stream stream(make_device_pool({DeviceType::kCuda, 0}));
   Event event;
   emulation::enqueue(stream.native(), [] { throw std::runtime_error("a fault"); });
@@ -151,11 +151,11 @@ TEST_F(CudaErrors, AnEventAfterWorkThatFailsIsReached) {
   EXPECT_THROW(record_and_wait(), DeviceError);
 }
 
-TEST_F(CudaErrors, ADeviceThatIsNotThereIsNamedWithThoseThatAre) {
+TEST_F(CudaErrors, MissingDeviceReportsDeviceCount) {
   expect_parts(error_of<DeviceError>("cuda:7", ExitCode::kDevice), {"cuda:7", "4 CUDA devices"});
 }
 
-TEST(FindDevice, KnowsItsNames) {
+TEST(FindDevice, ResolvesDeviceNames) {
   EXPECT_EQ(find_device("cpu"), Device{});
   EXPECT_EQ(find_device("auto"), (Device{DeviceType::kCuda, 0}));
   EXPECT_EQ(find_device("cuda"), find_device("cuda:0"));

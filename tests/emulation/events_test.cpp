@@ -31,7 +31,7 @@ bool comes_to(const Event& event) {
 
 /// A wait refers to the latest record at the time of the call, as in CUDA. If it referred to later
 /// records, two streams that wait for each other's events could deadlock.
-TEST(EmulatedEvents, AreWaitedForAsTheyWereRecordedThen) {
+TEST(EmulatedEvents, WaitUsesLatestRecordAtCallTime) {
   const auto pool = make_device_pool({DeviceType::kCuda});
   const Stream recorded(pool), waiting(pool);
   Event event, waited;

@@ -24,14 +24,14 @@ std::int64_t instructions(std::int64_t rows, std::int64_t size) {
   return emulation::multiply_adds();
 }
 
-TEST(EmulatedTensorCore, GroupedProductsReadTheirSlicesWithoutBankConflicts) {
+TEST(EmulatedTensorCore, GroupedProductsHaveNoBankConflicts) {
   emulation::bank_conflicts() = 0;
   EXPECT_EQ(instructions(128, 256), 3 * 128 / 16 * 256 / 8 * 256 / 16);
   EXPECT_EQ(emulation::bank_conflicts(), 0);
 }
 
 /// A warp covers 64 rows, of which it skips the second half, and 64 columns.
-TEST(EmulatedTensorCore, GroupedProductsLeaveOutRowsAndColumnsThatThereAreNot) {
+TEST(EmulatedTensorCore, GroupedProductsSkipMissingRowsAndColumns) {
   const std::int64_t of_rows = 32 / 16 * 64 / 8 * 64 / 16, of_weight = 64 / 16 * 64 / 8 * 32 / 16;
   EXPECT_EQ(instructions(5, 64), 2 * of_rows + of_weight);
 }

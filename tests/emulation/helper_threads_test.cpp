@@ -29,7 +29,7 @@ std::string error_in_a_thread(const std::function<void()>& call) {
   return told;
 }
 
-TEST(HelperThreads, CallsWithoutADeviceAreRefusedAndCounted) {
+TEST(HelperThreads, RefuseAndCountCallsWithoutDevice) {
   const Stream stream(make_device_pool({DeviceType::kCuda, 2}));
   Event event;
   event.record(stream);
@@ -49,7 +49,7 @@ TEST(HelperThreads, CallsWithoutADeviceAreRefusedAndCounted) {
             "");
 }
 
-TEST(HelperThreads, AWorkersIsItsGivers) {
+TEST(HelperThreads, WorkerUsesDeviceOfItsCaller) {
   cuda_runtime().use(3);
   int device = -1;
   BackgroundWorker worker(1, true);
@@ -58,7 +58,7 @@ TEST(HelperThreads, AWorkersIsItsGivers) {
   EXPECT_EQ(device, 3);
 }
 
-TEST(HelperThreads, ARankWatchsIsItsRanks) {
+TEST(HelperThreads, RankWatchUsesDeviceOfItsRank) {
   std::atomic<int> right = 0, wrong = 0;
   run_thread_ranks(2, [&](Communicator& ranks) {
     const int device = 1 + ranks.rank();

@@ -46,13 +46,13 @@ class KeptActivations : public ::testing::Test {
   std::map<bool, double> loss_;
 };
 
-TEST_F(KeptActivations, AreNotComputedAgain) {
+TEST_F(KeptActivations, AreNotRecomputed) {
   EXPECT_EQ(launches(true), 0);
   EXPECT_EQ(launches(false), 8);
   EXPECT_NEAR(loss_[true], loss_[false], 1e-3);
 }
 
-TEST_F(KeptActivations, ArePartOfThePlan) {
+TEST_F(KeptActivations, IncreasePlannedMemory) {
   const Device device{DeviceType::kCuda, 0};
   EXPECT_GT(simulate_memory(config(true), device).device_bytes,
             simulate_memory(config(false), device).device_bytes);

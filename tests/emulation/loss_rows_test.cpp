@@ -40,7 +40,7 @@ class EmulatedLoss : public ::testing::Test {
   }
 };
 
-TEST_F(EmulatedLoss, KeepsTheRowInSharedMemoryWhereItFits) {
+TEST_F(EmulatedLoss, KeepsRowInSharedMemoryIfItFits) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const std::size_t row = 3008 * size_of(dtype);
     EXPECT_EQ(run(dtype, 0.5f, row + 1024).shared_bytes, row);
@@ -51,7 +51,7 @@ TEST_F(EmulatedLoss, KeepsTheRowInSharedMemoryWhereItFits) {
   }
 }
 
-TEST_F(EmulatedLoss, HasTheSameBitsOnADeviceWithLittleSharedMemory) {
+TEST_F(EmulatedLoss, LittleSharedMemoryGivesSameBits) {
   for (DType dtype : {DType::kF32, DType::kBF16}) {
     const Result kept = run(dtype, 0.5f, std::size_t{227} << 10);
     const Result read_twice = run(dtype, 0.5f, 1024);

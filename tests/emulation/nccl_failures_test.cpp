@@ -40,7 +40,7 @@ class NcclFailures : public ::testing::Test {
 };
 
 /// Like NCCL's, mismatched calls wait until they are aborted.
-TEST_F(NcclFailures, CallsThatDifferWaitUntilTheyAreAborted) {
+TEST_F(NcclFailures, MismatchedCallsWaitUntilAbort) {
   run_nccl_ranks(2, [](Communicator& ranks, Device device) {
     const Stream stream(make_device_pool(device));
     const Tensor values = parted(ranks.rank() == 0 ? 5 : 6, 0, ranks, stream);
@@ -57,7 +57,7 @@ TEST_F(NcclFailures, CallsThatDifferWaitUntilTheyAreAborted) {
   });
 }
 
-TEST_F(NcclFailures, AnErrorBetweenCallsEndsWhatWaits) {
+TEST_F(NcclFailures, AsyncErrorEndsPendingCalls) {
   std::promise<void> ended;
   run_nccl_ranks(2, [&](Communicator& ranks, Device device) {
     if (ranks.rank() == 0) return ended.get_future().wait();  // and never joins
@@ -73,7 +73,7 @@ TEST_F(NcclFailures, AnErrorBetweenCallsEndsWhatWaits) {
   });
 }
 
-TEST_F(NcclFailures, AnAbortThatDoesNotComeBackIsLeftBehind) {
+TEST_F(NcclFailures, HangingAbortTimesOut) {
   std::promise<void> ended;
   const NcclLimits limits{.end = 300ms};
   run_nccl_ranks(
@@ -96,7 +96,7 @@ TEST_F(NcclFailures, AnAbortThatDoesNotComeBackIsLeftBehind) {
       limits);
 }
 
-TEST_F(NcclFailures, RanksThatDoNotMeetAreNotWaitedForLongerThanAsked) {
+TEST_F(NcclFailures, StartTimesOutWithoutAllRanks) {
   fake_nccl().questions = 1 << 30;
   try {
     run_nccl_ranks(2, [](Communicator&, Device) { FAIL() << "the ranks have not connected"; },
@@ -109,7 +109,7 @@ TEST_F(NcclFailures, RanksThatDoNotMeetAreNotWaitedForLongerThanAsked) {
   }
 }
 
-TEST_F(NcclFailures, AnOldLibraryIsRefusedWithWhatIsWanted) {
+TEST_F(NcclFailures, OldLibraryIsRefusedWithRequiredVersion) {
   fake_nccl().version = 22602;
   try {
     run_nccl_ranks(1, [](Communicator&, Device) { FAIL() << "version 2.26 was accepted"; });
@@ -121,7 +121,7 @@ TEST_F(NcclFailures, AnOldLibraryIsRefusedWithWhatIsWanted) {
 }
 
 /// The library itself makes the check, like the real one.
-TEST_F(NcclFailures, TheLibraryRefusesTwoRanksOnOneDevice) {
+TEST_F(NcclFailures, LibraryRefusesTwoRanksOnOneDevice) {
   const SharedLibrary library = SharedLibrary::open(tested_nccl());
   nccl::Functions functions;
   nccl::visit_functions(functions, [&](const char* name, auto& function) {

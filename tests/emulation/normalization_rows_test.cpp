@@ -30,7 +30,7 @@ class EmulatedNorm : public ::testing::Test {
   std::map<std::string, cuda::Grid> grids_;
 };
 
-TEST_F(EmulatedNorm, AHeadHasALaneForEachPack) {
+TEST_F(EmulatedNorm, UsesOneLanePerPackOfHead) {
   constexpr std::int64_t kTokens = 16, kHeads = 4;
   for (const std::int64_t size : {64, 128, 256}) {
     const Tensor x = empty({2, kTokens / 2, kHeads * size}, DType::kBF16);
@@ -46,7 +46,7 @@ TEST_F(EmulatedNorm, AHeadHasALaneForEachPack) {
   }
 }
 
-TEST_F(EmulatedNorm, BackwardsBlocksAllFindRoomAtOnce) {
+TEST_F(EmulatedNorm, BackwardBlocksFitOnDeviceAtOnce) {
   // At 80 registers per thread, a multiprocessor has room for 768 threads; an A100 has 108
   // multiprocessors.
   constexpr std::int64_t kRoom = 108 * 768;

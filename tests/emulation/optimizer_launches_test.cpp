@@ -61,7 +61,7 @@ AdamWUpdate tail_of(const AdamWUpdate& update) {
           update.settings};
 }
 
-TEST_F(EmulatedAdamW, UpdatesManyTensorsInFewLaunchesWithTheBitsOfOneEach) {
+TEST_F(EmulatedAdamW, FewLaunchesMatchSingleTensorUpdates) {
   const Stream stream = cuda_stream();
   std::vector<AdamWUpdate> alone, together;
   for (int i = 0; i < 90; ++i) {
@@ -90,7 +90,7 @@ TEST_F(EmulatedAdamW, UpdatesManyTensorsInFewLaunchesWithTheBitsOfOneEach) {
   }
 }
 
-TEST_F(EmulatedAdamW, TrainingLaunchesItOnceAStep) {
+TEST_F(EmulatedAdamW, TrainingLaunchesOncePerStep) {
   TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   HybridTrainerConfig config = tiny_config();

@@ -25,7 +25,7 @@ class Listening final : public ::testing::Environment {
 };
 const auto* const registered = ::testing::AddGlobalTestEnvironment(new Listening);
 
-TEST(EmulatedDevice, SeesWritesPastATensor) {
+TEST(EmulatedDevice, DetectsWritesPastTensor) {
   const Stream stream = cuda_stream();
   for (const std::size_t written : {3u, 4u}) {
     {

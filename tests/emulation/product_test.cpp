@@ -41,13 +41,13 @@ void expect_linear_layers_like_cpu() {
   }
 }
 
-TEST(CudaProduct, EpiloguesThatTheLibraryLacksAreDoneAfterIt) {
+TEST(CudaProduct, FallsBackForUnsupportedEpilogues) {
   const Lacking none("epilogue");
   expect_linear_layers_like_cpu();
   EXPECT_EQ(none.warnings.str(), "");
 }
 
-TEST(CudaProduct, ProductsThatTheLibraryLacksAreDoneWithoutIt) {
+TEST(CudaProduct, FallsBackForUnsupportedProducts) {
   const Lacking none("product");
   expect_linear_layers_like_cpu();
   const Stream host = cpu_stream();
@@ -73,7 +73,7 @@ TEST(CudaProduct, ProductsThatTheLibraryLacksAreDoneWithoutIt) {
   }
 }
 
-TEST(CudaProduct, OneThatTheLibraryLacksIsWarnedOfOnce) {
+TEST(CudaProduct, WarnsOnceOfUnsupportedProduct) {
   const Lacking none("product");
   const Stream stream = cuda_stream();
   const Tensor a = Tensor::zeros({3, 3}, DType::kF32, MemoryKind::kActivations, stream);

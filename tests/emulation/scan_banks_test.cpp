@@ -6,7 +6,7 @@ namespace hybrid_trainer::kernels {
 namespace {
 
 /// Products of both widths, with operands that are contiguous along the depth or across it.
-TEST(EmulatedTensorCore, ScansReadTheirSlicesWithoutBankConflicts) {
+TEST(EmulatedTensorCore, ScansHaveNoBankConflicts) {
   const Stream stream = cuda_stream();
   const auto zeros = [&](const Shape& shape, DType dtype) {
     return Tensor::zeros(shape, dtype, MemoryKind::kActivations, stream);

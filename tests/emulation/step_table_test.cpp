@@ -81,7 +81,7 @@ Launches launches_of_training(const Stream& stream) {
   });
 }
 
-TEST(StepTable, HoldsEachLaunchOfATrainingStep) {
+TEST(StepTable, MatchesLaunchesOfTrainingStep) {
   const Stream stream(MemoryPool::create("device", {}, cuda_memory(find_device("cuda"))));
   EXPECT_EQ(launches_of_table(stream), launches_of_training(stream));
 }

@@ -12,15 +12,15 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-class SumsApart : public ::testing::Test {
+class BiasGradientFusion : public ::testing::Test {
  protected:
-  SumsApart() {
+  BiasGradientFusion() {
     setenv("HYBRID_CACHE_DIR", (scratch_ / "cache").c_str(), 1);
     emulation::device().sees_launch = [this](const std::string& kernel, const cuda::Grid&) {
       sums_ += kernel == "column_sums" ? 1 : 0;
     };
   }
-  ~SumsApart() override {
+  ~BiasGradientFusion() override {
     as_new_process({}, 0);
     emulation::device().sees_launch = nullptr;
     emulation::device().refuses.clear();
@@ -56,17 +56,17 @@ class SumsApart : public ::testing::Test {
   int sums_ = 0;
 };
 
-TEST_F(SumsApart, AreNotWhereTheProductOverwrites) {
+TEST_F(BiasGradientFusion, OverwriteFusesAndAccumulateDoesNot) {
   EXPECT_EQ(launches(), 0);
   EXPECT_GT(launches(GradientMode::kAccumulate), 0);
 }
 
-TEST_F(SumsApart, AreWhereTheLibraryHasNoKernelForBoth) {
+TEST_F(BiasGradientFusion, RunsSeparatelyWithoutLibraryEpilogue) {
   emulation::device().refuses = "epilogue";
   EXPECT_GT(launches(), 0);
 }
 
-TEST_F(SumsApart, AreWhereThatIsFasterInThisRunAndLaterOnes) {
+TEST_F(BiasGradientFusion, FasterChoiceIsStoredForLaterRuns) {
   as_new_process({3000, 1000}, 0);
   EXPECT_EQ(launches(), 0);
   as_new_process({3000, 1000}, 500);

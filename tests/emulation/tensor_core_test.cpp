@@ -119,7 +119,7 @@ TEST(EmulatedTensorCore, CountsBankConflicts) {
   EXPECT_EQ(conflicts(8), 28);
 }
 
-TEST(EmulatedTensorCore, CopiesOnlyAtTheWaitThatCovers) {
+TEST(EmulatedTensorCore, CopiesCompleteOnlyAtCoveringWait) {
   const Row from{{1, 2, 3, 4, 5, 6, 7, 8}};
   run_grid("copy_async", {.threads = 1}, [&] {
     std::array<Row, 3> to{};
@@ -141,7 +141,7 @@ TEST(EmulatedTensorCore, CopiesOnlyAtTheWaitThatCovers) {
   });
 }
 
-TEST(EmulatedTensorCore, RefusesMisalignedPlaces) {
+TEST(EmulatedTensorCore, RefusesMisalignedAddresses) {
   alignas(16) std::array<char, 64> bytes{};
   EXPECT_THROW(
       run_grid("copy_async", {.threads = 1},

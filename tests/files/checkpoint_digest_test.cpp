@@ -34,7 +34,7 @@ class DigestOfCheckpoint : public ::testing::Test {
   std::int64_t step_ = 0;
 };
 
-TEST_F(DigestOfCheckpoint, IsThatOfItsTensorsAlone) {
+TEST_F(DigestOfCheckpoint, DependsOnlyOnTensors) {
   const CheckpointDigest first = digest_of(saved(tensors())), again = digest_of(saved(tensors()));
   ASSERT_EQ(first.tensors.size(), 2u);
   EXPECT_EQ(first.tensors[0].name, "model.a");
@@ -43,7 +43,7 @@ TEST_F(DigestOfCheckpoint, IsThatOfItsTensorsAlone) {
   EXPECT_EQ(again.all, first.all);
 }
 
-TEST_F(DigestOfCheckpoint, ChangesWithABitAShapeAndAName) {
+TEST_F(DigestOfCheckpoint, ChangesWithBitShapeOrName) {
   const std::string before = digest_of(saved(tensors())).all;
   auto changed = tensors();
   changed["model.a"].data<float>()[4] = std::nextafter(5.0f, 6.0f);
@@ -59,7 +59,7 @@ TEST_F(DigestOfCheckpoint, ChangesWithABitAShapeAndAName) {
   EXPECT_NE(digest_of(saved(changed)).all, before);
 }
 
-TEST_F(DigestOfCheckpoint, RefusesADamagedOne) {
+TEST_F(DigestOfCheckpoint, RejectsDamagedCheckpoint) {
   const CheckpointInfo info = saved(tensors());
   fs::resize_file(fs::path(info.path) / "model.safetensors", 40);
   EXPECT_THROW(digest_of(info), DataError);

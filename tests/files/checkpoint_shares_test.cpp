@@ -93,7 +93,7 @@ void expect_same_state(const State& got, const State& want) {
   }
 }
 
-TEST_F(SharedCheckpoint, IsWrittenByAllAndReadAsAWhole) {
+TEST_F(SharedCheckpoint, ReadsFilesOfAllRanksAsOneState) {
   const CheckpointInfo info = saved();
   EXPECT_EQ(names(info.path), (std::vector<std::string>{"manifest.json", "rank-00000.safetensors",
                                                         "rank-00001.safetensors",
@@ -108,7 +108,7 @@ TEST_F(SharedCheckpoint, IsWrittenByAllAndReadAsAWhole) {
   EXPECT_EQ(load_checkpoint(info, stream_, CheckpointPart::kWeights).tensors.size(), 1u);
 }
 
-TEST_F(SharedCheckpoint, HasTheDigestOfOneThatOneWrote) {
+TEST_F(SharedCheckpoint, DigestEqualsSingleRankCheckpoint) {
   const CheckpointDigest one = digest_of(saved_alone()), shared = digest_of(saved());
   EXPECT_EQ(shared.all, one.all);
   ASSERT_EQ(shared.tensors.size(), 3u);
@@ -116,7 +116,7 @@ TEST_F(SharedCheckpoint, HasTheDigestOfOneThatOneWrote) {
     EXPECT_EQ(shared.tensors[i].checksum, one.tensors[i].checksum);
 }
 
-TEST_F(SharedCheckpoint, GivesWhatIsWantedOfEachTensorAndReadsNoMore) {
+TEST_F(SharedCheckpoint, ReadsOnlyRequestedElements) {
   const auto third = [](const std::string&, const StoredTensor& stored) -> WantedElements {
     const std::int64_t elements = stored.shape.elements(), first = elements / 3;
     return {first, 2 * first, {first}};
@@ -145,7 +145,7 @@ TEST_F(SharedCheckpoint, GivesWhatIsWantedOfEachTensorAndReadsNoMore) {
 }
 
 /// Each rank reads different files, and all reach the same result.
-TEST_F(SharedCheckpoint, IsVerifiedByAllTogether) {
+TEST_F(SharedCheckpoint, RanksShareVerification) {
   ASSERT_EQ(save(10), std::vector<std::string>(kSavers));
   const CheckpointInfo info = saved();
   for (const int ranks : {1, 2, 3, 5}) {
@@ -165,7 +165,7 @@ TEST_F(SharedCheckpoint, IsVerifiedByAllTogether) {
   }
 }
 
-TEST_F(SharedCheckpoint, DamagedIsNamedByAllRanksAndTheOneBeforeTaken) {
+TEST_F(SharedCheckpoint, AllRanksFallBackFromDamagedCheckpoint) {
   ASSERT_EQ(save(10), std::vector<std::string>(kSavers));
   const std::string path = saved().path;
   const std::string file = path + "/rank-00002.safetensors", whole = read_text(file);
@@ -195,7 +195,7 @@ TEST_F(SharedCheckpoint, DamagedIsNamedByAllRanksAndTheOneBeforeTaken) {
   expect_found("manifest.json: does not exist");
 }
 
-TEST_F(SharedCheckpoint, OneRankThatCannotWriteIsNamedOnAllAndLeavesTheOldOnes) {
+TEST_F(SharedCheckpoint, OneRankWriteFailureKeepsOldCheckpoints) {
   ASSERT_EQ(save(10), std::vector<std::string>(kSavers));
   for (const FileCall call :
        {FileCall::kOpen, FileCall::kWrite, FileCall::kSync, FileCall::kClose}) {
@@ -215,7 +215,7 @@ TEST_F(SharedCheckpoint, OneRankThatCannotWriteIsNamedOnAllAndLeavesTheOldOnes) 
   EXPECT_EQ(names(root_), std::vector<std::string>{checkpoint_name(20)});
 }
 
-TEST_F(SharedCheckpoint, IsReplacedByOneThatOneWroteAndBack) {
+TEST_F(SharedCheckpoint, SingleRankAndSharedReplaceEachOther) {
   saved();
   save_checkpoint(root_, 20, {state()}, {});
   EXPECT_TRUE(read_checkpoint_info(root_ + "/" + checkpoint_name(20)).tensors.empty());

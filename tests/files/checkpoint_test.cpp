@@ -72,7 +72,7 @@ void expect_equal(const State& a, const State& b) {
   }
 }
 
-TEST_F(Checkpoint, ComesBackBitForBit) {
+TEST_F(Checkpoint, RoundTripsBitForBit) {
   const SavedCheckpoint saved = save(20);
   EXPECT_EQ(saved.path, root_ + "/step-0000000020");
   const FoundCheckpoint found = find_newest_checkpoint(root_);
@@ -83,7 +83,7 @@ TEST_F(Checkpoint, ComesBackBitForBit) {
   expect_equal(load_checkpoint(*found.checkpoint, stream_), state(20));
 }
 
-TEST_F(Checkpoint, LoadsTheModelAlone) {
+TEST_F(Checkpoint, LoadsWeightsOnly) {
   save(20);
   const State model =
       load_checkpoint(*find_newest_checkpoint(root_).checkpoint, stream_, CheckpointPart::kWeights);
@@ -104,7 +104,7 @@ TEST_F(Checkpoint, EqualStatesGiveEqualBytes) {
   EXPECT_EQ(names().size(), 1u);
 }
 
-TEST_F(Checkpoint, WritesNoFileForTensorsThatAreNotThere) {
+TEST_F(Checkpoint, OmitsFilesWithoutTensors) {
   State small;
   small.tensors["model.w"] = tensor(1);
   save_checkpoint(root_, 1, {small}, {});
@@ -112,13 +112,13 @@ TEST_F(Checkpoint, WritesNoFileForTensorsThatAreNotThere) {
   expect_equal(load_checkpoint(*find_newest_checkpoint(root_).checkpoint, stream_), small);
 }
 
-TEST_F(Checkpoint, NoFolderOrAnEmptyOneHoldsNone) {
+TEST_F(Checkpoint, MissingOrEmptyFolderHasNoCheckpoint) {
   EXPECT_FALSE(find_newest_checkpoint(root_).checkpoint);
   fs::create_directory(root_);
   EXPECT_FALSE(find_newest_checkpoint(root_).checkpoint);
 }
 
-TEST_F(Checkpoint, RotationKeepsTheNewest) {
+TEST_F(Checkpoint, RotationKeepsNewest) {
   for (std::int64_t step : std::vector<std::int64_t>{5, 10, 9'999'999'999, 10'000'000'000})
     save(step, 2);
   EXPECT_EQ(names(), (std::vector<std::string>{"step-10000000000", "step-9999999999"}));
@@ -127,28 +127,28 @@ TEST_F(Checkpoint, RotationKeepsTheNewest) {
   EXPECT_EQ(names(), std::vector<std::string>{"step-10000000001"});
 }
 
-TEST_F(Checkpoint, RotationKeepsWhatIsToStayBesidesTheNewest) {
+TEST_F(Checkpoint, RotationKeepsProtectedSteps) {
   for (const std::int64_t step : {1, 2, 3, 4, 5})
     save_checkpoint(root_, step, {state(1)}, {.keep = 1, .config_hash = {}, .also_keep = {2, 3}});
   EXPECT_EQ(names(),
             (std::vector<std::string>{"step-0000000002", "step-0000000003", "step-0000000005"}));
 }
 
-TEST_F(Checkpoint, LaterOnesThatARunWentBackFromAreDiscarded) {
+TEST_F(Checkpoint, DiscardsCheckpointsAfterRollback) {
   for (const std::int64_t step : {1, 2, 3, 4}) save(step, 10);
   EXPECT_EQ(discard_checkpoints_after(root_, 2), "");
   EXPECT_EQ(names(), (std::vector<std::string>{"step-0000000001", "step-0000000002"}));
   EXPECT_EQ(newest_step(), 2);
 }
 
-TEST_F(Checkpoint, RotationNeverRemovesTheOneJustWritten) {
+TEST_F(Checkpoint, RotationKeepsJustWrittenCheckpoint) {
   save(30);
   fs::resize_file(root_ + "/step-0000000030/model.safetensors", 10);
   save(25, 1);
   EXPECT_EQ(newest_step(), 25);
 }
 
-TEST_F(Checkpoint, ACleaningUpThatFailsIsAWarningAndIsTriedAgain) {
+TEST_F(Checkpoint, FailedCleanupWarnsAndIsRetried) {
   for (const FileCall call : {FileCall::kList, FileCall::kRename, FileCall::kRemove}) {
     int warnings = 0;
     for (int at = call == FileCall::kRename ? 1 : 0;; ++at) {  // the first publishes the checkpoint
@@ -171,7 +171,7 @@ TEST_F(Checkpoint, ACleaningUpThatFailsIsAWarningAndIsTriedAgain) {
   }
 }
 
-TEST_F(Checkpoint, IgnoresAndRemovesWhatAKilledSaverLeft) {
+TEST_F(Checkpoint, IgnoresAndRemovesLeftoversOfKilledSave) {
   save(10);
   fs::copy(root_ + "/step-0000000010", root_ + "/.tmp-20-4711");
   fs::copy(root_ + "/step-0000000010", root_ + "/.trash-step-0000000005");
@@ -189,7 +189,7 @@ TEST_F(Checkpoint, IgnoresAndRemovesWhatAKilledSaverLeft) {
   }
 }
 
-TEST_F(Checkpoint, AKillAtAnyMomentLosesNothingThatWasCommitted) {
+TEST_F(Checkpoint, KillDoesNotLoseCommittedCheckpoint) {
   State large = state(1);
   large.tensors["model.large"] = tensor(0, 300'000);
   std::mt19937 random(3);
@@ -214,7 +214,7 @@ TEST_F(Checkpoint, AKillAtAnyMomentLosesNothingThatWasCommitted) {
   }
 }
 
-TEST_F(Checkpoint, ADamagedOneIsNamedAndThePreviousUsed) {
+TEST_F(Checkpoint, DamagedCheckpointFallsBackToPrevious) {
   save(10);
   save(20);
   const std::string file = root_ + "/step-0000000020/model.safetensors";
@@ -229,7 +229,7 @@ TEST_F(Checkpoint, ADamagedOneIsNamedAndThePreviousUsed) {
   EXPECT_TRUE(contains(found.warnings[0], "using step-0000000010"));
 }
 
-TEST_F(Checkpoint, TheNewestWholeOneHasAllItsFilesInTheirSizes) {
+TEST_F(Checkpoint, NewestWholeChecksFilesAndSizes) {
   EXPECT_FALSE(find_newest_whole_checkpoint(root_));
   const auto newest = [&] { return find_newest_whole_checkpoint(root_).value().step; };
   save(10);
@@ -248,7 +248,7 @@ TEST_F(Checkpoint, TheNewestWholeOneHasAllItsFilesInTheirSizes) {
   EXPECT_EQ(newest(), 10);
 }
 
-TEST_F(Checkpoint, AllDamagedIsAnError) {
+TEST_F(Checkpoint, AllDamagedThrowsDataError) {
   save(10);
   save(20);
   fs::remove(root_ + "/step-0000000010/state.bin");
@@ -274,7 +274,7 @@ void expect_every_damage_found(const std::string& root, const Damage& damage) {
   EXPECT_EQ(find_newest_checkpoint(root).checkpoint->step, 20);
 }
 
-TEST_F(Checkpoint, EveryFlippedByteIsFound) {
+TEST_F(Checkpoint, DetectsEveryFlippedByte) {
   save(10);
   save(20);
   expect_every_damage_found(root_, [](std::string bytes, std::size_t i) {
@@ -284,7 +284,7 @@ TEST_F(Checkpoint, EveryFlippedByteIsFound) {
 }
 
 /// The file is read in pieces of 8 MiB, the last of which is smaller.
-TEST_F(Checkpoint, DamageIsFoundInEachPieceOfALargeFile) {
+TEST_F(Checkpoint, DetectsDamageInEachChunkOfLargeFile) {
   save(10);
   State large = state(20);
   constexpr std::int64_t kElements = (std::int64_t{20} << 20) / 4;
@@ -303,7 +303,7 @@ TEST_F(Checkpoint, DamageIsFoundInEachPieceOfALargeFile) {
   EXPECT_EQ(newest_step(), 20);
 }
 
-TEST_F(Checkpoint, EveryTruncationAndEveryAddedByteIsFound) {
+TEST_F(Checkpoint, DetectsEveryTruncationAndAddedByte) {
   save(10);
   save(20);
   expect_every_damage_found(
@@ -312,7 +312,7 @@ TEST_F(Checkpoint, EveryTruncationAndEveryAddedByteIsFound) {
       root_, [](std::string bytes, std::size_t i) { return bytes.insert(i + 1, 1, ' '); });
 }
 
-TEST_F(Checkpoint, FilesOfAnotherStepAreFound) {
+TEST_F(Checkpoint, DetectsFilesOfAnotherStep) {
   save(10);
   save(20);
   fs::copy_file(root_ + "/step-0000000010/optimizer.safetensors",
@@ -323,7 +323,7 @@ TEST_F(Checkpoint, FilesOfAnotherStepAreFound) {
   EXPECT_THROW(find_newest_checkpoint(root_), DataError);
 }
 
-TEST_F(Checkpoint, OddThingsInPlaceOfFilesAreFound) {
+TEST_F(Checkpoint, DetectsNonRegularFiles) {
   save(10);
   save(20);
   const std::string file = root_ + "/step-0000000020/state.bin";
@@ -352,7 +352,7 @@ class SmallDisk {
   rlimit before_{};
 };
 
-TEST_F(Checkpoint, AFullDiskLeavesTheOldCheckpointsAndNothingElse) {
+TEST_F(Checkpoint, FullDiskKeepsOnlyOldCheckpoints) {
   save(10, 1);
   State large = state(20);
   large.tensors["optimizer.large"] = tensor(0, 100'000);
@@ -370,12 +370,12 @@ TEST_F(Checkpoint, AFullDiskLeavesTheOldCheckpointsAndNothingElse) {
   EXPECT_EQ(newest_step(), 20);
 }
 
-TEST_F(Checkpoint, AFolderThatCannotBeMadeIsAnIoError) {
+TEST_F(Checkpoint, UncreatableFolderThrowsIoError) {
   write_text(root_, "a file");
   EXPECT_THROW(save(10), IoError);
 }
 
-TEST_F(Checkpoint, AKnownDamageIsToldWithItsFile) {
+TEST_F(Checkpoint, DamageReportNamesFile) {
   const CheckpointInfo info = read_checkpoint_info(save(20).path);
   EXPECT_EQ(checkpoint_damage(info), "");
   fs::resize_file(info.path + "/model.safetensors", 10);

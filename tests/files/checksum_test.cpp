@@ -5,11 +5,11 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(Checksum, IsXxh3With128Bits) {
+TEST(Checksum, MatchesXxh3With128Bits) {
   EXPECT_EQ(checksum_of(""), "99aa06d3014798d86001c324468d497f");  // published value for seed 0
 }
 
-TEST(Checksum, DoesNotDependOnThePieces) {
+TEST(Checksum, DoesNotDependOnChunkSizes) {
   std::string bytes(100'000, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i >> 3);
   for (std::size_t piece : {1ul, 63ul, 4096ul, 99'999ul}) {

@@ -15,7 +15,7 @@ UnreadKeys unread(const char* object, ForeignFile file, const std::set<std::stri
   return sort_unread_keys(boost::json::parse(object).as_object(), file, read);
 }
 
-TEST(ForeignKeys, NullWhatWasReadAndWhatChangesNothingAreLeftOut) {
+TEST(ForeignKeys, IgnoresReadNullAndHarmlessKeys) {
   const UnreadKeys keys = unread(R"({"read": 1, "some_new_key": null, "is_causal": null,
       "torchscript": true, "no_repeat_ngram_size": 3, "mask_token_id": 7, "use_bfloat16": false})",
                                  ForeignFile::kConfig, {"read"});
@@ -23,7 +23,7 @@ TEST(ForeignKeys, NullWhatWasReadAndWhatChangesNothingAreLeftOut) {
   EXPECT_TRUE(keys.unknown.empty());
 }
 
-TEST(ForeignKeys, WhatChangesResultsIsAProblemUnlessItsValueDoesNot) {
+TEST(ForeignKeys, RejectsOnlyValuesThatChangeResults) {
   const char* harmless =
       R"({"pruned_heads": {}, "partial_rotary_factor": 1, "is_encoder_decoder": false})";
   EXPECT_TRUE(unread(harmless, ForeignFile::kConfig).problems.empty());
@@ -37,7 +37,7 @@ TEST(ForeignKeys, WhatChangesResultsIsAProblemUnlessItsValueDoesNot) {
   EXPECT_TRUE(keys.unknown.empty());
 }
 
-TEST(ForeignKeys, EachKindOfFileHasItsOwn) {
+TEST(ForeignKeys, EachFileKindHasItsOwnKeys) {
   const char* object = R"({"repetition_penalty": 1.1, "hidden_dropout": 0.1})";
   EXPECT_TRUE(unread(object, ForeignFile::kConfig).unknown.empty());
   EXPECT_EQ(unread(object, ForeignFile::kGenerationConfig).unknown,
@@ -53,12 +53,12 @@ TEST(ForeignKeys, EachKindOfFileHasItsOwn) {
 }
 
 /// PEFT lists expert weights there, which a dense model does not have.
-TEST(ForeignKeys, TargetParametersOfAnAdapterAreLeftToItsTensors) {
+TEST(ForeignKeys, AcceptsTargetParametersOfAdapter) {
   const char* config = R"({"target_parameters": ["gate_up_proj", "down_proj"]})";
   EXPECT_TRUE(unread(config, ForeignFile::kAdapterConfig).problems.empty());
 }
 
-TEST(ForeignKeys, UnknownOnesAreNamedInOneLine) {
+TEST(ForeignKeys, WarnsAboutUnknownKeysInOneLine) {
   std::ostringstream said;
   send_warnings_to(&said);
   warn_of_unknown_keys("config.json", {});

@@ -96,13 +96,13 @@ void FullDisk::expect_old_checkpoints_at_any_call() {
   EXPECT_GT(failures, 10);
 }
 
-TEST_F(FullDisk, AtAnyCallOfASaveLeavesTheOldCheckpoints) {
+TEST_F(FullDisk, DuringSaveKeepsOldCheckpoints) {
   const std::string reason =
       run_on_small_disk(folder_.path(), kDiskBytes, [&] { expect_old_checkpoints_at_any_call(); });
   if (!reason.empty()) GTEST_SKIP() << reason;
 }
 
-TEST_F(FullDisk, StateThatWasNotCountedBeforehandIsTooLarge) {
+TEST_F(FullDisk, OversizedStateKeepsOldCheckpoints) {
   const std::string reason = run_on_small_disk(folder_.path(), kDiskBytes, [&] {
     save(10);
     State large = state(20);

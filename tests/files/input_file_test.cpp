@@ -13,7 +13,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(InputFile, IsARegularFileThatIsThere) {
+TEST(InputFile, RequiresExistingRegularFile) {
   const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   EXPECT_THROW(InputFile(folder / "absent"), MissingInput);
@@ -22,7 +22,7 @@ TEST(InputFile, IsARegularFileThatIsThere) {
   EXPECT_TRUE(contains(message_of<DataError>([&] { InputFile(folder / "pipe"); }), "pipe"));
 }
 
-TEST(InputFile, ThatAnotherProgramCutsShortIsAnIoError) {
+TEST(InputFile, TruncationWhileOpenThrowsIoError) {
   const TemporaryFolder folder;
   write_text(folder / "a", "0123456789");
   const InputFile file(folder / "a");
@@ -35,7 +35,7 @@ TEST(InputFile, ThatAnotherProgramCutsShortIsAnIoError) {
       contains(message_of<IoError>([&] { file.read_at(two, 2, 8); }), "ends at byte 9 and had 10"));
 }
 
-TEST(InputFile, ManyMayBeOpen) {
+TEST(InputFile, OpensMoreFilesThanSoftLimit) {
   const TemporaryFolder folder;
   write_text(folder / "a", "x");
   rlimit limit{};
@@ -48,7 +48,7 @@ TEST(InputFile, ManyMayBeOpen) {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-TEST(ReadFile, RefusesMoreBytesThanExpected) {
+TEST(ReadFile, RejectsMoreBytesThanExpected) {
   const TemporaryFolder folder;
   write_text(folder / "a", "12345");
   EXPECT_EQ(read_file(folder / "a", 5), "12345");

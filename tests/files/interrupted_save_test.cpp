@@ -103,7 +103,7 @@ class InterruptedSave : public ::testing::TestWithParam<int> {
   Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_P(InterruptedSave, AtAnyCallLeavesTheOldCheckpointOrTheNewOne) {
+TEST_P(InterruptedSave, AtAnyCallLeavesOldOrNewCheckpoint) {
   for (const FileAction stop : kStops) {
     int at = 0;
     for (bool stopped = true; stopped; ++at) {
@@ -119,7 +119,7 @@ TEST_P(InterruptedSave, AtAnyCallLeavesTheOldCheckpointOrTheNewOne) {
   }
 }
 
-TEST_P(InterruptedSave, OfTheFirstCheckpointLeavesNoneOrIt) {
+TEST_P(InterruptedSave, FirstCheckpointIsAbsentOrWhole) {
   for (const FileAction stop : kStops) {
     bool stopped = true;
     for (int at = 0; stopped; ++at) {
@@ -133,7 +133,7 @@ TEST_P(InterruptedSave, OfTheFirstCheckpointLeavesNoneOrIt) {
   }
 }
 
-TEST_P(InterruptedSave, OfAStepThatIsThereLeavesTheOldOneOrTheNewOne) {
+TEST_P(InterruptedSave, OverExistingStepLeavesOldOrNew) {
   for (const FileAction stop : kStops) {
     bool stopped = true;
     for (int at = 0; stopped; ++at) {
@@ -148,7 +148,7 @@ TEST_P(InterruptedSave, OfAStepThatIsThereLeavesTheOldOneOrTheNewOne) {
   }
 }
 
-TEST_P(InterruptedSave, AfterACompletedOneLosesNothingToAPowerCut) {
+TEST_P(InterruptedSave, PowerCutAfterSaveLosesNothing) {
   // The power is cut after the save, when the next file is created.
   fs::create_directory(folder_ / "run");
   int calls = 0;
@@ -165,7 +165,7 @@ TEST_P(InterruptedSave, AfterACompletedOneLosesNothingToAPowerCut) {
   expect_newest({state(kOld)});
 }
 
-TEST_P(InterruptedSave, AnyCallThatFailsIsAnIoErrorAndLeavesNothingHalfDone) {
+TEST_P(InterruptedSave, FailedCallThrowsAndLeavesNoPartialSave) {
   struct Case {
     int error;
     std::vector<std::int64_t> steps;  // checkpoints that already exist

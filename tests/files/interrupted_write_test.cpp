@@ -29,7 +29,7 @@ class InterruptedWrite : public ::testing::Test {
   std::string path_ = folder_ / "files/config.json";
 };
 
-TEST_F(InterruptedWrite, AtAnyCallLeavesTheOldFileOrTheNewOne) {
+TEST_F(InterruptedWrite, AtAnyCallLeavesOldOrNewFile) {
   for (const FileAction stop : kStops) {
     bool stopped = true;
     for (int at = 0; stopped; ++at) {
@@ -44,7 +44,7 @@ TEST_F(InterruptedWrite, AtAnyCallLeavesTheOldFileOrTheNewOne) {
   }
 }
 
-TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
+TEST_F(InterruptedWrite, PowerCutAfterWriteLosesNothing) {
   start();
   int calls = 0;
   {
@@ -61,7 +61,7 @@ TEST_F(InterruptedWrite, AfterACompletedOneLosesNothingToAPowerCut) {
 }
 
 /// The folder's files and its name in the parent folder are synced.
-TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
+TEST_F(InterruptedWrite, PowerCutKeepsCommittedFolder) {
   for (const auto existing : {OutputFolder::Existing::kRefuse, OutputFolder::Existing::kReplace}) {
     const std::string made = folder_ / "files/made";
     const auto make = [&](const char* content) {
@@ -89,7 +89,7 @@ TEST_F(InterruptedWrite, AFolderThatWasCommittedIsLostToNoPowerCut) {
 }
 
 /// The old folder is then moved aside, and restored if the second rename fails.
-TEST_F(InterruptedWrite, AFolderIsReplacedWhereTheFileSystemCannotExchangeTwo) {
+TEST_F(InterruptedWrite, ReplacesFolderWithoutExchangeSupport) {
   const fs::path made = folder_ / "files/made";
   const auto make = [&](const char* content) {
     OutputFolder output(made, OutputFolder::Existing::kReplace);
@@ -118,7 +118,7 @@ TEST_F(InterruptedWrite, AFolderIsReplacedWhereTheFileSystemCannotExchangeTwo) {
   EXPECT_GE(failures, 3);
 }
 
-TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {
+TEST_F(InterruptedWrite, FailedCallThrowsAndLeavesWholeFile) {
   for (int at = 0;; ++at) {
     SCOPED_TRACE(at);
     start();
@@ -139,7 +139,7 @@ TEST_F(InterruptedWrite, AnyCallThatFailsIsAnIoErrorAndLeavesAWholeFile) {
   }
 }
 
-TEST(ReplaceFile, OnAFullDiskLeavesTheOldOne) {
+TEST(ReplaceFile, FullDiskKeepsOldFile) {
   const TemporaryFolder folder;
   const std::string ballast = folder / "ballast";
   const std::string reason = run_on_small_disk(folder.path(), std::size_t{4} << 20, [&] {

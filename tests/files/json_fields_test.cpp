@@ -93,7 +93,7 @@ class ReadConfig : public ::testing::Test {
   std::string file_ = folder_ / "c.json";
 };
 
-TEST_F(ReadConfig, ReadsBackWhatWasWritten) {
+TEST_F(ReadConfig, RoundTripsWrittenConfig) {
   Config config;
   EXPECT_EQ(read(config_json(config)), config);
   config = {{"muon", 0.1 + 0.2, {0, 1e-300, 0.12345678901234567}},
@@ -105,41 +105,41 @@ TEST_F(ReadConfig, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read(config_json(config)), config);
 }
 
-TEST_F(ReadConfig, WritesNumbersInTheirShortestForm) {
+TEST_F(ReadConfig, WritesNumbersInShortestForm) {
   const std::string text = config_json(Config{});
   EXPECT_TRUE(contains(text, "\"learning_rate\": 0.0003,"));
   EXPECT_TRUE(contains(text, "\"shade\": \"dark\""));
 }
 
-TEST_F(ReadConfig, KeepsDefaultsOfAbsentKeysAndAllowsASchema) {
+TEST_F(ReadConfig, KeepsDefaultsAndAllowsSchemaKey) {
   Config expected;
   expected.steps = 7;
   EXPECT_EQ(read(R"({"$schema": "s.json", "steps": 7, "optimizer": {}})"), expected);
 }
 
-TEST_F(ReadConfig, ReadsAWholeNumberIntoADouble) {
+TEST_F(ReadConfig, ReadsIntegerIntoDouble) {
   EXPECT_EQ(
       read(R"({"optimizer": {"learning_rate": 1, "betas": [0, 0.5]}})").optimizer.learning_rate,
       1.0);
 }
 
-TEST_F(ReadConfig, NamesAnUnknownKeyItsLineAndTheNearest) {
+TEST_F(ReadConfig, UnknownKeyReportsLineAndSuggestion) {
   const std::string message = problem("{\n  \"optimizer\": {\n    \"learning_rat\": 1}}");
   EXPECT_TRUE(contains(
       message, "c.json:3: optimizer.learning_rat: unknown key; did you mean learning_rate?"));
 }
 
-TEST_F(ReadConfig, FindsAKeyThatBelongsIntoAnotherGroup) {
+TEST_F(ReadConfig, UnknownKeySuggestsOtherGroup) {
   EXPECT_TRUE(
       contains(problem(R"({"learning_rate": 1})"), "did you mean optimizer.learning_rate?"));
 }
 
-TEST_F(ReadConfig, RejectsADuplicateKeyWithItsPath) {
+TEST_F(ReadConfig, RejectsDuplicateKeyWithPath) {
   EXPECT_TRUE(contains(problem("{\"optimizer\": {\"name\": \"muon\",\n \"name\": \"adamw\"}}"),
                        "c.json:2: optimizer.name: the key is given twice"));
 }
 
-TEST_F(ReadConfig, SaysWhichTypeItGotAndWanted) {
+TEST_F(ReadConfig, TypeErrorReportsGotAndWanted) {
   EXPECT_TRUE(
       contains(problem(R"({"steps": "many"})"), "steps: got \"many\", want a whole number"));
   EXPECT_TRUE(contains(problem(R"({"steps": 1.0})"), "steps: got 1 written with a point"));
@@ -165,13 +165,13 @@ TEST_F(ReadConfig, CollectsAllProblems) {
       5u);
 }
 
-TEST_F(ReadConfig, StopsAtAHundredProblems) {
+TEST_F(ReadConfig, StopsAfterHundredProblems) {
   std::string text = "{";
   for (int i = 0; i < 20'000; ++i) text += concat(i > 0 ? "," : "", "\"key", i, "\":1");
   EXPECT_EQ(problems(text + "}").size(), 100u);
 }
 
-TEST_F(ReadConfig, NamesLineAndColumnOfASyntaxError) {
+TEST_F(ReadConfig, SyntaxErrorReportsLineAndColumn) {
   EXPECT_TRUE(contains(problem("{\n  \"steps\": 1,,\n}"), "c.json:2:14: not valid JSON"));
   for (const char* text :
        {"", "{", "{\"steps\": NaN}", "{\"steps\": Infinity}", "{} {}", "{}\n}", "{'steps': 1}",
@@ -180,23 +180,23 @@ TEST_F(ReadConfig, NamesLineAndColumnOfASyntaxError) {
   }
 }
 
-TEST_F(ReadConfig, BoundsDepthAndSize) {
+TEST_F(ReadConfig, LimitsDepthAndSize) {
   EXPECT_TRUE(contains(problem(std::string(100'000, '[')), "not valid JSON"));
   EXPECT_TRUE(contains(problem("{}" + std::string(2 << 20, ' ')), "bytes"));
 }
 
-TEST_F(ReadConfig, WantsAnObject) {
+TEST_F(ReadConfig, RejectsNonObject) {
   EXPECT_TRUE(contains(problem("[1, 2]"), "got [1,2], want an object"));
 }
 
-TEST_F(ReadConfig, NamesAMissingFile) {
+TEST_F(ReadConfig, ReportsMissingFile) {
   Config config;
   EXPECT_TRUE(contains(message_of<MissingInput>([&] { read_config(config, "absent.json"); }),
                        "absent.json"));
   EXPECT_THROW(read_config(config, folder_.path()), ConfigError);
 }
 
-TEST(SetField, ConvertsTextToTheFieldsType) {
+TEST(SetField, ConvertsTextToFieldType) {
   Config config, expected;
   expected = {{"muon", 2e-3, {0.8, 0.9}}, 200, 1, false, Shade::kLight, "7"};
   set_field(config, "optimizer.name", "muon");
@@ -210,7 +210,7 @@ TEST(SetField, ConvertsTextToTheFieldsType) {
   EXPECT_EQ(config, expected);
 }
 
-TEST(SetField, RejectsWithTheSameMessages) {
+TEST(SetField, RejectsWithSameMessagesAsReadConfig) {
   Config config;
   const auto problem = [&](const char* path, const char* text) {
     return message_of<ConfigError>([&] { set_field(config, path, text); });
@@ -229,7 +229,7 @@ TEST(SetField, RejectsWithTheSameMessages) {
   EXPECT_EQ(config, Config{});
 }
 
-TEST_F(ReadConfig, ReadsAndWritesAListWhoseElementsMayLeaveKeysOut) {
+TEST_F(ReadConfig, RoundTripsListWithOptionalKeys) {
   Config config;
   config.groups = {{.match = "a", .learning_rate = 0.1, .bits = {}},
                    {.match = "b*", .learning_rate = {}, .bits = 8}};
@@ -241,7 +241,7 @@ TEST_F(ReadConfig, ReadsAndWritesAListWhoseElementsMayLeaveKeysOut) {
   EXPECT_EQ(field_text(tree.fields[1]), "[{match: a, learning_rate: 0.1}, {match: b*, bits: 8}]");
 }
 
-TEST_F(ReadConfig, KeepsAConstantThatCodeHasChangedAndDescribesNone) {
+TEST_F(ReadConfig, WritesConstantsOnlyWhenChanged) {
   Config config;
   EXPECT_EQ(config_json(config).find("decay"), std::string::npos);
   config.decay = 0.5;
@@ -254,7 +254,7 @@ TEST_F(ReadConfig, KeepsAConstantThatCodeHasChangedAndDescribesNone) {
   EXPECT_EQ(found, std::vector<std::string>{"decay: got 1, want a number in [0, 1)"});
 }
 
-TEST_F(ReadConfig, NamesWhatIsWrongInAListByItsPlace) {
+TEST_F(ReadConfig, ListErrorsNameElementIndex) {
   EXPECT_TRUE(contains(problem("{\"groups\": [{}, {\"mach\": \"a\"}]}"),
                        "groups[1].mach: unknown key; did you mean match?"));
   EXPECT_TRUE(contains(problem("{\"groups\": [{\"learning_rate\": 0}]}"),
@@ -270,7 +270,7 @@ TEST_F(ReadConfig, NamesWhatIsWrongInAListByItsPlace) {
             std::vector<std::string>{"groups[0].learning_rate: got -1, want a number in (0, inf)"});
 }
 
-TEST(SetField, TakesAWholeListAndNoPartOfOne) {
+TEST(SetField, SetsWholeListsOnly) {
   Config config;
   set_field(config, "groups", "[{\"match\": \"a\", \"bits\": 8}]");
   EXPECT_EQ(config.groups, (std::vector<Group>{{.match = "a", .learning_rate = {}, .bits = 8}}));
@@ -301,7 +301,7 @@ TEST(JsonSchema, DescribesEveryField) {
   EXPECT_FALSE(group.at("properties").at("bits").as_object().contains("default"));
 }
 
-TEST(ConfigMarkdown, HasOneRowForEveryField) {
+TEST(ConfigMarkdown, HasOneRowPerField) {
   const std::string text = config_markdown(Config{});
   EXPECT_TRUE(
       contains(text, "| `steps` | `100` | whole number in [1, inf) | Steps of the run. |\n"));

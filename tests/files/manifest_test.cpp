@@ -41,7 +41,7 @@ class RanksManifest : public ::testing::Test {
   CheckpointInfo info_;
 };
 
-TEST_F(RanksManifest, ComesBack) {
+TEST_F(RanksManifest, RoundTripsUnchanged) {
   const CheckpointInfo got = read();
   EXPECT_EQ(manifest_text(got), manifest_text(info_));
   EXPECT_EQ(checkpoint_damage(got), "");
@@ -49,17 +49,17 @@ TEST_F(RanksManifest, ComesBack) {
   EXPECT_EQ(got.tensors.at("model.w").ranges[1].last, 10);
 }
 
-TEST_F(RanksManifest, RefusesRangesThatOverlap) {
+TEST_F(RanksManifest, RejectsOverlappingRanges) {
   tensor().ranges[1].first = 3;
   expect_refused("gaps and overlaps are not allowed");
 }
 
-TEST_F(RanksManifest, RefusesRangesWithAHole) {
+TEST_F(RanksManifest, RejectsRangesWithHole) {
   tensor().ranges[1].first = 5;
   expect_refused("elements 5 to 10 in rank-00001.safetensors follow element 4");
 }
 
-TEST_F(RanksManifest, RefusesRangesThatBeginBeforeTheTensorOrEndAfterIt) {
+TEST_F(RanksManifest, RejectsRangesThatDoNotCoverTensor) {
   tensor().ranges[1].last = 11;
   expect_refused("its ranges end at element 11");
   tensor().ranges[1].last = 9;
@@ -71,12 +71,12 @@ TEST_F(RanksManifest, RefusesRangesThatBeginBeforeTheTensorOrEndAfterIt) {
   expect_refused("gaps and overlaps are not allowed");
 }
 
-TEST_F(RanksManifest, RefusesATensorThatNoFileHolds) {
+TEST_F(RanksManifest, RejectsTensorWithoutRanges) {
   tensor().ranges.clear();
   expect_refused("its ranges end at element 0");
 }
 
-TEST_F(RanksManifest, RefusesFilesOutsideItsFolderOrNotOfARank) {
+TEST_F(RanksManifest, RejectsFilesThatAreNotRankFiles) {
   for (const char* const name :
        {"../rank-00001.safetensors", "/rank-00001.safetensors", "rank-1.safetensors",
         "rank-00001.safetensors/", "rank-00001.bin", "rank--0001.safetensors"}) {
@@ -92,7 +92,7 @@ TEST_F(RanksManifest, RefusesFilesOutsideItsFolderOrNotOfARank) {
   expect_refused("the manifest does not list the file \"rank-00002.safetensors\"");
 }
 
-TEST_F(RanksManifest, RefusesShapesThatAreNone) {
+TEST_F(RanksManifest, RejectsInvalidShapes) {
   const std::string text = manifest_text(info_);
   const auto expect_shape_refused = [&](const std::string& sizes) {
     std::string changed = text;
@@ -108,7 +108,7 @@ TEST_F(RanksManifest, RefusesShapesThatAreNone) {
     expect_shape_refused(sizes);
 }
 
-TEST_F(RanksManifest, NamesAFileWhoseTensorIsAnother) {
+TEST_F(RanksManifest, ReportsTypeOrLengthMismatch) {
   tensor().dtype = DType::kI32;
   expect_damaged("tensor \"model.w\" is F32 (4), the manifest wants I32 (4)");
   tensor().dtype = DType::kF32;
@@ -116,14 +116,14 @@ TEST_F(RanksManifest, NamesAFileWhoseTensorIsAnother) {
   expect_damaged("tensor \"model.w\" is F32 (4), the manifest wants F32 (3)");
 }
 
-TEST_F(RanksManifest, NamesAFileThatHoldsMoreOrLess) {
+TEST_F(RanksManifest, ReportsMissingAndExtraTensors) {
   info_.tensors["model.v"] = {DType::kF32, {2}, {{rank_file_name(0), 0, 2}}};
   expect_damaged("has no tensor \"model.v\"");
   info_.tensors = {};
   expect_damaged("holds 1 tensors, the manifest wants 0");
 }
 
-TEST_F(RanksManifest, OfAnotherVersionIsRefused) {
+TEST_F(RanksManifest, RejectsOtherFormatVersion) {
   std::string text = manifest_text(info_);
   const std::string version = "\"format_version\": 2";
   ASSERT_NE(text.find(version), text.npos);
@@ -134,7 +134,7 @@ TEST_F(RanksManifest, OfAnotherVersionIsRefused) {
 }
 
 /// A declared length allocates no memory before that many bytes were read.
-TEST(StateBytes, LengthsAreMeasuredByTheBytes) {
+TEST(StateBytes, RejectsInflatedLengthsAndTruncation) {
   State state;
   state.integers = {{"step", 7}};
   state.series = {{"losses", {1, 2, 3}}};

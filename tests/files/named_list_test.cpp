@@ -64,7 +64,7 @@ bool holds_text(const std::string& text, const char* part) { return text.find(pa
 const Whole kWhole{.parts = {{.name = "video.*", .share = 0.5, .form = "round"},
                              {.name = "a.b", .share = {}, .form = "square"}}};
 
-TEST(NamedList, IsAnObjectByNameInTheOrderOfTheList) {
+TEST(NamedList, WritesObjectKeyedByNameInOrder) {
   const std::string text = config_json(kWhole);
   EXPECT_TRUE(holds_text(text, R"("video.*": {)")) << text;
   EXPECT_FALSE(holds_text(text, R"("name")")) << text;
@@ -75,7 +75,7 @@ TEST(NamedList, IsAnObjectByNameInTheOrderOfTheList) {
             "{video.*: {share: 0.5, form: round}, a.b: {form: square}}");
 }
 
-TEST(NamedList, NamesEachProblemByTheElement) {
+TEST(NamedList, ErrorsNameElement) {
   EXPECT_TRUE(holds_text(problem_of(R"({"parts": {"video.*": {"shar": 1}}})"),
                          "file:1: parts.video.*.shar: unknown key; did you mean share?"))
       << problem_of(R"({"parts": {"video.*": {"shar": 1}}})");
@@ -94,7 +94,7 @@ TEST(NamedList, NamesEachProblemByTheElement) {
   EXPECT_EQ(problems, std::vector<std::string>{"parts.v.share: got 7, want a number in [0, 1]"});
 }
 
-TEST(NamedList, IsSetAsAWholeAndKeyByKey) {
+TEST(NamedList, SetsWholeListOrSingleKeys) {
   Whole whole;
   set_field(whole, "parts.video.*.share", "0.5");
   set_field(whole, "parts.video.*.form", "round");
@@ -112,7 +112,7 @@ TEST(NamedList, IsSetAsAWholeAndKeyByKey) {
   EXPECT_TRUE(holds_text(problem_of_setting("parts.share", "1"), "want parts.NAME.KEY=VALUE"));
 }
 
-TEST(NamedList, IsDescribedAsAnObjectOfObjects) {
+TEST(NamedList, SchemaDescribesObjectOfObjects) {
   const auto schema = boost::json::parse(json_schema(Whole{})).as_object();
   const auto& parts = schema.at("properties").at("parts").as_object();
   EXPECT_EQ(parts.at("type"), "object");

@@ -18,7 +18,7 @@ std::ptrdiff_t entries(const TemporaryFolder& folder) {
   return std::distance(fs::directory_iterator(folder.path()), {});
 }
 
-TEST(OutputFile, GoesBackToWriteOverItsFirstBytes) {
+TEST(OutputFile, WriteAtStartOverwritesFirstBytes) {
   const TemporaryFolder folder;
   write_file(folder / "a", "an older and longer text");
   OutputFile file(folder / "a");
@@ -29,7 +29,7 @@ TEST(OutputFile, GoesBackToWriteOverItsFirstBytes) {
 }
 
 /// A slow disk during fsync must not count as a stuck process.
-TEST(OutputFile, CountsProgressWhileItIsSynced) {
+TEST(OutputFile, CountsProgressDuringSync) {
   const TemporaryFolder folder;
   OutputFile file(folder / "a");
   file.write("text");
@@ -39,12 +39,12 @@ TEST(OutputFile, CountsProgressWhileItIsSynced) {
   EXPECT_EQ(read_file(folder / "a", 100), "text");
 }
 
-TEST(OutputFile, OfAFolderThatIsNotThereIsNamed) {
+TEST(OutputFile, MissingFolderErrorNamesPath) {
   const TemporaryFolder folder;
   EXPECT_TRUE(contains(message_of<IoError>([&] { OutputFile(folder / "absent/a"); }), "absent/a"));
 }
 
-TEST(ReplaceFile, LeavesTheNewFileAlone) {
+TEST(ReplaceFile, LeavesOnlyNewFile) {
   const TemporaryFolder folder;
   replace_file(folder / "a", "old");
   replace_file(folder / "a", std::string("new\0x", 5));
@@ -54,14 +54,14 @@ TEST(ReplaceFile, LeavesTheNewFileAlone) {
   EXPECT_TRUE(contains(problem, "absent/a: cannot create it")) << problem;
 }
 
-TEST(MakeFolders, APlaceThatCannotBeMadeIsNoInput) {
+TEST(MakeFolders, UncreatablePathThrowsCannotCreate) {
   const TemporaryFolder folder;
   write_file(folder / "file", "");
   for (const std::string& path : {std::string("/proc/nothing/a"), (folder / "file/a").string()})
     EXPECT_TRUE(contains(message_of<CannotCreate>([&] { make_folders(path); }), path)) << path;
 }
 
-TEST(CreateFile, KeepsWhatHasComeMeanwhile) {
+TEST(CreateFile, KeepsFileCreatedMeanwhile) {
   const TemporaryFolder folder;
   const auto create = [&](const auto& meanwhile) {
     return message_of<CannotCreate>([&] {
@@ -85,7 +85,7 @@ TEST(CreateFile, KeepsWhatHasComeMeanwhile) {
 }
 
 /// A symbolic link at a predictable temporary name would redirect the write.
-TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
+TEST(ReplaceFile, UsesUnpredictableTemporaryName) {
   const TemporaryFolder folder;
   std::set<std::string> names;
   for (int i = 0; i < 3; ++i) {
@@ -97,7 +97,7 @@ TEST(ReplaceFile, WritesToANewFileThatNobodyCanName) {
   EXPECT_EQ(names.size(), 4u) << "the file and a different temporary name each time";
 }
 
-TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
+TEST(OutputFile, NewFileDoesNotOverwriteOrFollowLinks) {
   const TemporaryFolder folder;
   write_file(folder / "a", "old");
   fs::create_symlink("elsewhere", folder / "link");
@@ -108,7 +108,7 @@ TEST(OutputFile, ThatIsToBeNewIsNeitherOverwrittenNorReachedByALink) {
 }
 
 /// The exit code is that of an output that cannot be created, not of a failing disk.
-TEST(OutputFile, PlacesWhereNothingCanBeMadeAreNamed) {
+TEST(OutputFile, UncreatablePathThrowsCannotCreate) {
   const TemporaryFolder folder;
   write_file(folder / "file", "text");
   fs::create_directory(folder / "folder");
@@ -121,7 +121,7 @@ TEST(OutputFile, PlacesWhereNothingCanBeMadeAreNamed) {
     EXPECT_THROW(make_folders(place), CannotCreate) << place;
 }
 
-TEST(ReplaceFile, KeepsTheOldFileWhereTheWriterThrows) {
+TEST(ReplaceFile, KeepsOldFileWhenWriterThrows) {
   const TemporaryFolder folder;
   replace_file(folder / "a", "old");
   EXPECT_THROW(replace_file(folder / "a",

@@ -22,7 +22,7 @@ class OutputFolderTest : public ::testing::Test {
   std::string path_ = folder_ / "made";
 };
 
-TEST_F(OutputFolderTest, AppearsWithItsCommit) {
+TEST_F(OutputFolderTest, AppearsOnCommit) {
   OutputFolder output(path_ + "/", Existing::kRefuse);
   write_text(output.create() / "a", "x");
   EXPECT_FALSE(fs::exists(path_));
@@ -31,12 +31,12 @@ TEST_F(OutputFolderTest, AppearsWithItsCommit) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(OutputFolderTest, LeavesNothingWithoutACommit) {
+TEST_F(OutputFolderTest, LeavesNothingWithoutCommit) {
   { write_text(OutputFolder(path_, Existing::kRefuse).create() / "a", "x"); }
   EXPECT_EQ(entries(), 0);
 }
 
-TEST_F(OutputFolderTest, ReplacesAFolderOnlyWhereItIsTold) {
+TEST_F(OutputFolderTest, ReplacesFolderOnlyOnRequest) {
   {
     OutputFolder late(path_, Existing::kRefuse);
     late.create();
@@ -54,7 +54,7 @@ TEST_F(OutputFolderTest, ReplacesAFolderOnlyWhereItIsTold) {
   EXPECT_EQ(entries(), 1);
 }
 
-TEST_F(OutputFolderTest, GoesWhereALinkPoints) {
+TEST_F(OutputFolderTest, FollowsFolderLink) {
   fs::create_directory(folder_ / "real");
   fs::create_directory_symlink(folder_ / "real", path_);
   OutputFolder output(path_, Existing::kRefuse);
@@ -78,7 +78,7 @@ fs::path left_over(const TemporaryFolder& folder, const std::string& path) {
   return {};
 }
 
-TEST_F(OutputFolderTest, RemovesWhatEndedProcessesLeft) {
+TEST_F(OutputFolderTest, RemovesLeftoversOfEndedProcesses) {
   const fs::path left = left_over(folder_, path_);
   ASSERT_TRUE(fs::exists(left / "a"));
   OutputFolder running(path_, Existing::kRefuse);
@@ -89,7 +89,7 @@ TEST_F(OutputFolderTest, RemovesWhatEndedProcessesLeft) {
 }
 
 /// A process id is meaningless on another host, in another container, or after a reboot.
-TEST_F(OutputFolderTest, RemovesOnlyWhatItsOwnHostLeft) {
+TEST_F(OutputFolderTest, RemovesOnlyLeftoversOfOwnHost) {
   const std::string left = left_over(folder_, path_).string(), host = host_name();
   const std::size_t begin = left.rfind(host);
   ASSERT_NE(begin, left.npos);
@@ -105,7 +105,7 @@ TEST_F(OutputFolderTest, RemovesOnlyWhatItsOwnHostLeft) {
   EXPECT_FALSE(fs::exists(restarted)) << "the system has rebooted since";
 }
 
-TEST_F(OutputFolderTest, RemovesAReplacedFolderOnlyWhereItsSuccessorIsInPlace) {
+TEST_F(OutputFolderTest, RemovesOldFolderOnlyIfReplacementExists) {
   const std::string left = left_over(folder_, path_).string();
   const std::string old = std::string(left).replace(left.rfind("partial-"), 7, "old");
   fs::rename(left, old);

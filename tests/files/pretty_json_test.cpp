@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(JsonLine, IsOfOneLineWithNumbersInTheirShortestForm) {
+TEST(JsonLine, WritesOneLineWithShortestNumbers) {
   const boost::json::object line{{"a", {1, -2.5, 1e-7, 3.0}},
                                  {"none", {NAN, INFINITY, nullptr}},
                                  {"empty", {boost::json::object(), boost::json::array()}},
@@ -21,7 +21,7 @@ TEST(JsonLine, IsOfOneLineWithNumbersInTheirShortestForm) {
             "\"text\":\"a\\u003cb\\n\\\"é\\\"\",\"flag\":true,\"left\":null,\"right\":0.1}");
 }
 
-TEST(JsonString, EscapesSoThatEveryByteStringIsWellFormed) {
+TEST(JsonString, AnyByteStringBecomesValidJson) {
   std::string all;
   for (int byte = 0; byte < 256; ++byte) all += static_cast<char>(byte);
   const std::string kept = "grün 中 🙂 \"quoted\" \\ \n\t\r\x01";
@@ -31,12 +31,12 @@ TEST(JsonString, EscapesSoThatEveryByteStringIsWellFormed) {
   EXPECT_EQ(json_string("a\xED\xA0\x80z"), "\"a\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDz\"");
 }
 
-TEST(PrettyJson, IsUtf8WhateverANameHolds) {
+TEST(PrettyJson, ReplacesInvalidUtf8) {
   EXPECT_EQ(pretty_json(boost::json::object{{"bad\xFF", "<\xFE>"}}),
             "{\n  \"bad\xEF\xBF\xBD\": \"<\xEF\xBF\xBD>\"\n}\n");
 }
 
-TEST(JsonString, CannotEndAScriptElement) {
+TEST(JsonString, EscapesScriptEndTag) {
   EXPECT_EQ(json_string("</script>").find('<'), std::string::npos);
 }
 

@@ -14,7 +14,7 @@ json::value parsed_with_names(std::string_view text) {
   return json::parse(with_named_floats(text));
 }
 
-TEST(PythonFloats, BareOnesAreNamedAndStringsAreLeftAlone) {
+TEST(PythonFloats, ConvertsBareFloatsAndKeepsStrings) {
   const json::value value = parsed_with_names(
       R"({"a": [0.0, Infinity], "b": -Infinity, "c":NaN, "Infinity": "NaN \" Infinity \\", "d": -1})");
   EXPECT_EQ(number_of(value.at("a").at(1)), INFINITY);
@@ -24,7 +24,7 @@ TEST(PythonFloats, BareOnesAreNamedAndStringsAreLeftAlone) {
   EXPECT_EQ(number_of(value.at("d")), -1);
 }
 
-TEST(PythonFloats, WhatIsNoNumberIsNone) {
+TEST(PythonFloats, AcceptsOnlyPythonFloatNames) {
   for (const char* text : {R"("Infinity")", R"({"__float__": "Infinity", "b": 1})",
                            R"({"__float__": "1"})", "{}", "null", "[1]"})
     EXPECT_FALSE(number_of(parsed_with_names(text))) << text;
@@ -32,7 +32,7 @@ TEST(PythonFloats, WhatIsNoNumberIsNone) {
     EXPECT_ANY_THROW(parsed_with_names(text)) << text;
 }
 
-TEST(PythonFloats, AreWrittenByTheirNames) {
+TEST(PythonFloats, WritesFloatsByName) {
   EXPECT_EQ(json::serialize(named_float(INFINITY)), R"({"__float__":"Infinity"})");
   for (const double number : {-HUGE_VAL, HUGE_VAL, 0.25})
     EXPECT_EQ(number_of(named_float(number)), number);

@@ -18,14 +18,14 @@ class Run : public ::testing::Test {
   std::string root_ = folder_ / "runs/first";
 };
 
-TEST_F(Run, IsMadeWithItsParents) {
+TEST_F(Run, CreatesParentFolders) {
   const RunDirectory run(root_, RunMode::kNew);
   EXPECT_FALSE(run.resumes());
   EXPECT_TRUE(fs::is_directory(root_));
   EXPECT_EQ(run.paths().metrics(), root_ + "/metrics.jsonl");
 }
 
-TEST_F(Run, ThatExistsIsOnlyResumed) {
+TEST_F(Run, ExistingRunRequiresResume) {
   { replace_file(RunDirectory(root_, RunMode::kNew).paths().config(), "{}"); }
   const std::string message = message_of<CannotCreate>([&] { RunDirectory(root_, RunMode::kNew); });
   EXPECT_TRUE(contains(message, "--resume"));
@@ -34,18 +34,18 @@ TEST_F(Run, ThatExistsIsOnlyResumed) {
   EXPECT_EQ(existing_run(root_).config(), root_ + "/config.json");
 }
 
-TEST_F(Run, ResumeOfNothingStartsANewOne) {
+TEST_F(Run, ResumeOfMissingRunStartsNewRun) {
   EXPECT_FALSE(RunDirectory(root_, RunMode::kResume).resumes());
 }
 
-TEST_F(Run, KilledBeforeItsConfigWasWrittenIsStartedAgain) {
+TEST_F(Run, RestartsIfKilledBeforeConfig) {
   fs::create_directories(root_);
   write_text(root_ + "/.lock", "1");
   write_text(root_ + "/.tmp-config.json-1", "{");
   EXPECT_FALSE(RunDirectory(root_, RunMode::kNew).resumes());
 }
 
-TEST_F(Run, KilledWhileItPreparedIsStartedAgain) {
+TEST_F(Run, RestartsIfKilledDuringPreparation) {
   fs::create_directories(root_);
   for (const char* name : {"base.json", "answers.json", "reference.bin"}) {
     write_text(root_ + "/" + name, "1");
@@ -63,7 +63,7 @@ TEST_F(Run, KilledWhileItPreparedIsStartedAgain) {
   }
 }
 
-TEST_F(Run, NeverUsesAFolderOfOtherFiles) {
+TEST_F(Run, RejectsFolderWithOtherFiles) {
   fs::create_directories(root_);
   write_text(root_ + "/config.json", "{}");  // perhaps of a Hugging Face model
   for (RunMode mode : {RunMode::kNew, RunMode::kResume}) {
@@ -75,13 +75,13 @@ TEST_F(Run, NeverUsesAFolderOfOtherFiles) {
   EXPECT_THROW(existing_run(folder_ / "absent"), MissingInput);
 }
 
-TEST_F(Run, CannotBeAFile) {
+TEST_F(Run, RejectsFilePath) {
   write_text(folder_ / "file", "x");
   EXPECT_THROW(RunDirectory(folder_ / "file", RunMode::kNew), CannotCreate);
   EXPECT_THROW(RunDirectory(folder_ / "file/below", RunMode::kNew), CannotCreate);
 }
 
-TEST_F(Run, IsLockedAgainstAnotherProcess) {
+TEST_F(Run, LocksOutOtherProcesses) {
   int ready[2], done[2];
   ASSERT_EQ(::pipe(ready), 0);
   ASSERT_EQ(::pipe(done), 0);
@@ -107,13 +107,13 @@ TEST_F(Run, IsLockedAgainstAnotherProcess) {
   for (int end : {ready[0], ready[1], done[0], done[1]}) ::close(end);
 }
 
-TEST_F(Run, MovesWithItsLock) {
+TEST_F(Run, MoveKeepsLock) {
   RunDirectory first(root_, RunMode::kNew);
   const RunDirectory second(std::move(first));
   EXPECT_THROW(RunDirectory(root_, RunMode::kNew), InUse);
 }
 
-TEST_F(Run, LeavesNothingWhereNothingWasWritten) {
+TEST_F(Run, LeavesNothingWithoutWrites) {
   { const RunDirectory refused(root_, RunMode::kNew); }
   EXPECT_FALSE(fs::exists(root_));
   fs::create_directories(root_);
@@ -126,7 +126,7 @@ TEST_F(Run, LeavesNothingWhereNothingWasWritten) {
   EXPECT_TRUE(existing_run(root_).hold_a_run());
 }
 
-TEST_F(Run, ALockThatItsHolderRemovedHoldsNobodyOut) {
+TEST_F(Run, RemovedLockDoesNotBlockOthers) {
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();

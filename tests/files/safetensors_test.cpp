@@ -52,7 +52,7 @@ const std::string kGoldenHeader = R"({"w":{"dtype":"F32","shape":[2],"data_offse
 const std::string kGolden =
     std::string("\x38\0\0\0\0\0\0\0", 8) + kGoldenHeader + std::string("\0\0\x80\x3f\0\0\0\xc0", 8);
 
-TEST_F(Safetensors, WritesTheSmallestFileByteForByte) {
+TEST_F(Safetensors, WritesSmallestFileByteForByte) {
   ASSERT_EQ(kGolden.size(), 72u);
   const FileDigest digest =
       write_safetensors(path_, {{"w", tensor_of<float>({2}, {1.0f, -2.0f}, stream_)}}, {});
@@ -60,7 +60,7 @@ TEST_F(Safetensors, WritesTheSmallestFileByteForByte) {
   EXPECT_EQ(digest, (FileDigest{72, checksum_of(kGolden)}));
 }
 
-TEST_F(Safetensors, ReadsTheSmallestFile) {
+TEST_F(Safetensors, ReadsSmallestFile) {
   const SafetensorsFile file = open(kGolden);
   const Tensor tensor = file.load("w", MemoryKind::kParameters, stream_);
   EXPECT_EQ(tensor.shape(), (Shape{2}));
@@ -68,7 +68,7 @@ TEST_F(Safetensors, ReadsTheSmallestFile) {
   EXPECT_EQ(tensor.data<float>()[1], -2.0f);
 }
 
-TEST_F(Safetensors, EveryDtypeAndEmptyTensorsComeBackBitForBit) {
+TEST_F(Safetensors, RoundTripsEveryDtypeAndEmptyTensors) {
   const std::vector<NamedTensor> tensors{
       {"a", tensor_of<std::uint8_t>({3}, {1, 2, 255}, stream_)},
       {"b", tensor_of<float>({1, 2, 1, 2}, {NAN, -0.0f, INFINITY, 1e-45f}, stream_)},
@@ -90,14 +90,14 @@ TEST_F(Safetensors, EveryDtypeAndEmptyTensorsComeBackBitForBit) {
   }
 }
 
-TEST_F(Safetensors, TheOrderOfTensorsDoesNotChangeTheBytes) {
+TEST_F(Safetensors, TensorOrderDoesNotChangeBytes) {
   const NamedTensor a{"a", tensor_of<std::uint8_t>({1}, {1}, stream_)},
       b{"b", tensor_of<float>({1}, {2}, stream_)};
   const FileDigest first = write_safetensors(path_, {a, b});
   EXPECT_EQ(write_safetensors(path_, {b, a}), first);
 }
 
-TEST_F(Safetensors, TensorsThatAreMadeWhenWrittenGiveTheSameBytes) {
+TEST_F(Safetensors, LazyTensorsGiveSameBytes) {
   const NamedTensor a{"a", tensor_of<std::uint8_t>({1}, {1}, stream_)},
       b{"b", tensor_of<float>({1, 2}, {2, 3}, stream_)};
   const FileDigest whole = write_safetensors(path_, {a, b});
@@ -111,7 +111,7 @@ TEST_F(Safetensors, TensorsThatAreMadeWhenWrittenGiveTheSameBytes) {
   EXPECT_THROW(write({1, 2}, DType::kI32), Error);
 }
 
-TEST_F(Safetensors, CarriesTensorsOfOtherFilesWhateverTheyAre) {
+TEST_F(Safetensors, CopiesTensorsOfAnyTypeFromOtherFiles) {
   const SafetensorsFile from =
       open(file_bytes(R"({"five":{"dtype":"F16","shape":[1,1,1,1,3],"data_offsets":[0,6]},)"
                       R"("eight":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[6,8]},)"
@@ -139,7 +139,7 @@ TEST_F(Safetensors, CarriesTensorsOfOtherFilesWhateverTheyAre) {
   EXPECT_THROW(write_safetensors(to, {}, {}, carried), Error) << "twice";
 }
 
-TEST_F(Safetensors, ConvertsWhatAnotherDtypeCanHold) {
+TEST_F(Safetensors, ConvertsDtypesOnReading) {
   const std::string header =
       R"({"f64":{"dtype":"F64","shape":[2],"data_offsets":[0,16]},"i64":{"dtype":"I64","shape":[],"data_offsets":[16,24]},)"
       R"("f16":{"dtype":"F16","shape":[5],"data_offsets":[24,34]},"bf16":{"dtype":"BF16","shape":[1],"data_offsets":[34,36]}})";
@@ -165,7 +165,7 @@ TEST_F(Safetensors, ConvertsWhatAnotherDtypeCanHold) {
   EXPECT_EQ(whole.data<std::int32_t>()[0], -50256);
 }
 
-TEST_F(Safetensors, RefusesAnotherShapeDtypeOrNameOnReading) {
+TEST_F(Safetensors, RejectsWrongShapeDtypeOrName) {
   const SafetensorsFile file = open(kGolden);
   const Tensor longer = tensor_of<float>({3}, {0, 0, 0}, stream_);
   EXPECT_TRUE(
@@ -176,7 +176,7 @@ TEST_F(Safetensors, RefusesAnotherShapeDtypeOrNameOnReading) {
       contains(message_of<DataError>([&] { file.read("W", longer); }), "has no tensor \"W\""));
 }
 
-TEST_F(Safetensors, RefusesAnIntegerThatDoesNotFit) {
+TEST_F(Safetensors, RejectsIntegerOverflow) {
   const SafetensorsFile file =
       open(file_bytes(R"({"i":{"dtype":"I64","shape":[1],"data_offsets":[0,8]}})",
                       raw_bytes<std::int64_t>({std::int64_t{1} << 31})));
@@ -184,7 +184,7 @@ TEST_F(Safetensors, RefusesAnIntegerThatDoesNotFit) {
   EXPECT_TRUE(contains(message_of<DataError>([&] { file.read("i", whole); }), "cannot represent"));
 }
 
-TEST_F(Safetensors, RefusesADamagedFrame) {
+TEST_F(Safetensors, RejectsDamagedFraming) {
   EXPECT_TRUE(contains(problem(""), "at least 8"));
   EXPECT_TRUE(contains(problem("1234567"), "at least 8"));
   EXPECT_TRUE(contains(problem(raw_bytes<std::uint64_t>({~0ull}) + "{}"), "at most 100000000"));
@@ -203,7 +203,7 @@ struct BadHeader {
   const char* message;
 };
 
-TEST_F(Safetensors, RefusesEveryBadHeader) {
+TEST_F(Safetensors, RejectsInvalidHeaders) {
   const BadHeader table[] = {
       {"[]", "not a JSON object"},
       {"\xff\xfe", "not valid JSON"},
@@ -250,7 +250,7 @@ TEST_F(Safetensors, RefusesEveryBadHeader) {
   problem(file_bytes(std::string("{}\0", 3), ""));
 }
 
-TEST_F(Safetensors, AMutatedHeaderIsReadOrRefusedButNeverMore) {
+TEST_F(Safetensors, MutatedHeadersStayInBounds) {
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[1,1],"data_offsets":[0,4]},)"
       R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[4,8]}})";
@@ -276,7 +276,7 @@ TEST_F(Safetensors, AMutatedHeaderIsReadOrRefusedButNeverMore) {
   EXPECT_GT(refused, 10'000);
 }
 
-TEST_F(Safetensors, AcceptsWhitespaceAroundTheHeaderAndUnsupportedDtypesUntilRead) {
+TEST_F(Safetensors, AcceptsWhitespaceAndUnsupportedDtypes) {
   EXPECT_EQ(open(file_bytes(" \n" + kGoldenHeader + "\n", std::string(8, '\0'))).entries().size(),
             1u);
   const SafetensorsFile file =
@@ -285,20 +285,20 @@ TEST_F(Safetensors, AcceptsWhitespaceAroundTheHeaderAndUnsupportedDtypesUntilRea
                        "6 dimensions"));
 }
 
-TEST_F(Safetensors, NamesAMissingFileAndRefusesAFolder) {
+TEST_F(Safetensors, RejectsMissingFileAndFolder) {
   EXPECT_TRUE(contains(message_of<MissingInput>([] { SafetensorsFile("absent.safetensors"); }),
                        "absent.safetensors"));
   EXPECT_THROW(SafetensorsFile{folder_.path()}, DataError);
 }
 
-TEST_F(Safetensors, RefusesToWriteANameTwiceOrATensorWithoutMemory) {
+TEST_F(Safetensors, RejectsDuplicateNamesAndUnallocatedTensors) {
   const Tensor tensor = tensor_of<float>({1}, {0}, stream_);
   EXPECT_THROW(write_safetensors(path_, {{"a", tensor}, {"a", tensor}}), Error);
   EXPECT_THROW(write_safetensors(path_, {{"a", Tensor()}}), Error);
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
-TEST_F(Safetensors, AFailedWriteKeepsTheOldFile) {
+TEST_F(Safetensors, FailedWriteLeavesFolderUnchanged) {
   write_text(path_, kGolden);
   EXPECT_THROW(write_safetensors("/dev/full/x", {}), IoError);
   std::filesystem::create_directory(folder_ / "taken");
@@ -308,7 +308,7 @@ TEST_F(Safetensors, AFailedWriteKeepsTheOldFile) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2);
 }
 
-TEST_F(Safetensors, ReadsLargeTensorsInSeveralPieces) {
+TEST_F(Safetensors, ReadsLargeTensorsInChunks) {
   const std::int64_t count = 3'000'001;
   const Tensor source = Tensor::empty({count}, DType::kF32, MemoryKind::kParameters, stream_);
   for (std::int64_t i = 0; i < count; ++i) source.data<float>()[i] = static_cast<float>(i);

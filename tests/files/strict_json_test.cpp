@@ -15,7 +15,7 @@ namespace {
 
 namespace json = boost::json;
 
-TEST(StrictJson, KeepsTheLineOfEveryKey) {
+TEST(StrictJson, RecordsLineOfEveryKey) {
   JsonKeys keys;
   parse_json_text("{\"a\":\n{\"b\": [{\"c\": 1}],\n\"d\": 2}}\n\n", "x", keys);
   EXPECT_EQ(keys.lines, (std::map<std::string, std::size_t>{{"a", 1}, {"a.b", 2}, {"a.d", 3}}));
@@ -23,7 +23,7 @@ TEST(StrictJson, KeepsTheLineOfEveryKey) {
 }
 
 /// The complete paths of all keys below a long key would take gigabytes.
-TEST(StrictJson, NotesPathsOfKeysThatAreShort) {
+TEST(StrictJson, RecordsOnlyShortKeyPaths) {
   std::string text = "{\"" + std::string(500'000, 'k') + "\": {\"a\": 1, \"a\": 2";
   for (int i = 0; i < 50'000; ++i) text += concat(",\"", i, "\":1");
   JsonKeys keys;
@@ -42,14 +42,14 @@ TEST(StrictJson, RejectsDuplicateKeysAtEveryLevel) {
   EXPECT_NO_THROW(parse_json_text(R"([{"a": 1}, {"a": 2}])", "x.json"));
 }
 
-TEST(StrictJson, RefusesTextAfterTheEndOnTheSameAndOnLaterLines) {
+TEST(StrictJson, RejectsTrailingText) {
   for (const char* text : {"{} x", "{}\n\nx", "1 2", "[]]", "{}\n{}", "[1]\n,"}) {
     EXPECT_THROW(parse_json_text(text, "x.json"), DataError) << text;
   }
   EXPECT_NO_THROW(parse_json_text(" {}\n \r\n\t\n", "x.json"));
 }
 
-TEST(StrictJson, ReadsDoublesToTheLastBit) {
+TEST(StrictJson, ReadsDoublesExactly) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 20'000; ++i) {
     const double value = std::bit_cast<double>(random());
@@ -59,13 +59,13 @@ TEST(StrictJson, ReadsDoublesToTheLastBit) {
   }
 }
 
-TEST(StrictJson, RefusesNumbersThatNoDoubleHolds) {
+TEST(StrictJson, RejectsNumbersBeyondDoubleRange) {
   EXPECT_TRUE(contains(message_of<DataError>([] { parse_json_text("[1,\n 1e400]", "x.json"); }),
                        "x.json:2:"));
   EXPECT_THROW(parse_json_text("-1e400", "x.json"), DataError);
 }
 
-TEST(StrictJson, SaysThatWhatPythonWritesForNoNumberIsNoJson) {
+TEST(StrictJson, RejectsNanAndInfinityWithAdvice) {
   for (const char* text : {"{\"a\": NaN}", "[1, NaN]", "{\"a\": Infinity}", "{\"a\": -Infinity}"}) {
     const std::string problem = message_of<DataError>([&] { parse_json_text(text, "x"); });
     EXPECT_TRUE(contains(problem, "is not valid JSON")) << problem;
@@ -73,7 +73,7 @@ TEST(StrictJson, SaysThatWhatPythonWritesForNoNumberIsNoJson) {
   }
 }
 
-TEST(StrictJson, NotesIntegersThatItDoesNotHold) {
+TEST(StrictJson, RecordsIntegersBeyond64Bits) {
   WideIntegers wide;
   const json::value read =
       parse_noted_json("[1e30, 18446744073709551615, -123456789012345678901, 1.5]", "x", 100, wide);
@@ -83,7 +83,7 @@ TEST(StrictJson, NotesIntegersThatItDoesNotHold) {
   EXPECT_TRUE(wide.empty());
 }
 
-TEST(StrictJson, ReadsWhatPythonReadsAsItDoes) {
+TEST(StrictJson, PythonJsonReadsLikePython) {
   WideIntegers wide;
   const json::value value =
       parse_python_json(R"({"a": 1, "b": 1E400, "a": [-1e400]})", "x", 100, wide);
@@ -93,14 +93,14 @@ TEST(StrictJson, ReadsWhatPythonReadsAsItDoes) {
   EXPECT_THROW(parse_python_json(R"({"a": 1,})", "x", 100, wide), DataError);
 }
 
-TEST(StrictJson, ReadsAsManyBytesAsItIsTold) {
+TEST(StrictJson, RejectsTextOverByteLimit) {
   EXPECT_NO_THROW(parse_json_text("[1]", "x.json", JsonLimits{.max_bytes = 3}));
   EXPECT_TRUE(contains(
       message_of<DataError>([] { parse_json_text("[1]", "x.json", JsonLimits{.max_bytes = 2}); }),
       "x.json: has 3 bytes; want at most 2"));
 }
 
-TEST(StrictJson, PrettyTextReadsBackEqual) {
+TEST(StrictJson, PrettyTextRoundTrips) {
   const json::value value = parse_json_text(
       R"({"a": [1, -2, 0.5, "x\n\"y"], "b": {}, "c": [], "d": [{"e": null}, [true]], "f": {"g": 1e-7}})",
       "x");

@@ -12,7 +12,7 @@ namespace {
 
 const std::string kMark = "\xEF\xBF\xBD";
 
-TEST(Printable, ReplacesControlCharactersAndNothingElse) {
+TEST(Printable, ReplacesControlCharactersAndInvalidUtf8) {
   EXPECT_EQ(printable("a\tb\nc\r\n"), "a\tb\nc\r\n");
   EXPECT_EQ(printable("\x1b[31mred\x1b[0m"), kMark + "[31mred" + kMark + "[0m");
   EXPECT_EQ(printable("\x1b]0;title\x07"), kMark + "]0;title" + kMark);
@@ -30,7 +30,7 @@ TEST(Printable, ReplacesControlCharactersAndNothingElse) {
       << "invalid UTF-8";
 }
 
-TEST(Printable, KnowsCharactersThatComeInPieces) {
+TEST(Printable, HandlesCharactersSplitAcrossWrites) {
   std::stringbuf out;
   PrintableBuffer buffer(out);
   std::ostream stream(&buffer);
@@ -42,7 +42,7 @@ TEST(Printable, KnowsCharactersThatComeInPieces) {
   EXPECT_EQ(out.str(), "a\r\nb" + kMark + "\xC2\xA9" + "\x1b[0m\r");
 }
 
-TEST(DrawingTerminal, IsOneThatTakesEscapeSequences) {
+TEST(DrawingTerminal, DependsOnTermAndNoColor) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY), file = open("/dev/null", O_WRONLY);
   struct Case {
     const char *term, *no_color;
@@ -67,7 +67,7 @@ struct Written {
   std::ostream stream{&buffer};
 };
 
-TEST(PrintableTerminal, ChangesWhatGoesToATerminalAlone) {
+TEST(PrintableTerminal, FiltersOnlyTerminalOutput) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(terminal, 0);
   int ends[2];

@@ -26,18 +26,18 @@ class ReadText : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(ReadText, IsWhatTheFileHolds) {
+TEST_F(ReadText, ReturnsFileContent) {
   EXPECT_EQ(text_of("a\nb"), "a\nb");
   EXPECT_EQ(text_of(""), "");
   EXPECT_EQ(text_of("\xFF"), "\xFF");
 }
 
-TEST_F(ReadText, HasNoByteOrderMark) {
+TEST_F(ReadText, RemovesByteOrderMark) {
   EXPECT_EQ(text_of("\xEF\xBB\xBF{\"a\": 1}"), "{\"a\": 1}");
   EXPECT_EQ(text_of("a\xEF\xBB\xBF"), "a\xEF\xBB\xBF") << "elsewhere it is a character";
 }
 
-TEST_F(ReadText, DecodesUtf16ByItsMarkAndSaysSo) {
+TEST_F(ReadText, DecodesUtf16WithWarning) {
   std::ostringstream said;
   send_warnings_to(&said);
   EXPECT_EQ(text_of("\xFF\xFE"s + "h\0\xE9\0\n\0"s), "h\xC3\xA9\n");
@@ -49,7 +49,7 @@ TEST_F(ReadText, DecodesUtf16ByItsMarkAndSaysSo) {
   EXPECT_NE(said.str().find("file: is UTF-16 text"), std::string::npos) << said.str();
 }
 
-TEST_F(ReadText, SaysWhatIsNoTextAndWhatToDo) {
+TEST_F(ReadText, RejectsBinaryFormatsWithAdvice) {
   const std::pair<std::string, std::vector<const char*>> files[] = {
       {"\x1F\x8B\x08", {"gzip", "gunzip"}},
       {"PAR1\x15", {"Parquet", "name it"}},

@@ -9,7 +9,7 @@ using namespace std::string_view_literals;
 
 bool is_surrogate(char32_t value) { return value >= 0xD800 && value <= 0xDFFF; }
 
-TEST(Utf8, EveryCodePointIsReadBackAndBegunByEachOfItsPrefixes) {
+TEST(Utf8, RoundTripsEveryCodePointAndPrefix) {
   for (char32_t value = 0; value < 0x110000; ++value) {
     std::string text;
     append_utf8(value, text);
@@ -25,7 +25,7 @@ TEST(Utf8, EveryCodePointIsReadBackAndBegunByEachOfItsPrefixes) {
   }
 }
 
-TEST(Utf8, WhatIsNoCharacterBeginsWithAsManyBytesAsOneCould) {
+TEST(Utf8, InvalidSequenceGivesMaximalPrefix) {
   struct Case {
     std::string_view text;
     Utf8Prefix prefix;
@@ -42,7 +42,7 @@ TEST(Utf8, WhatIsNoCharacterBeginsWithAsManyBytesAsOneCould) {
   EXPECT_EQ(decode_utf8("a", 1).bytes, 0u);
 }
 
-TEST(Utf8, RunsOfItAndOfOtherBytesAreMeasured) {
+TEST(Utf8, MeasuresValidAndInvalidRuns) {
   const std::string_view text = "eight bytes of ASCII, é漢😀\x80\xC3\xFFz"sv;
   const std::size_t valid = text.size() - 4;
   EXPECT_EQ(valid_utf8_bytes(text, 0), valid);

@@ -31,9 +31,9 @@ struct Variant {
   bool odd = false;  // sizes that are not multiples of a vector
 };
 
-class BatchDecoderOf : public ::testing::TestWithParam<Variant> {
+class BatchDecoderParity : public ::testing::TestWithParam<Variant> {
  protected:
-  BatchDecoderOf() {
+  BatchDecoderParity() {
     ModelConfig config{.layers = 2, .heads = 4, .width = 32, .context = kPlaces};
     config.family = GetParam().family;
     config.vocabulary = kWords;
@@ -57,7 +57,7 @@ class BatchDecoderOf : public ::testing::TestWithParam<Variant> {
 
 /// 20 texts in 20 rows, more than one product takes. They have 1 to 26 tokens, which exceeds the
 /// context. Some rows skip a step or begin another text.
-TEST_P(BatchDecoderOf, GivesEachTextTheBitsOfBeingAlone) {
+TEST_P(BatchDecoderParity, EachTextMatchesSingleDecoding) {
   constexpr std::int64_t kRows = 20;
   BatchDecoder together(*model_, {.texts = kRows, .tokens = 100}, GetParam().dtype, stream_);
   struct One {
@@ -97,7 +97,7 @@ TEST_P(BatchDecoderOf, GivesEachTextTheBitsOfBeingAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Models, BatchDecoderOf,
+    Models, BatchDecoderParity,
     ::testing::Values(Variant{"gpt2", "gpt2"}, Variant{"gpt2_bf16", "gpt2", DType::kBF16},
                       Variant{"llama", "llama"}, Variant{"llama_bf16", "llama", DType::kBF16},
                       Variant{"llama_dynamic", "llama", DType::kF32, "dynamic"},
@@ -113,7 +113,7 @@ ModelConfig small_gpt2() {
   return {.layers = 2, .heads = 2, .width = 32, .context = kPlaces, .vocabulary = kWords};
 }
 
-TEST(BatchDecoder, TakesTheMemoryOfAllTextsAtOnceAndNoMoreThanIsAskedFor) {
+TEST(BatchDecoder, AllocatesExactlyRequestedMemory) {
   const Stream stream(MemoryPool::create("test")), own(MemoryPool::create("caches"));
   const auto model = make_model(small_gpt2(), 3, stream);
   const auto bytes_of = [&](TextRoom room) {
@@ -125,7 +125,7 @@ TEST(BatchDecoder, TakesTheMemoryOfAllTextsAtOnceAndNoMoreThanIsAskedFor) {
   EXPECT_EQ(bytes_of({.texts = 4, .tokens = 1000}), 4 * kPlaces * token) << "the context";
 }
 
-TEST(BatchDecoder, HasAsManyRowsAsThereIsMemoryFor) {
+TEST(BatchDecoder, FitsRowsToPoolMemory) {
   const Stream stream(MemoryPool::create("test"));
   ModelConfig config = small_gpt2();
   config.width = 64;
@@ -141,7 +141,7 @@ TEST(BatchDecoder, HasAsManyRowsAsThereIsMemoryFor) {
   EXPECT_THROW(rows_in(15), OutOfMemory);
 }
 
-TEST(BatchDecoder, PromisesNoMoreRowsThanTheSystemHasMemoryFor) {
+TEST(BatchDecoder, FitsRowsToSystemMemory) {
   const Stream stream(MemoryPool::create("test"));
   ModelConfig config{.layers = 4, .heads = 16, .width = 16, .context = 2048};
   config.family = "llama";
@@ -154,7 +154,7 @@ TEST(BatchDecoder, PromisesNoMoreRowsThanTheSystemHasMemoryFor) {
   EXPECT_LE(static_cast<std::size_t>(decoder->rows()), 1 + machine_memory().available_bytes / text);
 }
 
-TEST(BatchDecoder, RefusesBadRowsAndEmptyTextsBeforeItSeesAToken) {
+TEST(BatchDecoder, RejectsInvalidRowsWithoutSideEffects) {
   const Stream stream(MemoryPool::create("test"));
   const auto model = make_model(small_gpt2(), 3, stream);
   BatchDecoder decoder(*model, {.texts = 2, .tokens = 8}, DType::kF32, stream);

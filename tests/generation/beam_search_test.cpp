@@ -58,7 +58,7 @@ class BeamSearchTest : public ::testing::Test {
 };
 
 /// With as many beams as there are prefixes, the search is exhaustive.
-TEST_F(BeamSearchTest, WithEnoughBeamsFindsTheLikeliestText) {
+TEST_F(BeamSearchTest, WithEnoughBeamsFindsLikeliestText) {
   double best = -std::numeric_limits<double>::infinity();
   TokenIds wanted;
   constexpr auto kTokens = static_cast<std::int32_t>(kLetters);
@@ -70,7 +70,7 @@ TEST_F(BeamSearchTest, WithEnoughBeamsFindsTheLikeliestText) {
   EXPECT_EQ(write(kLetters * kLetters, {.longest = kLongest}), wanted);
 }
 
-TEST_F(BeamSearchTest, OneBeamTakesTheLikeliestTokenEachTime) {
+TEST_F(BeamSearchTest, SingleBeamIsGreedyDecoding) {
   TokenIds wanted;
   for (std::int64_t i = std::ssize(beginning_); i < kLongest; ++i) {
     double best = -std::numeric_limits<double>::infinity();
@@ -89,7 +89,7 @@ TEST_F(BeamSearchTest, OneBeamTakesTheLikeliestTokenEachTime) {
 }
 
 /// The length penalty decides which of the ended texts wins: a high one prefers long texts.
-TEST_F(BeamSearchTest, LengthPenaltyChoosesAmongTextsThatEnd) {
+TEST_F(BeamSearchTest, LengthPenaltyControlsTextLength) {
   const auto length = [&](double penalty) {
     return write(4, {.longest = 10,
                      .end_tokens = {0, 1, 2},
@@ -100,7 +100,7 @@ TEST_F(BeamSearchTest, LengthPenaltyChoosesAmongTextsThatEnd) {
   EXPECT_LT(length(-4), length(8));
 }
 
-TEST_F(BeamSearchTest, RulesSeeTheWholeTextAndForbidTokens) {
+TEST_F(BeamSearchTest, RulesSeeWholeTextAndForbidTokens) {
   BeamSearch search(*model_, {.texts = 3, .tokens = kLongest}, DType::kF32, stream_);
   const TokenIds written =
       search.write(beginning_, {.longest = kLongest},
@@ -112,7 +112,7 @@ TEST_F(BeamSearchTest, RulesSeeTheWholeTextAndForbidTokens) {
   EXPECT_EQ(written, (TokenIds{2, 3, 4}));
 }
 
-TEST_F(BeamSearchTest, AModelThatSumsUpItsTextHasOneBeam) {
+TEST_F(BeamSearchTest, RecurrentModelAllowsOnlyOneBeam) {
   const auto recurrent = made("mamba2", stream_);
   BeamSearch one(*recurrent, {.texts = 1, .tokens = kLongest}, DType::kF32, stream_);
   EXPECT_EQ(std::ssize(one.write(beginning_, {.longest = kLongest}, no_rule)), 3);

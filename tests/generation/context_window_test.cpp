@@ -16,14 +16,14 @@ std::vector<std::int32_t> counting(std::int64_t tokens) {
   return text;
 }
 
-TEST(ContextWindow, KeepsWhatIsPinnedAndTheEnd) {
+TEST(ContextWindow, KeepsPinnedTokensAndEnd) {
   const ContextWindow window(10, 2);
   EXPECT_EQ(window.of(counting(10)), counting(10));
   EXPECT_EQ(window.of(counting(11)), (std::vector<std::int32_t>{0, 1, 7, 8, 9, 10}));
   EXPECT_EQ(window.of(counting(12)), (std::vector<std::int32_t>{0, 1, 7, 8, 9, 10, 11}));
 }
 
-TEST(ContextWindow, DropsTheSameTokensWhetherTheTextGrewOrCameAtOnce) {
+TEST(ContextWindow, DropsSameTokensInOneOrManySteps) {
   for (const std::int64_t context : {1, 2, 3, 8, 9, 64}) {
     for (const std::int64_t pinned : {0, 1, 5, 100}) {
       const ContextWindow window(context, pinned);
@@ -39,7 +39,7 @@ TEST(ContextWindow, DropsTheSameTokensWhetherTheTextGrewOrCameAtOnce) {
   }
 }
 
-TEST(ContextWindow, APromptLeavesRoomForWhatIsMade) {
+TEST(ContextWindow, PromptLeavesRoomForNewTokens) {
   const ContextWindow window(10, 2);
   EXPECT_EQ(fit_prompt(counting(10), window, 5, ContextOverflow::kTruncate).left_out, 0);
   const FittedPrompt fitted = fit_prompt(counting(20), window, 3, ContextOverflow::kTruncate);
@@ -49,7 +49,7 @@ TEST(ContextWindow, APromptLeavesRoomForWhatIsMade) {
       << "the length of a text that has just outgrown the context";
 }
 
-TEST(ContextWindow, RefusesWhatIsLongerWhereAsked) {
+TEST(ContextWindow, ErrorModeRejectsOverflow) {
   const ContextWindow window(10, 2);
   EXPECT_EQ(fit_prompt(counting(10), window, 90, ContextOverflow::kError).tokens, counting(10));
   const std::string message =

@@ -16,9 +16,9 @@ using Tokens = std::vector<std::int32_t>;
 
 constexpr std::int64_t kVocabulary = 61;
 
-class ContinuationScoresOf : public ::testing::TestWithParam<const char*> {
+class ContinuationScoresTest : public ::testing::TestWithParam<const char*> {
  protected:
-  ContinuationScoresOf() {
+  ContinuationScoresTest() {
     ModelConfig config{.family = GetParam(),
                        .layers = 2,
                        .heads = 4,
@@ -63,7 +63,7 @@ class ContinuationScoresOf : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<LanguageModel> model_;
 };
 
-TEST_P(ContinuationScoresOf, AreThoseOfAPassOverTheWholeText) {
+TEST_P(ContinuationScoresTest, MatchFullForwardPass) {
   ContinuationScores scores(*model_, DType::kF32, stream_);
   std::uint64_t seed = 1;
   for (const std::int64_t length : {1, 3, 20, 21, 7}) {
@@ -79,7 +79,7 @@ TEST_P(ContinuationScoresOf, AreThoseOfAPassOverTheWholeText) {
   }
 }
 
-TEST_P(ContinuationScoresOf, SeeTheLastPlaceOfTheContextAndNoMore) {
+TEST_P(ContinuationScoresTest, AcceptTextsUpToContextLength) {
   ContinuationScores scores(*model_, DType::kF32, stream_);
   const Tokens prompt = some_tokens(1, 60);
   const std::vector<Tokens> fits{some_tokens(2, 4)}, longer{some_tokens(2, 5)};
@@ -88,7 +88,7 @@ TEST_P(ContinuationScoresOf, SeeTheLastPlaceOfTheContextAndNoMore) {
   EXPECT_THROW(scores.log_likelihoods(prompt, std::vector<Tokens>{{}}), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, ContinuationScoresOf,
+INSTANTIATE_TEST_SUITE_P(Families, ContinuationScoresTest,
                          ::testing::Values("gpt2", "llama", "mistral", "mamba2"));
 
 }  // namespace

@@ -36,7 +36,7 @@ Text write(std::int64_t tokens, Costs costs, const IsRight& is_right) {
   return text;
 }
 
-TEST(DraftLength, ARightDraftIsFollowedFarAndAWrongOneCostsLittle) {
+TEST(DraftLength, RightDraftsHelpAndWrongOnesCostLittle) {
   const Text right = write(400, {}, [](std::int64_t) { return true; });
   EXPECT_LT(right.seconds, 400 / 3.0);
   for (const Costs costs : {Costs{}, Costs{0.5, 0.3}, Costs{2, 1}, Costs{0.01, 0}}) {
@@ -46,14 +46,14 @@ TEST(DraftLength, ARightDraftIsFollowedFarAndAWrongOneCostsLittle) {
   }
 }
 
-TEST(DraftLength, ADraftThatBecomesUsefulIsFoundAgain) {
+TEST(DraftLength, RecoversWhenDraftsBecomeUseful) {
   const Text late = write(6000, {}, [](std::int64_t n) { return n >= 10; });
   EXPECT_LT(late.seconds, 6000 / 1.5);
   const Text early = write(2000, {}, [](std::int64_t n) { return n < 200; });
   EXPECT_LE(early.seconds, 1.05 * 2000);
 }
 
-TEST(DraftLength, DraftsFewWhereFewAreTaken) {
+TEST(DraftLength, DraftsFewerWhenFewAreAccepted) {
   const auto often = write(1000, {}, [](std::int64_t n) { return n % 8 != 0; });
   const auto seldom = write(1000, {}, [](std::int64_t n) { return n % 3 == 0; });
   EXPECT_GT(often.drafted, seldom.drafted);

@@ -54,7 +54,7 @@ class MeanTarget final : public LossModel {
   std::int64_t segment = -1;  // of the latest pass
 };
 
-TEST_F(Evaluation, GoesThroughLongWindowsInSegments) {
+TEST_F(Evaluation, ProcessesLongWindowsInSegments) {
   const TokenDataset tokens = counting_tokens(5001);
   MeanTarget model;
   const auto segment = [&](std::int64_t window, std::int64_t wanted) {
@@ -67,7 +67,7 @@ TEST_F(Evaluation, GoesThroughLongWindowsInSegments) {
   EXPECT_EQ(segment(1000, 64), 64);
 }
 
-TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
+TEST_F(Evaluation, WeighsEveryTokenOnce) {
   const TokenDataset tokens = counting_tokens(27);  // six windows of four targets and one of two
   const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
   MeanTarget model;
@@ -77,7 +77,7 @@ TEST_F(Evaluation, WeighsEveryTokenOfEveryWindowOnce) {
   EXPECT_NEAR(result.perplexity, std::exp(13.5), 1e-3);
 }
 
-TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
+TEST_F(Evaluation, OutOfMemorySplitsBatch) {
   const TokenDataset tokens = counting_tokens(27);  // 4 and 3 windows, the last one short
   const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 4, stream_);
   MeanTarget model;
@@ -92,7 +92,7 @@ TEST_F(Evaluation, GoesInPartsWhereMemoryHoldsNoWholeBatch) {
 }
 
 /// Five batches on three ranks: two ranks have two, the last one has one.
-TEST_F(Evaluation, SharedOutGivesTheBitsOfOne) {
+TEST_F(Evaluation, RanksTogetherMatchSingleRank) {
   const TokenDataset tokens = counting_tokens(41);
   MeanTarget model;
   const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 2, stream_);
@@ -118,7 +118,7 @@ TEST_F(Evaluation, SharedOutGivesTheBitsOfOne) {
   }
 }
 
-TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {
+TEST_F(Evaluation, IgnoresDropoutAndKeepsWeights) {
   const TokenDataset tokens = counting_tokens(33);
   const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 8), 2, stream_);
   const ModelConfig plain{.layers = 2, .heads = 2, .width = 16, .context = 8, .vocabulary = 64};
@@ -133,7 +133,7 @@ TEST_F(Evaluation, LeavesDropoutAndWeightsAlone) {
   EXPECT_NEAR(loss, std::log(64.0), 1.0);
 }
 
-TEST_F(Evaluation, RefusesALossThatIsNotFinite) {
+TEST_F(Evaluation, NonFiniteLossThrowsDiverged) {
   const TokenDataset tokens = counting_tokens(10);
   const OrderedBatches windows(TokenWindows::to_measure_on(tokens, 4), 2, stream_);
   MeanTarget model;

@@ -50,7 +50,7 @@ class FactorTruncation : public ::testing::Test {
 };
 
 /// Truncation error must equal the error of the truncated SVD, the smallest possible for the rank.
-TEST_F(FactorTruncation, IsTheNearestMatrixOfEachRank) {
+TEST_F(FactorTruncation, MatchesTruncatedSvdForEachRank) {
   for (std::int64_t rank = 1; rank <= kColumns; ++rank) {
     const auto model = drawn();
     std::vector<Eigen::MatrixXd> before;
@@ -69,7 +69,7 @@ TEST_F(FactorTruncation, IsTheNearestMatrixOfEachRank) {
   }
 }
 
-TEST_F(FactorTruncation, OfARankThatThereIsNotIsRefused) {
+TEST_F(FactorTruncation, RejectsInvalidRank) {
   const auto model = drawn(), without = drawn("t");
   EXPECT_THROW(truncate_factors(*model, 0, stream_), ConfigError);
   EXPECT_THROW(truncate_factors(*model, kColumns + 1, stream_), ConfigError);

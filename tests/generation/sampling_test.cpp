@@ -25,13 +25,13 @@ std::map<int, double> shares(const SamplingSettings& settings,
   return shares;
 }
 
-TEST(Sampling, TemperatureZeroTakesTheLikeliest) {
+TEST(Sampling, TemperatureZeroTakesLikeliestToken) {
   for (std::uint64_t position = 0; position < 50; ++position) {
     EXPECT_EQ(sample_token(kLogits, {.temperature = 0}, position), 1);
   }
 }
 
-TEST(Sampling, EqualLogitsGoToTheSmallerId) {
+TEST(Sampling, EqualLogitsPreferSmallerId) {
   const std::vector<float> logits{0.0f, 2.0f, 2.0f};
   EXPECT_EQ(sample_token(logits, {.temperature = 0}, 7), 1);
   const auto first = shares({.top_k = 1}, logits);
@@ -39,7 +39,7 @@ TEST(Sampling, EqualLogitsGoToTheSmallerId) {
   EXPECT_TRUE(first.contains(1));
 }
 
-TEST(Sampling, DrawsTokensByTheirProbabilities) {
+TEST(Sampling, DrawsTokensByProbability) {
   const auto found = shares({});
   const double expected[] = {0.1, 0.4, 0.2, 0.3};
   for (int id = 0; id < 4; ++id) EXPECT_NEAR(found.at(id), expected[id], 0.012) << id;
@@ -52,7 +52,7 @@ TEST(Sampling, TemperatureSharpensAndFlattens) {
   EXPECT_NEAR(shares({.temperature = 1000}).at(0), 0.25, 0.012);
 }
 
-TEST(Sampling, TopKKeepsTheLikeliest) {
+TEST(Sampling, TopKKeepsLikeliestTokens) {
   const auto found = shares({.top_k = 2});
   EXPECT_EQ(found.size(), 2u);
   EXPECT_NEAR(found.at(1), 4.0 / 7, 0.012);
@@ -60,7 +60,7 @@ TEST(Sampling, TopKKeepsTheLikeliest) {
   EXPECT_EQ(shares({.top_k = 100}).size(), 4u);
 }
 
-TEST(Sampling, TopPKeepsTheFewestThatHoldTheShare) {
+TEST(Sampling, TopPKeepsSmallestSetAboveShare) {
   EXPECT_EQ(shares({.top_p = 0.39}).size(), 1u);
   EXPECT_EQ(shares({.top_p = 0.41}).size(), 2u);
   const auto three = shares({.top_p = 0.85});
@@ -68,13 +68,13 @@ TEST(Sampling, TopPKeepsTheFewestThatHoldTheShare) {
   EXPECT_FALSE(three.contains(0));
 }
 
-TEST(Sampling, TopPActsOnWhatTopKLeft) {
+TEST(Sampling, TopPAppliesAfterTopK) {
   // Tokens 1 and 3 remain, and the first has 4/7 = 0.571.
   EXPECT_EQ(shares({.top_k = 2, .top_p = 0.56}).size(), 1u);
   EXPECT_EQ(shares({.top_k = 2, .top_p = 0.58}).size(), 2u);
 }
 
-TEST(Sampling, MinPKeepsWhatIsNearTheLikeliest) {
+TEST(Sampling, MinPIsRelativeToLikeliestToken) {
   EXPECT_EQ(shares({.min_p = 0.24}).size(), 4u);
   EXPECT_EQ(shares({.min_p = 0.26}).size(), 3u);
   const auto two = shares({.min_p = 0.7});
@@ -85,7 +85,7 @@ TEST(Sampling, MinPKeepsWhatIsNearTheLikeliest) {
       << "the probabilities are 1, 16, 4 and 9 of 30";
 }
 
-TEST(Sampling, RepetitionIsPenalizedOnceATokenWhateverItsSign) {
+TEST(Sampling, RepetitionPenaltyAppliesOncePerToken) {
   const std::vector<float> logits{2.0f, 1.5f, -1.0f, -1.2f};
   const SamplingSettings greedy{.temperature = 0, .repetition_penalty = 1.5};
   const std::vector<std::int32_t> first{0, 0, 0, 0}, both{0, 1, 0};
@@ -97,7 +97,7 @@ TEST(Sampling, RepetitionIsPenalizedOnceATokenWhateverItsSign) {
   EXPECT_EQ(sample_token(logits, {.temperature = 0}, 0, first), 0);
 }
 
-TEST(Sampling, SameSeedSameTokensAnotherSeedOthers) {
+TEST(Sampling, SeedDeterminesTokens) {
   const auto draw = [](std::uint64_t seed) {
     std::vector<int> tokens;
     for (std::uint64_t i = 0; i < 64; ++i)
@@ -108,14 +108,14 @@ TEST(Sampling, SameSeedSameTokensAnotherSeedOthers) {
   EXPECT_NE(draw(3), draw(4));
 }
 
-TEST(Sampling, MinusInfinityIsNeverDrawnAndNanIsRefused) {
+TEST(Sampling, SkipsMinusInfinityAndRejectsNan) {
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_EQ(shares({}, {0.0f, -infinity, 0.0f}).count(1), 0u);
   EXPECT_THROW(sample_token(std::vector<float>{0.0f, NAN}, {}, 0), DataError);
   EXPECT_THROW(sample_token(std::vector<float>{infinity, 0.0f}, {}, 0), DataError);
 }
 
-TEST(Sampling, CheckNamesEverySettingOutOfRange) {
+TEST(Sampling, CheckReportsEverySettingOutOfRange) {
   try {
     check({.temperature = -1, .top_k = -2, .top_p = 0, .min_p = 3, .repetition_penalty = 0});
     FAIL();

@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(StopStrings, HoldBackWhatMayBeginOne) {
+TEST(StopStrings, HoldBackPossibleStopPrefix) {
   StopStrings stop({"</end>", "STOP"});
   EXPECT_EQ(stop.add("a <"), "a ");
   EXPECT_EQ(stop.add("/e"), "");
@@ -17,7 +17,7 @@ TEST(StopStrings, HoldBackWhatMayBeginOne) {
   EXPECT_EQ(stop.rest(), "");
 }
 
-TEST(StopStrings, TheFirstInTheTextCountsNotTheFirstInTheList) {
+TEST(StopStrings, EarliestMatchInTextWins) {
   StopStrings stop({"cd", "bcx", "bc"});
   EXPECT_EQ(stop.add("ab"), "a");
   EXPECT_EQ(stop.add("c"), "");
@@ -26,7 +26,7 @@ TEST(StopStrings, TheFirstInTheTextCountsNotTheFirstInTheList) {
   EXPECT_EQ(stop.rest(), "");
 }
 
-TEST(StopStrings, OneThatBeginsTwiceIsFound) {
+TEST(StopStrings, FindMatchWithOverlappingPrefix) {
   StopStrings stop({"aab"});
   std::string text;
   for (const char* piece : {"x", "a", "a", "a", "b", "c"}) text += stop.add(piece);
@@ -34,7 +34,7 @@ TEST(StopStrings, OneThatBeginsTwiceIsFound) {
   EXPECT_TRUE(stop.reached());
 }
 
-TEST(StopStrings, NoneLetAllThroughAndAnEmptyOneIsRefused) {
+TEST(StopStrings, EmptyListPassesTextAndEmptyStringThrows) {
   StopStrings none({});
   EXPECT_EQ(none.add("abc"), "abc");
   EXPECT_THROW(StopStrings({"a", ""}), UsageError);

@@ -49,7 +49,7 @@ class TextBatch : public ::testing::Test {
   std::vector<std::int64_t> tokens_;
 };
 
-TEST_F(TextBatch, WritesWhatEachTextIsAloneWhateverIsBesideIt) {
+TEST_F(TextBatch, EachTextMatchesSeparateGeneration) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     dtype_ = dtype;
     model_->visit_parameters([&](Parameter& p) { p.compute_in(dtype, stream_); });
@@ -81,7 +81,7 @@ std::string neighbours_in(const std::vector<std::string>& texts) {
   return "";
 }
 
-TEST_F(TextBatch, StopsWhereTwoTokensTogetherAreAStopString) {
+TEST_F(TextBatch, StopsAtStringAcrossTwoTokens) {
   GenerationSettings settings{.tokens = 30, .sampling = {.seed = 5}};
   const auto whole = alone(settings);
   settings.stop = {neighbours_in(whole)};
@@ -93,7 +93,7 @@ TEST_F(TextBatch, StopsWhereTwoTokensTogetherAreAStopString) {
 }
 
 /// 12 texts of one token, then 6 of 30, which need more memory to begin than 8 rows leave free.
-TEST_F(TextBatch, GoesOnInHalfAsManyRowsWhereMemoryRunsOut) {
+TEST_F(TextBatch, OutOfMemoryHalvesRows) {
   texts_.assign(18, std::vector<std::int32_t>(30, 'b'));
   for (std::size_t i = 0; i < 12; ++i) texts_[i].assign(1, static_cast<std::int32_t>('c' + i));
   const GenerationSettings settings{.tokens = 2, .sampling = {.seed = 5}};
@@ -124,14 +124,14 @@ TEST_F(TextBatch, GoesOnInHalfAsManyRowsWhereMemoryRunsOut) {
   EXPECT_THROW(written_in(tiny), OutOfMemory);
 }
 
-TEST_F(TextBatch, OfNoTokensIsEmptyAndOfNoTextsNothing) {
+TEST_F(TextBatch, AcceptsZeroTokensOrTexts) {
   tokens_.assign(texts_.size(), 0);
   EXPECT_EQ(together(3, {.tokens = 0}), std::vector<std::string>(texts_.size()));
   texts_.clear();
   EXPECT_TRUE(together(3, {.tokens = 5}).empty());
 }
 
-TEST_F(TextBatch, RefusesBadSettingsAndTokensThatTheModelLacks) {
+TEST_F(TextBatch, RejectsInvalidSettingsAndUnknownTokens) {
   EXPECT_THROW(together(3, {.tokens = 5, .sampling = {.top_p = 2}}), UsageError);
   texts_.back() = {97, 256};
   BatchDecoder decoder(*model_, {.texts = 1, .tokens = 32}, dtype_, stream_);

@@ -51,7 +51,7 @@ class TextGeneration : public ::testing::Test {
   GenerationResult result_;
 };
 
-TEST_F(TextGeneration, CachedLogitsEqualUncachedOnesAlsoBeyondTheContext) {
+TEST_F(TextGeneration, CachedLogitsMatchUncachedBeyondContext) {
   const auto gpt2_owner = model(61);
   LanguageModel& gpt2 = *gpt2_owner;
   CachedDecoder decoder(gpt2, DType::kF32, stream_);
@@ -75,7 +75,7 @@ TEST_F(TextGeneration, CachedLogitsEqualUncachedOnesAlsoBeyondTheContext) {
   }
 }
 
-TEST_F(TextGeneration, StartsAnewWithHalfTheContextWhereTheTextOutgrowsIt) {
+TEST_F(TextGeneration, RestartsWithHalfContextOnOverflow) {
   const auto gpt2_owner = model(61);
   LanguageModel& gpt2 = *gpt2_owner;
   CachedDecoder decoder(gpt2, DType::kF32, stream_);
@@ -90,7 +90,7 @@ TEST_F(TextGeneration, StartsAnewWithHalfTheContextWhereTheTextOutgrowsIt) {
   EXPECT_EQ(decoder.window(), kContext / 2 + 1);
 }
 
-TEST_F(TextGeneration, WhatIsSeenTogetherHasTheBitsOfOneByOne) {
+TEST_F(TextGeneration, JointPassMatchesTokenByTokenPass) {
   const auto gpt2 = model(61);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     gpt2->visit_parameters([&](Parameter& p) { p.compute_in(dtype, stream_); });
@@ -107,7 +107,7 @@ TEST_F(TextGeneration, WhatIsSeenTogetherHasTheBitsOfOneByOne) {
   }
 }
 
-TEST_F(TextGeneration, AnotherTextIsSeenFromWhereItDiffers) {
+TEST_F(TextGeneration, ChangedTextMatchesFreshDecoder) {
   const auto gpt2 = model(61);
   CachedDecoder kept(*gpt2, DType::kF32, stream_), fresh(*gpt2, DType::kF32, stream_);
   kept.see(std::vector<std::int32_t>{5, 6, 7, 8, 9});
@@ -124,7 +124,7 @@ TEST_F(TextGeneration, AnotherTextIsSeenFromWhereItDiffers) {
   for (std::size_t v = 0; v < 61; ++v) EXPECT_NEAR(kept.logits()[v], fresh.logits()[v], 1e-5);
 }
 
-TEST_F(TextGeneration, ADraftChangesNoText) {
+TEST_F(TextGeneration, DraftModelDoesNotChangeText) {
   const auto large = model(256),
              small =
                  make_model({.layers = 1, .heads = 1, .width = 16, .context = 5, .vocabulary = 256},
@@ -163,7 +163,7 @@ TEST_F(TextGeneration, ADraftChangesNoText) {
   }
 }
 
-TEST_F(TextGeneration, SameSeedSameText) {
+TEST_F(TextGeneration, SameSeedGivesSameText) {
   const auto gpt2_owner = model(256);
   LanguageModel& gpt2 = *gpt2_owner;
   const auto bytes = make_byte_tokenizer();
@@ -175,7 +175,7 @@ TEST_F(TextGeneration, SameSeedSameText) {
   EXPECT_NE(generate(gpt2, *bytes, "To be", {.tokens = 40, .sampling = {.seed = 10}}), text);
 }
 
-TEST_F(TextGeneration, GreedyTextIsWhatTopOneGives) {
+TEST_F(TextGeneration, GreedyTextEqualsTopOne) {
   const auto gpt2_owner = model(256);
   LanguageModel& gpt2 = *gpt2_owner;
   const auto bytes = make_byte_tokenizer();
@@ -183,7 +183,7 @@ TEST_F(TextGeneration, GreedyTextIsWhatTopOneGives) {
             generate(gpt2, *bytes, "x", {.tokens = 20, .sampling = {.top_k = 1}}));
 }
 
-TEST_F(TextGeneration, TakesAnEmptyAndALongPrompt) {
+TEST_F(TextGeneration, AcceptsEmptyAndLongPrompts) {
   const auto gpt2_owner = model(256);
   LanguageModel& gpt2 = *gpt2_owner;
   always_answer(gpt2, 'a');
@@ -194,7 +194,7 @@ TEST_F(TextGeneration, TakesAnEmptyAndALongPrompt) {
   EXPECT_EQ(generate(gpt2, *bytes, "z", {.tokens = 0}), "");
 }
 
-TEST_F(TextGeneration, SaysWhatOfALongPromptAndTextIsNotSeen) {
+TEST_F(TextGeneration, ReportsDroppedPromptAndTextTokens) {
   const auto gpt2 = model(256);
   const auto bytes = make_byte_tokenizer();
   generate(*gpt2, *bytes, std::string(100, 'z'), {.tokens = 2});
@@ -208,7 +208,7 @@ TEST_F(TextGeneration, SaysWhatOfALongPromptAndTextIsNotSeen) {
   EXPECT_EQ(result_.left_out, 0);
 }
 
-TEST_F(TextGeneration, WhatIsPinnedStaysInSight) {
+TEST_F(TextGeneration, PinnedTokensStayInContext) {
   const auto gpt2 = model(256);
   const auto bytes = make_byte_tokenizer();
   const auto continued = [&](const std::string& prompt, std::int64_t pinned) {
@@ -223,7 +223,7 @@ TEST_F(TextGeneration, WhatIsPinnedStaysInSight) {
   EXPECT_EQ(continued("ABsomething that is long", 0), continued("s long", 0));
 }
 
-TEST_F(TextGeneration, OverflowEndsWithAnErrorWhereAsked) {
+TEST_F(TextGeneration, OverflowThrowsInErrorMode) {
   const auto gpt2 = model(256);
   const auto bytes = make_byte_tokenizer();
   GenerationSettings settings{.tokens = 1, .overflow = ContextOverflow::kError};
@@ -234,7 +234,7 @@ TEST_F(TextGeneration, OverflowEndsWithAnErrorWhereAsked) {
   EXPECT_NO_THROW(generate(*gpt2, *bytes, "1234567", settings));
 }
 
-TEST_F(TextGeneration, ACharacterThatTheEndLeavesUnfinishedIsWritten) {
+TEST_F(TextGeneration, UnfinishedCharacterAtEndIsReplaced) {
   const auto gpt2 = model(256);
   always_answer(*gpt2, 0xE2);
   const auto bytes = make_byte_tokenizer();
@@ -246,7 +246,7 @@ TEST_F(TextGeneration, ACharacterThatTheEndLeavesUnfinishedIsWritten) {
   EXPECT_EQ(generate(*gpt2, *bytes, "a", settings), "");
 }
 
-TEST_F(TextGeneration, TakesMemoryForTheTextAndNotForTheContext) {
+TEST_F(TextGeneration, AllocatesForTextNotForContext) {
   ModelConfig config{.layers = 2, .heads = 2, .width = 32, .context = 1 << 20, .vocabulary = 61};
   config.family = "llama";
   const auto llama = make_model(config, 3, stream_);
@@ -265,7 +265,7 @@ TEST_F(TextGeneration, TakesMemoryForTheTextAndNotForTheContext) {
   EXPECT_EQ(stream_.pool()->use().live_total, before);
 }
 
-TEST_F(TextGeneration, EndOfTextEndsTheText) {
+TEST_F(TextGeneration, EndOfTextTokenEndsGeneration) {
   const auto gpt2_owner = model(600);
   LanguageModel& gpt2 = *gpt2_owner;
   const auto bpe = load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/bpe_small");
@@ -274,7 +274,7 @@ TEST_F(TextGeneration, EndOfTextEndsTheText) {
   EXPECT_EQ(result_.tokens, 0);
 }
 
-TEST_F(TextGeneration, AStopStringEndsTheTextBeforeIt) {
+TEST_F(TextGeneration, StopStringEndsTextBeforeMatch) {
   const auto gpt2_owner = model(256);
   LanguageModel& gpt2 = *gpt2_owner;
   const auto bytes = make_byte_tokenizer();
@@ -290,7 +290,7 @@ TEST_F(TextGeneration, AStopStringEndsTheTextBeforeIt) {
   EXPECT_THROW(generate(gpt2, *bytes, "To be", stopped), UsageError);
 }
 
-TEST_F(TextGeneration, APenaltyOnRepetitionCountsThePrompt) {
+TEST_F(TextGeneration, RepetitionPenaltyIncludesPrompt) {
   const auto gpt2_owner = model(256);
   LanguageModel& gpt2 = *gpt2_owner;
   always_answer(gpt2, 'a');
@@ -302,7 +302,7 @@ TEST_F(TextGeneration, APenaltyOnRepetitionCountsThePrompt) {
   EXPECT_EQ(generate(gpt2, *bytes, "x", settings), "a");
 }
 
-TEST_F(TextGeneration, ThePromptFollowsTheTemplateAndBytesAreText) {
+TEST_F(TextGeneration, AddsTemplateAndDecodesByteTokens) {
   const auto llama =
       load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/tokenizers/llama2_legacy.json");
   const auto owner = model(llama->vocabulary_size());
@@ -312,7 +312,7 @@ TEST_F(TextGeneration, ThePromptFollowsTheTemplateAndBytesAreText) {
   EXPECT_EQ(result_.prompt_tokens, static_cast<std::int64_t>(llama->encode("the").size()) + 1);
 }
 
-TEST_F(TextGeneration, APromptSpellsSpecialTokensUnlessTheyAreText) {
+TEST_F(TextGeneration, PromptParsesSpecialTokensUnlessText) {
   const auto llama = load_tokenizer(std::string(HT_TEST_DATA_DIR) + "/tokenizers/llama3.json");
   const std::vector<std::int32_t> start = llama->template_start();
   ASSERT_EQ(start.size(), 1u);
@@ -324,7 +324,7 @@ TEST_F(TextGeneration, APromptSpellsSpecialTokensUnlessTheyAreText) {
   EXPECT_EQ(llama->decode(as_text), spelt + spelt + "a");
 }
 
-TEST_F(TextGeneration, NeverDrawsAWordThatTheTokenizerLacks) {
+TEST_F(TextGeneration, NeverDrawsTokensMissingInTokenizer) {
   const auto gpt2_owner = model(300);
   LanguageModel& gpt2 = *gpt2_owner;
   always_answer(gpt2, 280);
@@ -332,7 +332,7 @@ TEST_F(TextGeneration, NeverDrawsAWordThatTheTokenizerLacks) {
   EXPECT_EQ(result_.tokens, 5);
 }
 
-TEST_F(TextGeneration, RefusesATokenizerLargerThanTheModelAndBadSettings) {
+TEST_F(TextGeneration, RejectsLargerTokenizerAndInvalidSettings) {
   const auto gpt2_owner = model(61);
   LanguageModel& gpt2 = *gpt2_owner;
   const auto bytes = make_byte_tokenizer();
@@ -343,7 +343,7 @@ TEST_F(TextGeneration, RefusesATokenizerLargerThanTheModelAndBadSettings) {
   EXPECT_THROW(generate(fitting, *bytes, "a", {.tokens = 1, .sampling = {.top_p = 2}}), UsageError);
 }
 
-TEST(Utf8Assembler, HoldsACharacterBackUntilItIsWhole) {
+TEST(Utf8Assembler, HoldsBackIncompleteCharacters) {
   Utf8Assembler assembler;
   EXPECT_EQ(assembler.add("a\xE2"), "a");
   EXPECT_EQ(assembler.add("\x82"), "");
@@ -355,7 +355,7 @@ TEST(Utf8Assembler, HoldsACharacterBackUntilItIsWhole) {
   EXPECT_EQ(assembler.add("\x80\xC3"), "\xF0\x9F\x98\x80");
 }
 
-TEST(Utf8Assembler, ReplacesWhatIsNoCharacter) {
+TEST(Utf8Assembler, ReplacesInvalidBytes) {
   const std::string replacement = "\xEF\xBF\xBD";
   EXPECT_EQ(Utf8Assembler().add("\x80z"), replacement + "z");
   EXPECT_EQ(Utf8Assembler().add("\xC3z"), replacement + "z");

@@ -27,7 +27,7 @@ std::set<int> all_but(const std::set<int>& forbidden) {
   return ids;
 }
 
-TEST(WritingRules, ForbidWhatWouldRepeatTokensInARow) {
+TEST(WritingRules, ForbidRepeatedNgrams) {
   EXPECT_EQ(allowed({.unrepeated = 2}, {4, 5, 4}), all_but({5}));
   EXPECT_EQ(allowed({.unrepeated = 2}, {4, 5, 4, 6, 4}), all_but({5, 6}));
   EXPECT_EQ(allowed({.unrepeated = 3}, {1, 2, 3, 1, 2}), all_but({3}));
@@ -35,26 +35,26 @@ TEST(WritingRules, ForbidWhatWouldRepeatTokensInARow) {
   EXPECT_EQ(allowed({.unrepeated = 1}, {4, 5, 4}), all_but({4, 5}));
 }
 
-TEST(WritingRules, ShortTextsDoNotEnd) {
+TEST(WritingRules, MinimumLengthForbidsEndTokens) {
   const WritingRules rules{.end_tokens = {2, 7}, .least = 3};
   EXPECT_EQ(allowed(rules, {1, 1}), all_but({2, 7}));
   EXPECT_EQ(allowed(rules, {1, 1, 1}), all_but({}));
 }
 
-TEST(WritingRules, NewTokensAndSuppressedOnesCountFromTheBeginning) {
+TEST(WritingRules, SuppressionAndMinimumCountNewTokens) {
   const WritingRules rules{
       .end_tokens = {2}, .suppressed = {7}, .suppressed_at_first = {3}, .begun = 2, .least_new = 1};
   EXPECT_EQ(allowed(rules, {1, 1}), all_but({2, 3, 7}));
   EXPECT_EQ(allowed(rules, {1, 1, 4}), all_but({7}));
 }
 
-TEST(WritingRules, PenaltyOfRepeatedTokensIsADivisor) {
+TEST(WritingRules, RepetitionPenaltyScalesScores) {
   std::vector<float> scores{3, -3, 3};
   WritingRules{.repetition_penalty = 2}.apply(scores, TokenIds{0, 1, 0});
   EXPECT_EQ(scores, (std::vector<float>{1.5F, -6, 3}));
 }
 
-TEST(WritingRules, KeepToTheWordsThatThereAre) {
+TEST(WritingRules, ForbidTokensBeyondVocabulary) {
   EXPECT_EQ(allowed({.words = 3}, {1}), (std::set<int>{0, 1, 2}));
   EXPECT_EQ(allowed({.words = 30}, {1}), all_but({}));
 }

@@ -28,7 +28,7 @@ class BlockFormats : public ::testing::TestWithParam<GgufType> {
 using WrittenBlocks = BlockFormats;
 using ReadBlocks = BlockFormats;
 
-TEST_P(WrittenBlocks, HaveTheBytesOfTheReference) {
+TEST_P(WrittenBlocks, MatchGgufPyBytes) {
   const Tensor values = load("values"), wanted = load("written." + name());
   std::vector<std::byte> made(wanted.bytes());
   encode_blocks(GetParam(), {values.data<float>(), static_cast<std::size_t>(values.elements())},
@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(Types, WrittenBlocks,
                                            GgufType::kQ8_0, GgufType::kQ4_0),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST_P(ReadBlocks, AreTheReferencesNumbersBitForBit) {
+TEST_P(ReadBlocks, MatchGgufPyBitForBit) {
   const Tensor blocks = load("blocks." + name()), wanted = load("read." + name());
   const Tensor made = Tensor::empty_like(wanted, MemoryKind::kData, stream_);
   decode_blocks(GetParam(), static_cast<const std::byte*>(blocks.raw()),
@@ -56,7 +56,7 @@ INSTANTIATE_TEST_SUITE_P(Types, ReadBlocks,
                                            GgufType::kQ6_K, GgufType::kMXFP4),
                          [](const auto& info) { return std::string(name_of(info.param)); });
 
-TEST(BlockFormats, F16RefusesWhatItCannotHold) {
+TEST(BlockFormats, F16RejectsOverflow) {
   const std::vector<float> values{1, 70000};
   std::vector<std::byte> to(4);
   const std::string message =

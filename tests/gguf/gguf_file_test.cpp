@@ -46,12 +46,12 @@ class GgufFileTest : public ::testing::Test {
   std::string text_;
 };
 
-TEST_F(GgufFileTest, IsNotWrittenWhereThereIsNoFolder) {
+TEST_F(GgufFileTest, WriteOutsideFolderThrowsCannotCreate) {
   EXPECT_THROW(write_gguf(path_ / "below.gguf", {}, {}, [](std::size_t) { return Tensor(); }),
                CannotCreate);
 }
 
-TEST_F(GgufFileTest, IsMeantByItsNameToo) {
+TEST_F(GgufFileTest, RecognizesTruncatedFileByExtension) {
   write_text(folder_ / "cut.gguf", "GG");
   write_text(folder_ / "cut.txt", "GG");
   EXPECT_TRUE(GgufFile::is_one(folder_ / "cut.gguf"));
@@ -59,7 +59,7 @@ TEST_F(GgufFileTest, IsMeantByItsNameToo) {
   EXPECT_FALSE(GgufFile::is_one(folder_ / "absent.gguf"));
 }
 
-TEST_F(GgufFileTest, IsReadAsItWasWritten) {
+TEST_F(GgufFileTest, ReadsBackValuesAndTensorLayout) {
   const GgufFile file(path_);
   const auto value = [&](const char* key) { return file.values().at(key).content; };
   EXPECT_EQ(std::get<std::string>(value("general.architecture")), "llama");
@@ -84,12 +84,12 @@ TEST_F(GgufFileTest, IsReadAsItWasWritten) {
   EXPECT_THROW(file.tensor("absent"), DataError);
 }
 
-TEST_F(GgufFileTest, NothingIsOverwritten) {
+TEST_F(GgufFileTest, DoesNotOverwriteFiles) {
   EXPECT_THROW(write_gguf(path_, {}, {}, {}), CannotCreate);
   EXPECT_EQ(read_file(path_, 1 << 20), text_);
 }
 
-TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
+TEST_F(GgufFileTest, RejectsOtherFormatsWithReason) {
   EXPECT_TRUE(contains(refusal("PK\x03\x04 and more"), "does not begin with \"GGUF\""));
   EXPECT_TRUE(contains(refusal(""), "ends inside its first four bytes"));
   std::string other = text_;
@@ -111,7 +111,7 @@ TEST_F(GgufFileTest, WhatIsNoSuchFileIsRefusedByWhatItIs) {
   EXPECT_TRUE(contains(refusal(other), "bytes at byte 1 of the data"));
 }
 
-TEST_F(GgufFileTest, NamesAndTextsAreUtf8) {
+TEST_F(GgufFileTest, RejectsInvalidUtf8) {
   for (const char* text : {"llama", "a.flag", "three", "gains"}) {
     std::string damaged = text_;
     damaged[damaged.find(text)] = '\xFF';
@@ -119,13 +119,13 @@ TEST_F(GgufFileTest, NamesAndTextsAreUtf8) {
   }
 }
 
-TEST_F(GgufFileTest, EveryLengthThatItIsCutToIsRefused) {
+TEST_F(GgufFileTest, RejectsFilesTruncatedAtAnyLength) {
   const std::size_t padding = 12;  // after the last tensor
   for (std::size_t bytes = 0; bytes + padding < text_.size(); bytes += 3)
     EXPECT_NE(refusal(text_.substr(0, bytes)), "") << bytes;
 }
 
-TEST_F(GgufFileTest, AnyByteMayBeAnother) {
+TEST_F(GgufFileTest, MutatedBytesStayInBounds) {
   std::mt19937 random(3);
   for (int i = 0; i < 4000; ++i) {
     std::string other = text_;

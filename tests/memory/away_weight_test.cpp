@@ -26,7 +26,7 @@ class AwayWeightTest : public ::testing::TestWithParam<Copies> {
 INSTANTIATE_TEST_SUITE_P(All, AwayWeightTest,
                          ::testing::Values(Copies::kInBackground, Copies::kInStream));
 
-TEST_P(AwayWeightTest, IsHeldOnTheDeviceAndGoesHomeWithWhatChanged) {
+TEST_P(AwayWeightTest, LoadsToDeviceAndWritesChangesBack) {
   {
     const Weight outer = held(Use::kRead);
     EXPECT_EQ(outer.tensor().pool(), stream_.pool());
@@ -39,7 +39,7 @@ TEST_P(AwayWeightTest, IsHeldOnTheDeviceAndGoesHomeWithWhatChanged) {
 }
 
 /// The update is lost, so the stale value must not be trained on or saved.
-TEST_P(AwayWeightTest, TellsWhoeverComesNextThatWhatChangedCouldNotBeWritten) {
+TEST_P(AwayWeightTest, FailedWriteBackThrowsOnLaterAccess) {
   fails_ = true;
   add_one();
   EXPECT_THROW(weight_.home_master(), IoError);
@@ -49,7 +49,7 @@ TEST_P(AwayWeightTest, TellsWhoeverComesNextThatWhatChangedCouldNotBeWritten) {
 }
 
 /// A master with a bf16 copy counts as a master weight, without a copy as a parameter.
-TEST_P(AwayWeightTest, HasACopyInBFloat16WhereThatIsComputedIn) {
+TEST_P(AwayWeightTest, KeepsBf16CopyForBf16Compute) {
   const auto at_home = [&](MemoryKind kind) {
     return home_.pool()->use().live[static_cast<std::size_t>(kind)];
   };

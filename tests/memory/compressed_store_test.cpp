@@ -43,7 +43,7 @@ class CompressedStoreTest : public ::testing::Test {
   std::vector<Tensor> tensors_;
 };
 
-TEST_F(CompressedStoreTest, RoundsWithinItsBoundAndKeepsMeanSquaresPositive) {
+TEST_F(CompressedStoreTest, RoundsWithinBoundAndKeepsSquaresPositive) {
   const std::vector<Tensor> back = there_and_back();
   const double bounds[] = {0.0071, 0.0036};
   for (std::size_t t = 0; t < 2; ++t) {
@@ -68,7 +68,7 @@ TEST_F(CompressedStoreTest, RoundsWithinItsBoundAndKeepsMeanSquaresPositive) {
 
 /// The scales of an 8-bit state span many decades. Rounding them relative to the largest would
 /// change small scales, and all codes of their blocks, by a factor.
-TEST_F(CompressedStoreTest, KeepsTheBitsOfWhatIsNotToBeRounded) {
+TEST_F(CompressedStoreTest, UnroundedSlotKeepsBits) {
   Tensor scales = Tensor::empty({256}, DType::kF32, MemoryKind::kOptimizerState, stream_);
   for (int i = 0; i < 256; ++i)
     scales.data<float>()[i] = std::pow(10.0f, -static_cast<float>(i % 13));
@@ -80,14 +80,14 @@ TEST_F(CompressedStoreTest, KeepsTheBitsOfWhatIsNotToBeRounded) {
   EXPECT_TRUE(testing::same_bits(back, before));
 }
 
-TEST_F(CompressedStoreTest, HidesNoNan) {
+TEST_F(CompressedStoreTest, PreservesNaN) {
   tensors_[0].data<float>()[300] = NAN;
   const Tensor back = there_and_back()[0];
   EXPECT_TRUE(std::isnan(back.data<float>()[300]));
   EXPECT_FALSE(std::isnan(back.data<float>()[0]));
 }
 
-TEST(CompressedStore, HoldsNothingWhereThereIsNoRoomForTheCodes) {
+TEST(CompressedStore, OutOfMemoryLeavesNothingAllocated) {
   const Stream stream(MemoryPool::create("device", std::size_t{1} << 20));
   Tensor tensor = Tensor::zeros({250000}, DType::kF32, MemoryKind::kOptimizerState, stream);
   const std::size_t live = stream.pool()->use().live_total;

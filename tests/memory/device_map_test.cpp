@@ -14,7 +14,7 @@ DeviceMap map_of(const std::string& text, const std::string& otherwise = "device
   return DeviceMap(config);
 }
 
-TEST(DeviceMap, TheFirstPatternThatMatchesSaysThePlace) {
+TEST(DeviceMap, FirstMatchingPatternDecidesPlace) {
   const DeviceMap map = map_of("h.0.*=device,h.*.mlp.*=file,h.*=host", "host");
   EXPECT_EQ(map.place_of("h.0.mlp.c_fc.weight"), "device");
   EXPECT_EQ(map.place_of("h.1.mlp.c_fc.weight"), "file");
@@ -23,7 +23,7 @@ TEST(DeviceMap, TheFirstPatternThatMatchesSaysThePlace) {
   EXPECT_EQ(map_of("").place_of("wte.weight"), "device");
 }
 
-TEST(DeviceMap, KnowsThePlacesThatItUses) {
+TEST(DeviceMap, ReportsUsedPlaces) {
   const DeviceMap map = map_of("h.0.*=host");
   EXPECT_TRUE(map.uses("host"));
   EXPECT_TRUE(map.uses("device"));
@@ -33,14 +33,14 @@ TEST(DeviceMap, KnowsThePlacesThatItUses) {
   EXPECT_EQ(map_of("auto", "file").farthest(), "file");
 }
 
-TEST(DeviceMap, KnowsThePatternsThatMatchNothing) {
+TEST(DeviceMap, ReportsUnmatchedPatterns) {
   const DeviceMap map = map_of("h.0.*=host,h.*.mlp.exprts.*=file,wte*=host");
   EXPECT_EQ(map.unmatched({"h.0.mlp.c_fc.weight", "h.1.mlp.c_fc.weight", "wte.weight"}),
             std::vector<std::string>{"h.*.mlp.exprts.*"});
   EXPECT_TRUE(map_of("").unmatched({"wte.weight"}).empty());
 }
 
-TEST(DeviceMap, NamesWhatCannotBeRead) {
+TEST(DeviceMap, RefusesMalformedMaps) {
   MemoryConfig config;
   for (const char* bad : {"h.0", "=host", "h.*=disk", "h.*=host,", "h.*=host,,*=file"}) {
     config.device_map = bad;

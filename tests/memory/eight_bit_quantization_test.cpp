@@ -9,7 +9,7 @@ namespace hybrid_trainer::testing {
 namespace {
 
 /// Compares with bitsandbytes (tests/golden/README.md).
-TEST(EightBit, HasTheBytesOfBitsandbytes) {
+TEST(EightBit, MatchesBitsandbytes) {
   const Stream stream = test_stream();
   const SafetensorsFile golden(concat(HT_TEST_DATA_DIR, "/four_bit.safetensors"));
   const auto load = [&](const char* name) {
@@ -23,7 +23,7 @@ TEST(EightBit, HasTheBytesOfBitsandbytes) {
   EXPECT_TRUE(same_bits(again, load("again")));
 }
 
-TEST(EightBit, ARowOfZerosStaysZeros) {
+TEST(EightBit, ZeroRowStaysZero) {
   const Stream stream = test_stream();
   const Tensor values = normal_tensor({3, 40}, 1, stream);
   fill_zero(values.rows(1, 2), stream);

@@ -38,7 +38,7 @@ class FileSizeLimit {
   void (*old_handler_)(int);
 };
 
-class FileMemoryInAFolder : public ::testing::Test {
+class FileMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override { std::filesystem::create_directories(folder_); }
   void TearDown() override { std::filesystem::remove_all(folder_); }
@@ -49,13 +49,13 @@ class FileMemoryInAFolder : public ::testing::Test {
   Content content_{device_};
 };
 
-TEST_F(FileMemoryInAFolder, LeavesNoNameBehind) {
+TEST_F(FileMemoryTest, LeavesNoFileNameInFolder) {
   PoolStore store(pool());
   store.keep(content_.slots(), device_);
   EXPECT_TRUE(std::filesystem::is_empty(folder_));
 }
 
-TEST_F(FileMemoryInAFolder, KeepsEverythingInPlaceOnAFullDiskAndWorksAgainLater) {
+TEST_F(FileMemoryTest, FullDiskKeepsContentAndRetrySucceeds) {
   StoredOffload offload(std::make_unique<PoolStore>(pool()), true);
   {
     const FileSizeLimit limit(500000);
@@ -83,7 +83,7 @@ Tensor counted(std::int64_t elements, std::uint32_t first, const Stream& stream)
   return tensor;
 }
 
-TEST_F(FileMemoryInAFolder, CopiesPastThePageCacheWhatMappingsSeeAsWell) {
+TEST_F(FileMemoryTest, DirectCopiesAgreeWithMappings) {
   const Stream file(pool());
   for (const std::int64_t elements : {1000, 300'000, 1 << 20, (1 << 20) + 7}) {
     SCOPED_TRACE(elements);
@@ -110,7 +110,7 @@ TEST_F(FileMemoryInAFolder, CopiesPastThePageCacheWhatMappingsSeeAsWell) {
   }
 }
 
-TEST_F(FileMemoryInAFolder, BringsWhatItHoldsIntoHostMemoryAhead) {
+TEST_F(FileMemoryTest, PrefetchesIntoHostMemory) {
   const auto host = MemoryPool::create("host");
   StoredOffload offload(std::make_unique<PoolStore>(pool(), Pages::kSwappable, host), true);
   for (int cycle = 0; cycle < 2; ++cycle) {
@@ -129,7 +129,7 @@ TEST_F(FileMemoryInAFolder, BringsWhatItHoldsIntoHostMemoryAhead) {
   EXPECT_LE(offload.use().waited_seconds, offload.use().restore_seconds + 1);
 }
 
-TEST_F(FileMemoryInAFolder, ComesStraightFromTheFileWhereTheHostHasNoRoom) {
+TEST_F(FileMemoryTest, RestoresFromFileWithoutHostMemory) {
   const auto host = MemoryPool::create("host", std::size_t{1} << 16);
   StoredOffload offload(std::make_unique<PoolStore>(pool(), Pages::kSwappable, host), true);
   offload.move_out(content_.slots(), device_);
@@ -152,7 +152,7 @@ std::uintmax_t scratch_bytes(const std::filesystem::path& folder) {
 
 /// Each step allocates blocks of different sizes, some of which outlive it. If file offsets were
 /// never reused, the file would grow with every step.
-TEST_F(FileMemoryInAFolder, TheFileIsNoLongerAfterManySteps) {
+TEST_F(FileMemoryTest, FileDoesNotGrowOverManySteps) {
   const Stream file(pool());
   std::vector<Tensor> kept;
   std::uintmax_t after_ten = 0, most = 0;
@@ -182,7 +182,7 @@ TEST_F(FileMemoryInAFolder, TheFileIsNoLongerAfterManySteps) {
 }
 
 /// A failed allocation leaves no trace, so allocations that fit still succeed.
-TEST_F(FileMemoryInAFolder, AFullDiskTakesNothingFromWhatFits) {
+TEST_F(FileMemoryTest, FullDiskAllowsAllocationsThatFit) {
   const Stream file(pool());
   const Tensor before = counted(50000, 1, file);
   {
@@ -197,7 +197,7 @@ TEST_F(FileMemoryInAFolder, AFullDiskTakesNothingFromWhatFits) {
   EXPECT_NO_THROW(Tensor::zeros({200000}, DType::kF32, MemoryKind::kData, file));
 }
 
-TEST_F(FileMemoryInAFolder, GivesTheDisksSpaceBack) {
+TEST_F(FileMemoryTest, TrimReturnsDiskSpace) {
   const auto free = [&] { return std::filesystem::space(folder_).free; };
   const Stream file(pool());
   const std::size_t bytes = std::size_t{64} << 20, before = free();

@@ -12,7 +12,7 @@ namespace {
 using kernels::FourBitType;
 
 /// Compares with bitsandbytes (tests/golden/README.md).
-TEST(FourBit, HasTheBytesOfBitsandbytes) {
+TEST(FourBit, Nf4MatchesBitsandbytes) {
   const Stream stream = test_stream();
   const SafetensorsFile golden(concat(HT_TEST_DATA_DIR, "/four_bit.safetensors"));
   for (const std::int64_t count : {63, 64, 65, 129, 16'650}) {
@@ -34,7 +34,7 @@ TEST(FourBit, HasTheBytesOfBitsandbytes) {
   }
 }
 
-TEST(FourBit, HasTheBytesOfBitsandbytesInFloats) {
+TEST(FourBit, Fp4MatchesBitsandbytes) {
   const Stream stream = test_stream();
   const SafetensorsFile golden(concat(HT_TEST_DATA_DIR, "/four_bit.safetensors"));
   for (const std::int64_t count : {63, 64, 65, 129, 16'650}) {
@@ -59,7 +59,7 @@ TEST(FourBit, HasTheBytesOfBitsandbytesInFloats) {
 
 /// The memory planner allocates the same sizes on simulated memory, which cannot be read or
 /// written.
-TEST(FourBit, MakesOnlyTheTensorsWhereEitherPlaceIsSimulated) {
+TEST(FourBit, SimulatedQuantizationOnlyAllocates) {
   const Stream real = test_stream(), nowhere(MemoryPool::create("plan", {}, simulated_memory({})));
   for (const auto& [from, home] : {std::pair(&real, &nowhere), std::pair(&nowhere, &real)}) {
     const Tensor values = Tensor::empty({1000}, DType::kF32, MemoryKind::kData, *from);

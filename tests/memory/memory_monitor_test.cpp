@@ -14,7 +14,7 @@ MemoryUse use_of(std::size_t peak, std::size_t live = 0) {
   return use;
 }
 
-TEST(MemoryMonitor, NamesTheStatusByShareOfTheBudget) {
+TEST(MemoryMonitor, StatusFollowsShareOfBudget) {
   const auto status = [](std::size_t peak) {
     return MemoryMonitor(1000).observe(Phase::kFull, use_of(peak), 4).status;
   };
@@ -26,12 +26,12 @@ TEST(MemoryMonitor, NamesTheStatusByShareOfTheBudget) {
   EXPECT_STREQ(name_of(MemoryStatus::kCritical), "critical");
 }
 
-TEST(MemoryMonitor, IsAlwaysNormalWithoutABudget) {
+TEST(MemoryMonitor, IsAlwaysNormalWithoutBudget) {
   MemoryMonitor monitor(std::nullopt);
   EXPECT_EQ(monitor.observe(Phase::kFull, use_of(1 << 30), 4).status, MemoryStatus::kNormal);
 }
 
-TEST(MemoryMonitor, SeesAnEndComing) {
+TEST(MemoryMonitor, RisingUseRaisesRisk) {
   MemoryMonitor rising(10000), steady(10000);
   MemoryReading up, level;
   for (std::size_t i = 0; i < 20; ++i) {
@@ -44,7 +44,7 @@ TEST(MemoryMonitor, SeesAnEndComing) {
   EXPECT_LT(up.risk, 1);
 }
 
-TEST(MemoryMonitor, FindsWhatGrowsWithEveryStepOfAPhase) {
+TEST(MemoryMonitor, DetectsLeakWithinPhase) {
   MemoryMonitor monitor(std::nullopt);
   for (std::size_t i = 0; i < 40; ++i) {
     const bool leaks = monitor.observe(Phase::kFull, use_of(0, 1000 + i), 4).leaks;
@@ -53,7 +53,7 @@ TEST(MemoryMonitor, FindsWhatGrowsWithEveryStepOfAPhase) {
   }
 }
 
-TEST(MemoryMonitor, RecommendsWhatTheTightestPhaseHasRoomFor) {
+TEST(MemoryMonitor, RecommendsMicroBatchForTightestPhase) {
   const auto use = [](std::size_t growing, std::size_t rest) {
     MemoryUse use;
     use.peak[static_cast<std::size_t>(MemoryKind::kActivations)] = growing;

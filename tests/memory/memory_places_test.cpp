@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(MemoryPlaces, AreThreePoolsOfWhichTheFileIsMadeWhenItIsWanted) {
+TEST(MemoryPlaces, CreateFilePoolOnFirstUse) {
   const Stream device(MemoryPool::create("device"));
   MemoryPlaces places({}, device, MemoryPool::create("host"));
   EXPECT_EQ(places.at("device").pool(), device.pool());
@@ -21,7 +21,7 @@ TEST(MemoryPlaces, AreThreePoolsOfWhichTheFileIsMadeWhenItIsWanted) {
   EXPECT_EQ(device.pool()->use().live_total, 0u);
 }
 
-TEST(MemoryPlaces, NameTheFolderThatCannotHoldAFile) {
+TEST(MemoryPlaces, ReportUnusableFolder) {
   const Stream device(MemoryPool::create("device"));
   MemoryConfig config;
   config.folder = "/nonexistent/folder";
@@ -36,7 +36,7 @@ TEST(MemoryPlaces, NameTheFolderThatCannotHoldAFile) {
   }
 }
 
-TEST(MemoryPlaces, NeedNoFolderBesideASimulatedDevice) {
+TEST(MemoryPlaces, SimulatedDeviceNeedsNoFolder) {
   const Stream device(MemoryPool::create("device", {}, simulated_memory({})));
   MemoryConfig config;
   config.folder = "/nonexistent/folder";

@@ -22,7 +22,7 @@ std::vector<double> again(const Tensor& values, const Stream& stream) {
   return values_of(made);
 }
 
-TEST(MicroScalingQuantization, TakesTheNearestAndOnABoundTheEvenCode) {
+TEST(MicroScalingQuantization, RoundsToNearestEvenCode) {
   const Stream stream = test_stream();
   const std::vector<double> made = again(
       row_of({6, 0.2f, 0.25f, 0.75f, -1.25f, 1.75f, 2.5f, 3.5f, -5, 0.3f, 2.4f}, stream), stream);
@@ -30,7 +30,7 @@ TEST(MicroScalingQuantization, TakesTheNearestAndOnABoundTheEvenCode) {
   EXPECT_EQ(std::vector<double>(made.begin(), made.begin() + 11), wanted);
 }
 
-TEST(MicroScalingQuantization, ThePowerIsThatOfTheLargestAndMoreThanSixOfItIsCut) {
+TEST(MicroScalingQuantization, LargestValueSetsExponentAndSaturates) {
   const Stream stream = test_stream();
   const std::vector<double> made = again(row_of({7.9f * 1024, -1024, 700}, stream), stream);
   EXPECT_EQ(made[0], 6 * 1024);
@@ -38,7 +38,7 @@ TEST(MicroScalingQuantization, ThePowerIsThatOfTheLargestAndMoreThanSixOfItIsCut
   EXPECT_EQ(made[2], 0.5 * 1024);
 }
 
-TEST(MicroScalingQuantization, ValuesOfCodesStayAsTheyAre) {
+TEST(MicroScalingQuantization, RepresentableValuesStayUnchanged) {
   const Stream stream = test_stream();
   const Tensor values = normal_tensor({5, 96}, 1, stream);
   const std::vector<double> once = again(values, stream);
@@ -48,13 +48,13 @@ TEST(MicroScalingQuantization, ValuesOfCodesStayAsTheyAre) {
   EXPECT_EQ(again(rounded, stream), once);
 }
 
-TEST(MicroScalingQuantization, ABlockWithANaNBecomesNaNAndZerosStayZeros) {
+TEST(MicroScalingQuantization, NaNTurnsBlockNaNAndZerosStayZeros) {
   const Stream stream = test_stream();
   for (const double value : again(row_of({1, NAN}, stream), stream)) EXPECT_TRUE(std::isnan(value));
   for (const double value : again(row_of({}, stream), stream)) EXPECT_EQ(value, 0);
 }
 
-TEST(MicroScalingQuantization, RowsThatCutBlocksAreRefused) {
+TEST(MicroScalingQuantization, RefusesRowsWithPartialBlocks) {
   const Stream stream = test_stream();
   EXPECT_THROW(quantize_micro_scaling(normal_tensor({2, 40}, 1, stream), stream), DataError);
 }

@@ -60,7 +60,7 @@ class OffloadContract : public ::testing::TestWithParam<Case> {
       make_offload_strategy(GetParam().config, offload_pool(GetParam().config, places_));
 };
 
-TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
+TEST_P(OffloadContract, FreesMemoryAndRestoresContentEachCycle) {
   const std::size_t bytes_before = state_bytes();
   for (int cycle = 0; cycle < 3; ++cycle) {
     const MoveOutResult result = strategy_->move_out(content_.slots(), device_);
@@ -83,20 +83,20 @@ TEST_P(OffloadContract, FreesDeviceMemoryAndBringsContentBackCycleAfterCycle) {
   }
 }
 
-TEST_P(OffloadContract, RestoresHereAndNowWithoutBeginRestore) {
+TEST_P(OffloadContract, WaitRestoresWithoutBeginReturn) {
   strategy_->move_out(content_.slots(), device_);
   strategy_->wait_until_restored();
   strategy_->wait_until_restored();
   EXPECT_TRUE(is_restored());
 }
 
-TEST_P(OffloadContract, DoesNothingWhereNothingIsOut) {
+TEST_P(OffloadContract, DoesNothingWithoutOffloadedContent) {
   strategy_->begin_return();
   strategy_->wait_until_restored();
   EXPECT_TRUE(content_.has_its_bits());
 }
 
-TEST_P(OffloadContract, MayGoWhileContentIsOutOrOnItsWayBack) {
+TEST_P(OffloadContract, SupportsDestructionBeforeRestore) {
   const std::size_t bytes_before = state_bytes();
   strategy_->move_out(content_.slots(), device_);
   strategy_->begin_return();
@@ -107,7 +107,7 @@ TEST_P(OffloadContract, MayGoWhileContentIsOutOrOnItsWayBack) {
 INSTANTIATE_TEST_SUITE_P(All, OffloadContract, ::testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
 
-TEST(OffloadToMemory, KeepsEverythingInPlaceWhereHostMemoryIsTooSmall) {
+TEST(OffloadToMemory, SmallHostMemoryKeepsContentInPlace) {
   const Stream device(MemoryPool::create("device"));
   const auto host = MemoryPool::create("host", std::size_t{1} << 19);
   Content content(device);
@@ -136,7 +136,7 @@ bool locked_pages_are_counted() {
   return counted;
 }
 
-TEST(PinnedOffload, LocksThePagesWhileTheyAreOutOrSaysWhatForbidsIt) {
+TEST(PinnedOffload, LocksOffloadedPagesOrReportsLimit) {
   if (!locked_pages_are_counted()) GTEST_SKIP() << "mlock has no effect in this process";
   const Stream device(MemoryPool::create("device"));
   Content content(device);
@@ -157,7 +157,7 @@ TEST(PinnedOffload, LocksThePagesWhileTheyAreOutOrSaysWhatForbidsIt) {
   EXPECT_EQ(lines_of_status("VmLck:"), before);
 }
 
-TEST(OffloadPool, IsAFileOfItsOwnWhereTheStrategySaysSo) {
+TEST(OffloadPool, NvmeOffloadUsesFilePool) {
   const Stream device(MemoryPool::create("device"));
   const auto host = MemoryPool::create("host");
   MemoryPlaces places({}, device, host);
@@ -173,7 +173,7 @@ TEST(OffloadPool, IsAFileOfItsOwnWhereTheStrategySaysSo) {
   EXPECT_TRUE(content.has_its_bits());
 }
 
-TEST(OffloadRestore, SaysThatTheDeviceIsFullAndTriesAgain) {
+TEST(OffloadRestore, FullDeviceThrowsAndRetrySucceeds) {
   const Stream device(MemoryPool::create("device", std::size_t{1} << 20));
   Content content(device);
   const auto strategy = make_offload_strategy({}, MemoryPool::create("host"));
@@ -188,7 +188,7 @@ TEST(OffloadRestore, SaysThatTheDeviceIsFullAndTriesAgain) {
   EXPECT_TRUE(content.has_its_bits());
 }
 
-TEST(MakeOffloadStrategy, NamesTheNearestStrategyAndTheFolderItCannotUse) {
+TEST(MakeOffloadStrategy, SuggestsNearestNameAndRefusesBadFolder) {
   PredictAwareMemoryConfig config;
   config.offload_strategy = "cpu_ofload";
   try {

@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(PredictAwareMemoryConfig, HasPresetsWithoutProblemsThatDiffer) {
+TEST(PredictAwareMemoryConfig, PresetsAreValidAndDiffer) {
   const auto conservative = PredictAwareMemoryConfig::conservative();
   const auto balanced = PredictAwareMemoryConfig::balanced();
   const auto aggressive = PredictAwareMemoryConfig::aggressive();
@@ -19,7 +19,7 @@ TEST(PredictAwareMemoryConfig, HasPresetsWithoutProblemsThatDiffer) {
   EXPECT_LT(aggressive.async_restore_lookahead, balanced.async_restore_lookahead);
 }
 
-TEST(PredictAwareMemoryConfig, ReportsWrongFieldsWithTheirPaths) {
+TEST(PredictAwareMemoryConfig, ReportsPathOfInvalidField) {
   PredictAwareMemoryConfig config;
   config.offload_strategy = "drop";
   std::vector<std::string> problems;

@@ -18,7 +18,7 @@ std::unique_ptr<QuantizedWeight> in_parts(const Tensor& values, std::int64_t row
   return std::make_unique<QuantizedWeight>(values.shape(), std::move(parts));
 }
 
-TEST(QuantizedWeight, TakesLittleMemoryForAWeight) {
+TEST(QuantizedWeight, StaysWithinBytesPerWeight) {
   const Stream stream = test_stream();
   const Tensor values = normal_tensor({512, 1024}, 1, stream);
   const std::map<const char*, double> most{{"nf4", 0.52}, {"fp4", 0.52}, {"int8", 1.01}};
@@ -30,7 +30,7 @@ TEST(QuantizedWeight, TakesLittleMemoryForAWeight) {
   }
 }
 
-TEST(QuantizedWeight, PartsAreQuantizedEachByItselfAndHeldWhileTheyAreRead) {
+TEST(QuantizedWeight, QuantizesPartsSeparatelyAndSharesHeldCopy) {
   const Stream stream = test_stream();
   const Tensor values = normal_tensor({6, 64 / 2 + 1}, 1, stream);
   const std::map<const char*, double> worst{{"nf4", 0.12}, {"fp4", 0.16}, {"int8", 0.01}};
@@ -65,7 +65,7 @@ QuantizedRows rows_of_blocks(std::int64_t rows, std::int64_t columns, const Stre
   return {rows, blocks};
 }
 
-class WeightInBlocks : public ::testing::Test {
+class BlockQuantizedWeight : public ::testing::Test {
  protected:
   Tensor empty(const Shape& shape) const {
     return Tensor::empty(shape, DType::kF32, MemoryKind::kWorkspace, stream_);
@@ -82,7 +82,7 @@ class WeightInBlocks : public ::testing::Test {
   const Stream stream_ = test_stream();
 };
 
-TEST_F(WeightInBlocks, MultipliesAnyNumberOfRowsWithoutItsValues) {
+TEST_F(BlockQuantizedWeight, MultipliesByCodesWithRoundedInputs) {
   const auto held = weight({5, 3});
   const Tensor values = held->acquire(DType::kF32, stream_);
   for (const std::int64_t count : {1, 40}) {
@@ -101,7 +101,7 @@ TEST_F(WeightInBlocks, MultipliesAnyNumberOfRowsWithoutItsValues) {
   held->release(DType::kF32, Use::kRead, stream_);
 }
 
-TEST_F(WeightInBlocks, LooksUpRowsOfOnePart) {
+TEST_F(BlockQuantizedWeight, LooksUpRowsOnlyInSinglePart) {
   const auto held = weight({8}), cut = weight({5, 3});
   const Tensor values = held->acquire(DType::kF32, stream_), y = empty({2, 64});
   const Tensor indices = Tensor::empty({2}, DType::kI32, MemoryKind::kData, stream_);

@@ -33,7 +33,7 @@ class SlowStore final : public ContentStore {
   mutable int failures_;
 };
 
-TEST(StoredOffload, BeginRestoreReturnsBeforeTheContentIsThere) {
+TEST(StoredOffload, BeginReturnDoesNotBlock) {
   const Stream device(MemoryPool::create("device"));
   Content content(device);
   std::latch release(1);
@@ -47,7 +47,7 @@ TEST(StoredOffload, BeginRestoreReturnsBeforeTheContentIsThere) {
   EXPECT_GT(offload.use().restore_seconds, 0) << "the thread's time counts";
 }
 
-TEST(StoredOffload, SurfacesAnErrorOfTheThreadAndLosesNothing) {
+TEST(StoredOffload, ReportsThreadErrorAndKeepsContent) {
   const Stream device(MemoryPool::create("device"));
   Content content(device);
   std::latch release(0);
@@ -61,7 +61,7 @@ TEST(StoredOffload, SurfacesAnErrorOfTheThreadAndLosesNothing) {
   EXPECT_TRUE(content.has_its_bits());
 }
 
-TEST(StoredOffload, RefusesToMoveWhatIsAlreadyOut) {
+TEST(StoredOffload, RefusesToMoveOutTwice) {
   const Stream device(MemoryPool::create("device"));
   Content content(device);
   StoredOffload offload(std::make_unique<PoolStore>(MemoryPool::create("host")), true);
@@ -73,7 +73,7 @@ TEST(StoredOffload, RefusesToMoveWhatIsAlreadyOut) {
   EXPECT_TRUE(content.tensors()[0].defined());
 }
 
-TEST(StoredOffload, KeepsEachTensorsKind) {
+TEST(StoredOffload, PreservesMemoryKind) {
   const Stream device(MemoryPool::create("device"));
   const auto host = MemoryPool::create("host");
   Tensor gradient = Tensor::zeros({100}, DType::kF32, MemoryKind::kGradients, device);
@@ -89,7 +89,7 @@ TEST(StoredOffload, KeepsEachTensorsKind) {
   EXPECT_EQ(gradient.kind(), MemoryKind::kGradients);
 }
 
-TEST(StoredOffload, CountsWhatItMovesAndHowLongThatTakes) {
+TEST(StoredOffload, CountsMovedBytesAndSeconds) {
   const Stream device(MemoryPool::create("device"));
   Content content(device);
   const std::size_t held = device.pool()->use().live_total;
@@ -107,7 +107,7 @@ TEST(StoredOffload, CountsWhatItMovesAndHowLongThatTakes) {
   }
 }
 
-TEST(StoredOffload, RestoresInTheCallWhereItIsNotAsync) {
+TEST(StoredOffload, SynchronousModeRestoresInWait) {
   const Stream device(MemoryPool::create("device"));
   Content content(device);
   StoredOffload offload(std::make_unique<PoolStore>(MemoryPool::create("host")), false);

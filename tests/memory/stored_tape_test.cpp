@@ -67,7 +67,7 @@ class StoredTapeTest : public ::testing::TestWithParam<const char*> {
   const Stream stream_ = test_stream();
 };
 
-TEST_P(StoredTapeTest, ChangesNoBitAndLeavesTheDeviceFree) {
+TEST_P(StoredTapeTest, KeepsBitsAndFreesDeviceMemory) {
   const Result device = run("device"), away = run(GetParam());
   for (std::size_t i = 0; i < device.gradients.size(); ++i)
     EXPECT_TRUE(same_bits(away.gradients[i], device.gradients[i])) << i;
@@ -78,7 +78,7 @@ TEST_P(StoredTapeTest, ChangesNoBitAndLeavesTheDeviceFree) {
   EXPECT_GE(away.home_bytes, device.device_bytes);
 }
 
-TEST_P(StoredTapeTest, RoundsToTheBitsAskedForAndNoFurther) {
+TEST_P(StoredTapeTest, RoundsToRequestedBits) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     const Result exact = run(GetParam(), 32, dtype), half = run(GetParam(), 16, dtype),
                  byte = run(GetParam(), 8, dtype);

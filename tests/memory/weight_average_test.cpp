@@ -24,7 +24,7 @@ class WeightAverageTest : public ::testing::Test {
   std::vector<Parameter*> all_{&weight_};
 };
 
-TEST_F(WeightAverageTest, IsTheWeightedMeanOfWhatItSaw) {
+TEST_F(WeightAverageTest, MatchesExponentiallyWeightedMean) {
   WeightAverage average(2, host_);
   double sum = 0, factors = 0;
   for (int i = 1; i <= 6; ++i) {
@@ -37,7 +37,7 @@ TEST_F(WeightAverageTest, IsTheWeightedMeanOfWhatItSaw) {
   }
 }
 
-TEST_F(WeightAverageTest, LooksAtASixteenthOfItsHalfLife) {
+TEST_F(WeightAverageTest, SamplesEverySixteenthOfHalfLife) {
   WeightAverage average(32, host_);
   for (const float seen : {1.0f, 100.0f, 3.0f}) {
     set(seen);
@@ -47,7 +47,7 @@ TEST_F(WeightAverageTest, LooksAtASixteenthOfItsHalfLife) {
   EXPECT_NEAR(mean(average), (kept * 1 + 3) / (kept + 1), 1e-5);
 }
 
-TEST_F(WeightAverageTest, GoesAlongWithAJump) {
+TEST_F(WeightAverageTest, FollowsPredictedStep) {
   WeightAverage average(4, host_);
   set(1);
   average.add(all_, stream_);
@@ -57,7 +57,7 @@ TEST_F(WeightAverageTest, GoesAlongWithAJump) {
   EXPECT_EQ(mean(average), 1.5f);
 }
 
-TEST_F(WeightAverageTest, IsNoneWithoutAHalfLife) {
+TEST_F(WeightAverageTest, IsDisabledWithoutHalfLife) {
   WeightAverage average(0, host_);
   average.add(all_, stream_);
   EXPECT_FALSE(average.exists());
@@ -67,7 +67,7 @@ TEST_F(WeightAverageTest, IsNoneWithoutAHalfLife) {
   EXPECT_TRUE(state.tensors.empty() && state.integers.empty());
 }
 
-TEST_F(WeightAverageTest, GoesOnFromWhatWasSaved) {
+TEST_F(WeightAverageTest, ResumesFromSavedState) {
   WeightAverage whole(4, host_), resumed(4, host_);
   for (const float seen : {1.0f, 5.0f}) {
     set(seen);

@@ -10,7 +10,7 @@ namespace {
 
 using testing::Content;
 
-class WeightSnapshotOfContent : public ::testing::Test {
+class WeightSnapshotTest : public ::testing::Test {
  protected:
   Stream device_{MemoryPool::create("device")};
   std::shared_ptr<MemoryPool> host_ = MemoryPool::create("host");
@@ -34,7 +34,7 @@ class WeightSnapshotOfContent : public ::testing::Test {
   }
 };
 
-TEST_F(WeightSnapshotOfContent, RestoresBitForBitAsOftenAsAsked) {
+TEST_F(WeightSnapshotTest, RestoresBitForBitRepeatedly) {
   snapshot_.take(pointers(), device_);
   EXPECT_TRUE(snapshot_.taken());
   for (int i = 0; i < 2; ++i) {
@@ -44,7 +44,7 @@ TEST_F(WeightSnapshotOfContent, RestoresBitForBitAsOftenAsAsked) {
   }
 }
 
-TEST_F(WeightSnapshotOfContent, CountsItsBytesAsSnapshotUntilItIsDropped) {
+TEST_F(WeightSnapshotTest, CountsBytesAsSnapshotUntilDropped) {
   snapshot_.take(pointers(), device_);
   snapshot_.take(pointers(), device_);
   const auto kind = static_cast<std::size_t>(MemoryKind::kSnapshot);
@@ -56,7 +56,7 @@ TEST_F(WeightSnapshotOfContent, CountsItsBytesAsSnapshotUntilItIsDropped) {
   EXPECT_THROW(snapshot_.restore(pointers(), device_), Error);
 }
 
-TEST_F(WeightSnapshotOfContent, HoldsNothingWhereItsPoolIsTooSmall) {
+TEST_F(WeightSnapshotTest, OutOfMemoryHoldsNothing) {
   WeightSnapshot small(MemoryPool::create("host", std::size_t{1} << 19));
   EXPECT_THROW(small.take(pointers(), device_), OutOfMemory);
   EXPECT_FALSE(small.taken());

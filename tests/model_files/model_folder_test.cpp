@@ -12,7 +12,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(ModelFolder, ReadsEachFileOnceAndSharesItWithCopies) {
+TEST(ModelFolder, ReadsEachFileOnceAcrossCopies) {
   const TemporaryFolder scratch;
   write_text(scratch / "config.json", R"({"eos_token_id": 5})");
   write_text(scratch / "generation_config.json", R"({"eos_token_id": 7, "num_beams": 3})");
@@ -34,7 +34,7 @@ TEST(ModelFolder, ReadsEachFileOnceAndSharesItWithCopies) {
   message_of<DataError>([&] { ask(ModelFolder(scratch.path())); });
 }
 
-TEST(ModelFolder, SmallerLimitAppliesToAFileThatWasRead) {
+TEST(ModelFolder, SmallerLimitAppliesToCachedFile) {
   const TemporaryFolder scratch;
   write_text(scratch / "config.json", "{\"a\": 1}");
   const FolderFiles files(scratch.path());

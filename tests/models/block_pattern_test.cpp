@@ -15,9 +15,9 @@ namespace {
 
 constexpr std::int64_t kTokenKinds = 50, kMostTokens = 40;
 
-class BlockPatternOf : public ::testing::TestWithParam<const char*> {
+class BlockPatternModel : public ::testing::TestWithParam<const char*> {
  protected:
-  BlockPatternOf() {
+  BlockPatternModel() {
     config_ = {.family = GetParam(),
                .layers = 2,
                .heads = 2,
@@ -37,7 +37,7 @@ class BlockPatternOf : public ::testing::TestWithParam<const char*> {
 };
 
 /// Token by token, many tokens together, and after going back.
-TEST_P(BlockPatternOf, WritesWhatOnePassOverTheTextGives) {
+TEST_P(BlockPatternModel, DecodingMatchesFullPass) {
   const auto model = make_with_pattern();
   const Tensor tokens = random_tokens({1, kMostTokens}, kTokenKinds, 5, stream_);
   const Tensor wanted = model->logits(tokens, {.training = false}, stream_);
@@ -55,7 +55,7 @@ TEST_P(BlockPatternOf, WritesWhatOnePassOverTheTextGives) {
 }
 
 /// A query sees 2 to 14 keys instead of 1 to 40.
-TEST_P(BlockPatternOf, IsCountedInTheWorkOfAStep) {
+TEST_P(BlockPatternModel, StepFlopsCountVisibleKeys) {
   const auto with = make_with_pattern();
   config_.attention_pattern = {};
   const double keys = (4 * 2 + 4 * 6 + 32 * 10) / 40.0;  // on average
@@ -63,7 +63,7 @@ TEST_P(BlockPatternOf, IsCountedInTheWorkOfAStep) {
               2 * 3 * 4 * (20 - keys) * 16 * kMostTokens, 1);
 }
 
-TEST_P(BlockPatternOf, GoesToAFolderWithAWarningAndComesBack) {
+TEST_P(BlockPatternModel, FolderRoundTripsWeightsWithWarning) {
   const TemporaryFolder scratch;
   const auto model = make_model(config_, 1, stream_);
   std::ostringstream said;
@@ -79,9 +79,9 @@ TEST_P(BlockPatternOf, GoesToAFolderWithAWarningAndComesBack) {
                         back->logits(tokens, {.training = false}, stream_)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, BlockPatternOf, ::testing::Values("gpt2", "llama"));
+INSTANTIATE_TEST_SUITE_P(Families, BlockPatternModel, ::testing::Values("gpt2", "llama"));
 
-TEST(BlockPatternConfig, IsRefusedInOneLineWhereItDoesNotFit) {
+TEST(BlockPatternConfig, RejectsInvalidPatternInOneLine) {
   using Lines = std::vector<std::string>;
   const auto of = [](const ModelConfig& config) {
     std::vector<std::string> problems;

@@ -75,7 +75,7 @@ Names without(Names names, const Names& fewer) {
   return names;
 }
 
-TEST(Families, HaveTheWeightsOfTheirsInTransformers) {
+TEST(Families, WeightsMatchTransformers) {
   EXPECT_EQ(tensors_of(small("llama")), kLlama);
   EXPECT_EQ(tensors_of(small("mistral")), kLlama);
   EXPECT_EQ(tensors_of(small("qwen2")), with(kLlama, kBiases));
@@ -85,7 +85,7 @@ TEST(Families, HaveTheWeightsOfTheirsInTransformers) {
   EXPECT_EQ(tensors_of(small("gemma3")), with(gemma2, kNorms));
 }
 
-TEST(Families, HaveBiasesWhereTheConfigSaysSo) {
+TEST(Families, BiasesFollowConfig) {
   ModelConfig config = small("llama");
   config.attention_bias = true;
   const Names attention = with(with(kLlama, kBiases), {"self_attn.o_proj.bias (32)"});
@@ -120,7 +120,7 @@ std::map<std::string, double> missing_of(const std::string& family) {
 }
 
 /// The defaults equal those of transformers' configuration classes.
-TEST(Families, TakeForAMissingKeyWhatTransformersTakes) {
+TEST(Families, MissingKeysUseTransformersDefaults) {
   std::map<std::string, double> wanted{{"max_position_embeddings", 2048},
                                        {"num_key_value_heads", 0},  // as many as heads
                                        {"rms_norm_eps", 1e-6},
@@ -159,7 +159,7 @@ TEST(Families, TakeForAMissingKeyWhatTransformersTakes) {
   expect("gemma3", gemma3);
 }
 
-TEST(Families, HaveWindowsInTheirOwnLayers) {
+TEST(Families, WindowLayersDependOnFamily) {
   const auto windows = [](const char* family) {
     return resolved_model_config(small(family)).window_layers;
   };
@@ -171,7 +171,7 @@ TEST(Families, HaveWindowsInTheirOwnLayers) {
   EXPECT_EQ(windows("gemma3"), "wwwwwa");
 }
 
-TEST(Families, ResolveZerosByTheOtherSizes) {
+TEST(Families, ResolveZerosFromOtherSizes) {
   ModelConfig config{.family = "llama", .heads = 4, .width = 192};
   config = resolved_model_config(config);
   EXPECT_EQ(config.kv_heads, 4);
@@ -190,7 +190,7 @@ TEST(Families, ResolveZerosByTheOtherSizes) {
 }
 
 /// 32 tokens; 7,680 weights in a layer's matrices, 1,280 in the table; 12·keys·32 for attention.
-TEST(Families, CountTheOperationsOfAStepByTheKeysThatAQuerySees) {
+TEST(Families, StepFlopsCountVisibleKeys) {
   const auto flops = [](const char* family, std::int64_t layers, std::int64_t window) {
     ModelConfig config = small(family);
     config.layers = layers;
@@ -219,7 +219,7 @@ std::size_t problems_of(const ModelConfig& config) {
   return problems.size();
 }
 
-TEST(Families, SayWhichSizesDoNotGoTogether) {
+TEST(Families, ReportIncompatibleSizes) {
   EXPECT_EQ(problems_of(small("llama")), 0u);
   ModelConfig config = small("llama");
   config.head_size = 0;
@@ -253,7 +253,7 @@ TEST(Families, SayWhichSizesDoNotGoTogether) {
   EXPECT_EQ(problems_of(gemma), 0u);
 }
 
-TEST(Families, PresetsHaveTheSizesOfTheModelsThatTheyAreNamedAfter) {
+TEST(Families, PresetsMatchPublishedParameterCounts) {
   const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
   std::map<std::string, std::int64_t> sizes;
   for (const ModelFamily& family : model_families()) {
@@ -272,7 +272,7 @@ TEST(Families, PresetsHaveTheSizesOfTheModelsThatTheyAreNamedAfter) {
 }
 
 /// transformers' Conv1D and gpt_oss's experts store the inputs first.
-TEST(Families, OnlyConv1DsAndTheExpertsOfGptOssLieTransposedInFiles) {
+TEST(Families, TransposeOnlyExpectedWeightsInFiles) {
   for (const ModelFamily& family : model_families()) {
     if (!family.is_of_language && family.hugging_face.model_type.empty()) continue;  // has no files
     ModelConfig config = small(family.name);

@@ -47,18 +47,18 @@ class Gpt2Test : public ::testing::Test {
       token_batch(random_tokens({4, 20}, 61, 1, stream_), random_tokens({4, 20}, 61, 2, stream_));
 };
 
-TEST_F(Gpt2Test, PadsTheVocabulary) {
+TEST_F(Gpt2Test, PadsVocabularyToTiles) {
   EXPECT_EQ(padded_vocabulary(50257), 50304);
   EXPECT_EQ(padded_vocabulary(4096), 4096);
   EXPECT_EQ(padded_vocabulary(65), 80);
   EXPECT_EQ(padded_vocabulary(16), 16);
 }
 
-TEST_F(Gpt2Test, StartsNearTheLossOfAGuess) {
+TEST_F(Gpt2Test, StartsNearUniformLoss) {
   EXPECT_NEAR(step(*make_model(), {}, batch_), std::log(61.0), 0.15);
 }
 
-TEST_F(Gpt2Test, ItsFirstWeightsAreAsLargeAsTheConfigSays) {
+TEST_F(Gpt2Test, InitialWeightsHaveConfiguredScale) {
   const auto deviation = [&](const ModelConfig& config, const std::string& of) {
     const auto model = hybrid_trainer::make_model(config, 3, stream_);
     double squares = 0, count = 0;
@@ -93,14 +93,14 @@ TEST_F(Gpt2Test, EqualSeedsGiveEqualBits) {
   for (std::size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(same_bits(left[i], right[i])) << i;
 }
 
-TEST_F(Gpt2Test, AForwardOnlyTapeGivesTheSameLoss) {
+TEST_F(Gpt2Test, ForwardOnlyTapeGivesSameLoss) {
   const auto model = make_model();
   ForwardOnlyTape tape{Pass{}};
   EXPECT_EQ(kernels::wait_for_value(model->forward(batch_, 1, tape, stream_), stream_),
             step(*model, {}, batch_));
 }
 
-TEST_F(Gpt2Test, MicroBatchesAddUpToTheLargeBatch) {
+TEST_F(Gpt2Test, MicroBatchesMatchLargeBatch) {
   const auto whole = make_model(), parts = make_model();
   const double loss = step(*whole, {}, batch_);
   steps_.at(parts.get()).begin(4);
@@ -150,7 +150,7 @@ class VisitingWeight final : public WeightStorage {
   int holders_ = 0;
 };
 
-TEST_F(Gpt2Test, TrainsToTheSameBitsWithWeightsThatAreThereOnlyWhileTheyAreHeld) {
+TEST_F(Gpt2Test, TrainsBitForBitWithTransientWeights) {
   const auto plain = make_model(3, 0.1), visited = make_model(3, 0.1);
   visited->visit_parameters([&](Parameter& parameter) {
     parameter.set_storage(std::make_unique<VisitingWeight>(master_of(parameter), stream_));
@@ -186,7 +186,7 @@ TEST_F(Gpt2Test, BFloat16StaysCloseToF32) {
   });
 }
 
-TEST_F(Gpt2Test, GeneratesWithCachesWhatTheFullForwardSays) {
+TEST_F(Gpt2Test, CachedDecodingMatchesFullForward) {
   const auto model = make_model();
   const Pass pass{.training = false};
   const std::int64_t time = 12, columns = padded_vocabulary(61);
@@ -206,7 +206,7 @@ TEST_F(Gpt2Test, GeneratesWithCachesWhatTheFullForwardSays) {
   }
 }
 
-TEST_F(Gpt2Test, RefusesASequenceBeyondTheContextAndATokenBeyondTheVocabulary) {
+TEST_F(Gpt2Test, RejectsTextBeyondContextOrVocabulary) {
   const auto model = make_model();
   const Tensor tokens = random_tokens({1, 25}, 61, 1, stream_);
   EXPECT_THROW(model->logits(tokens, {}, stream_), ShapeMismatch);
@@ -215,7 +215,7 @@ TEST_F(Gpt2Test, RefusesASequenceBeyondTheContextAndATokenBeyondTheVocabulary) {
   EXPECT_THROW(model->logits(bad, {}, stream_), DataError);
 }
 
-TEST(ModelProblems, NamesHeadsThatDoNotDivideTheWidth) {
+TEST(ModelProblems, ReportsHeadsThatDoNotDivideWidth) {
   ModelConfig config = small_config();
   config.heads = 5;
   std::vector<std::string> problems;
@@ -225,7 +225,7 @@ TEST(ModelProblems, NamesHeadsThatDoNotDivideTheWidth) {
 }
 
 /// Files of earlier versions contain them.
-TEST(ModelProblems, AreNotKeysOfRotaryScalingThatIsOff) {
+TEST(ModelProblems, IgnoresKeysOfDisabledRotaryScaling) {
   ModelConfig config = small_config();
   config.rope_scaling.beta_slow = 2;
   std::vector<std::string> problems;
@@ -244,7 +244,7 @@ TEST(Gpt2StepFlops, CountsProductsAndCausalAttention) {
   EXPECT_DOUBLE_EQ(make_model(config, 1, nowhere)->flops_of({4, 256}), 4 * 256 * per_token);
 }
 
-TEST(Gpt2, IsNotMadeOfAConfigurationWithMistakes) {
+TEST(Gpt2, RejectsInvalidConfig) {
   const Stream stream = test_stream();
   try {
     hybrid_trainer::make_model({.heads = 0, .vocabulary = 0}, 0, stream);

@@ -13,7 +13,7 @@ ModelConfig mixture() {
   return model;
 }
 
-TEST(ModelConfig, OfAFolderTakesWhatIsAskedOfTrainingAndNothingElse) {
+TEST(ModelConfig, FolderModelTakesOnlyTrainingSettings) {
   ModelConfig asked = mixture();
   asked.dropout = 0.2;
   asked.layers = 99;
@@ -29,7 +29,7 @@ TEST(ModelConfig, OfAFolderTakesWhatIsAskedOfTrainingAndNothingElse) {
   EXPECT_EQ(model.attention_pattern.local_blocks, 2);
 }
 
-TEST(ModelConfig, WarnsOfRoutersWhoseWeightsAreAlwaysOne) {
+TEST(ModelConfig, WarnsAboutRouterWithConstantWeights) {
   struct Case {
     ExpertConfig experts;
     bool is_told;
@@ -44,14 +44,14 @@ TEST(ModelConfig, WarnsOfRoutersWhoseWeightsAreAlwaysOne) {
         << experts.count << experts.chosen << experts.rule;
 }
 
-TEST(ModelConfig, OfAnotherFamilySaysNothingByItsZeros) {
+TEST(ModelConfig, ZerosOfOtherFamilyDoNotOverride) {
   ModelConfig asked;  // gpt2, without experts
   EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.01);
   asked.experts.balance_loss = 0.3;
   EXPECT_EQ(with_training_of(mixture(), asked).experts.balance_loss, 0.3);
 }
 
-TEST(ModelConfig, KeepsConstantsThatCodeHasSetInJson) {
+TEST(ModelConfig, JsonKeepsConstantsSetInCode) {
   ModelConfig config{.family = "semiseparable"};
   EXPECT_EQ(config_json(config).find("imaginary"), std::string::npos);
   config.attention_pattern.seed = 7;

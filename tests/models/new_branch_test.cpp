@@ -102,7 +102,7 @@ class NewBranch : public ::testing::Test {
 };
 
 /// Two sequences, the first of which has two documents.
-TEST_F(NewBranch, HasTheGradientOfItsFunction) {
+TEST_F(NewBranch, GradientsMatchFiniteDifferences) {
   ResidualBlock block("h.0", {.width = 12},
                       {{.name = "sum",
                         .norm = "ln_1",
@@ -124,7 +124,7 @@ TEST_F(NewBranch, HasTheGradientOfItsFunction) {
   expect_gradients_match(f, stream_, {.relative = 1e-3});
 }
 
-TEST_F(NewBranch, Trains) {
+TEST_F(NewBranch, TrainingLowersLoss) {
   const auto model = make_summing();
   StepGradients steps(visitor_of(*model), stream_);
   double first = 0, last = 0;
@@ -141,7 +141,7 @@ TEST_F(NewBranch, Trains) {
   EXPECT_LT(last, 0.7 * first);
 }
 
-TEST_F(NewBranch, IsComputedAgainToTheSameBits) {
+TEST_F(NewBranch, RecomputationIsBitIdentical) {
   const auto model = make_summing();
   StepGradients steps(visitor_of(*model), stream_);
   step(*model, {});
@@ -153,7 +153,7 @@ TEST_F(NewBranch, IsComputedAgainToTheSameBits) {
   }
 }
 
-TEST_F(NewBranch, KeepsAsManyNumbersAsItSays) {
+TEST_F(NewBranch, KeepsDeclaredActivations) {
   expect_kept({.width = 16},
               {{.name = "sum",
                 .norm = "ln_1",
@@ -162,7 +162,7 @@ TEST_F(NewBranch, KeepsAsManyNumbersAsItSays) {
 }
 
 /// The family's layers declare their work.
-TEST_F(NewBranch, IsCountedInTheWorkOfAStep) {
+TEST_F(NewBranch, IsCountedInStepFlops) {
   const auto model = make_summing();
   const double two = 2 * 16 * 24, attention = 4 * 16 * 16, feed_forward = 2 * 3 * 16 * 16;
   EXPECT_DOUBLE_EQ(model->flops_of({4, 12}),
@@ -172,7 +172,7 @@ TEST_F(NewBranch, IsCountedInTheWorkOfAStep) {
   EXPECT_EQ(model->parts(), (std::vector<std::string>{"w*e.*", "h.0.*", "h.1.*", "h.2.*"}));
 }
 
-TEST_F(NewBranch, WritesTextAndBeginsAnewWhereItCannotGoBack) {
+TEST_F(NewBranch, DecodingRestartsWhenItCannotRewind) {
   const auto model = make_summing();
   const Tensor tokens = random_tokens({1, 12}, 50, 5, stream_);
   const Tensor wanted = model->logits(tokens, {.training = false}, stream_);
@@ -193,7 +193,7 @@ TEST_F(NewBranch, WritesTextAndBeginsAnewWhereItCannotGoBack) {
   state->restart();
 }
 
-TEST_F(NewBranch, WritesSeveralTextsSideBySide) {
+TEST_F(NewBranch, BatchDecodingMatchesFullPass) {
   const auto model = make_summing();
   const Tensor tokens = random_tokens({3, 9}, 50, 5, stream_);
   const Tensor wanted = model->logits(tokens, {.training = false}, stream_);
@@ -212,7 +212,7 @@ TEST_F(NewBranch, WritesSeveralTextsSideBySide) {
   }
 }
 
-TEST_F(NewBranch, GoesToAFolderAndComesBackBitForBit) {
+TEST_F(NewBranch, FolderRoundTripIsBitIdentical) {
   const TemporaryFolder folder;
   const std::string path = folder / "summing";
   const auto model = make_summing();
@@ -231,7 +231,7 @@ TEST_F(NewBranch, GoesToAFolderAndComesBackBitForBit) {
   for (std::size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(same_bits(left[i], right[i])) << i;
 }
 
-TEST_F(NewBranch, APatternThatDoesNotFitIsRefusedInOneLine) {
+TEST_F(NewBranch, RejectsInvalidPatternInOneLine) {
   const auto problems_of = [&](const char* pattern) {
     ModelConfig config = config_;
     config.window_layers = pattern;

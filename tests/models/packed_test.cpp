@@ -97,7 +97,7 @@ class PackedDocuments : public ::testing::TestWithParam<const char*> {
       [this](const ParameterVisitor& visit) { model_->visit_parameters(visit); }, stream_};
 };
 
-TEST_P(PackedDocuments, GiveTheLossAndGradientsOfTheDocumentsApart) {
+TEST_P(PackedDocuments, LossAndGradientsMatchSeparateDocuments) {
   const std::vector<std::int64_t> lengths{7, 1, 9, 4};
   const Batch row = packed(lengths);
   Sums apart;

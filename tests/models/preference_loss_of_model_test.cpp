@@ -11,9 +11,9 @@ namespace {
 
 using Kind = kernels::PreferenceForm::Kind;
 
-class PreferenceLossOfModel : public ::testing::TestWithParam<const char*> {
+class ModelPreferenceLoss : public ::testing::TestWithParam<const char*> {
  protected:
-  PreferenceLossOfModel() {
+  ModelPreferenceLoss() {
     ModelConfig config{.family = GetParam(),
                        .layers = 2,
                        .heads = 2,
@@ -35,7 +35,7 @@ class PreferenceLossOfModel : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<LanguageModel> model_;
 };
 
-TEST_P(PreferenceLossOfModel, IsTheMeanOverEqualParts) {
+TEST_P(ModelPreferenceLoss, EqualsMeanOverEqualParts) {
   const Batch batch = pairs_batch(61, stream_);
   const double whole = loss_of(batch);
   EXPECT_EQ(model_->preference()->take(stream_).pairs, 4);
@@ -45,7 +45,7 @@ TEST_P(PreferenceLossOfModel, IsTheMeanOverEqualParts) {
 }
 
 /// An answer's log-likelihood does not depend on the rest of its sequence.
-TEST_P(PreferenceLossOfModel, SeesEachAnswerAlone) {
+TEST_P(ModelPreferenceLoss, AnswerIgnoresRestOfSequence) {
   const Batch batch = pairs_batch(61, stream_);
   loss_of(batch);
   const Tensor sums = model_->preference()->sums();
@@ -63,9 +63,9 @@ TEST_P(PreferenceLossOfModel, SeesEachAnswerAlone) {
   EXPECT_NEAR(loss_of(text), -rejected, 1e-4);
 }
 
-using GradientsOfPreferenceLoss = PreferenceLossOfModel;
+using ModelPreferenceLossGradients = ModelPreferenceLoss;
 
-TEST_P(GradientsOfPreferenceLoss, AreThoseOfItsLoss) {
+TEST_P(ModelPreferenceLossGradients, MatchFiniteDifferences) {
   const Batch batch = pairs_batch(61, stream_);
   model_->preference()->set_form({Kind::kOrpo, 0.7f});
   Differentiable f;
@@ -81,8 +81,8 @@ TEST_P(GradientsOfPreferenceLoss, AreThoseOfItsLoss) {
   expect_gradients_match(f, stream_, {.step = 2e-3, .relative = 5e-3});
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GradientsOfPreferenceLoss, ::testing::Values("gpt2", "llama"));
-INSTANTIATE_TEST_SUITE_P(Families, PreferenceLossOfModel,
+INSTANTIATE_TEST_SUITE_P(Families, ModelPreferenceLossGradients, ::testing::Values("gpt2", "llama"));
+INSTANTIATE_TEST_SUITE_P(Families, ModelPreferenceLoss,
                          ::testing::Values("gpt2", "llama", "mamba2"));
 
 }  // namespace

@@ -168,7 +168,7 @@ class Segments : public ::testing::TestWithParam<SegmentsCase> {
   std::unique_ptr<LanguageModel> model_;
 };
 
-TEST_P(Segments, HaveTheLossAndGradientsOfTheWhole) {
+TEST_P(Segments, LossAndGradientsMatchWholeText) {
   for (const std::int64_t sequences : {1, 2}) {
     const Batch whole = batch(sequences, 200);
     const Outcome wanted = outcome(whole, 0);
@@ -180,14 +180,14 @@ TEST_P(Segments, HaveTheLossAndGradientsOfTheWhole) {
   }
 }
 
-TEST_P(Segments, HaveTheSameBitsWhateverIsComputedAgain) {
+TEST_P(Segments, RecomputationIsBitIdentical) {
   const Batch whole = batch(1, 150);
   const Outcome wanted = outcome(whole, 64);
   for (const double share : {0.4, 1.0})
     EXPECT_EQ(outcome(whole, 64, share).gradients, wanted.gradients) << share;
 }
 
-TEST_P(Segments, HaveTheSameBitsWhateverIsKeptFromForward) {
+TEST_P(Segments, KeptSegmentsDoNotChangeResult) {
   const Batch whole = batch(2, 150);
   Pass pass;
   pass.segment = 40;
@@ -206,14 +206,14 @@ TEST_P(Segments, HaveTheSameBitsWhateverIsKeptFromForward) {
 /// The loss of a text in three batches equals the text's. Each batch's gradient is that of its own
 /// loss with fixed initial states, compared with finite differences along one direction. Includes a
 /// last segment or a batch with fewer tokens than a convolution looks back.
-TEST_P(Segments, GoOnWithTheStatesOfTheBatchBefore) {
+TEST_P(Segments, ContinueWithStatesOfPreviousBatch) {
   for (const std::int64_t time : {70, 65, 66, 2}) {
     SCOPED_TRACE(time);
     expect_goes_on(time);
   }
 }
 
-TEST_P(Segments, KeepDocumentsApart) {
+TEST_P(Segments, PackedDocumentsMatchWholePass) {
   const Batch tokens = batch(1, 150);
   std::vector<NamedTensor> tensors = tokens.tensors();
   const Tensor positions = Tensor::empty({1, 150}, DType::kI32, MemoryKind::kData, stream_);

@@ -56,7 +56,7 @@ class SemiseparableFamily : public ::testing::TestWithParam<LettersCase> {
 };
 
 /// Two sequences, the first of which has two documents.
-TEST_P(SemiseparableFamily, HasTheGradientOfItsLoss) {
+TEST_P(SemiseparableFamily, GradientsMatchFiniteDifferences) {
   const Tensor positions = Tensor::empty({2, 6}, DType::kI32, MemoryKind::kData, stream_);
   for (std::int32_t i = 0; i < 12; ++i)
     positions.data<std::int32_t>()[i] = i < 4 ? i : i < 6 ? i - 4 : i - 6;
@@ -74,7 +74,7 @@ TEST_P(SemiseparableFamily, HasTheGradientOfItsLoss) {
   expect_gradients_match(f, stream_, {.step = 4e-3, .relative = 3e-2, .directions = 1});
 }
 
-TEST_P(SemiseparableFamily, SeesLaterTokensIfItIsAnEncoder) {
+TEST_P(SemiseparableFamily, SeesLaterTokensOnlyAsEncoder) {
   const Tensor tokens = random_tokens({1, 12}, kLetters, 5, stream_);
   const auto first = [&] {
     return clone(model_->logits(tokens, {.training = false}, stream_).rows(10, 11), stream_);
@@ -100,7 +100,7 @@ class SemiseparableDecoder : public ::testing::Test {
 };
 
 /// Token by token, many tokens together, after drafts, and after going back.
-TEST_F(SemiseparableDecoder, WritesWhatOnePassOverTheTextGives) {
+TEST_F(SemiseparableDecoder, DecodingMatchesFullPass) {
   const Tensor tokens = random_tokens({1, kLongest}, kLetters, 5, stream_);
   const Tensor wanted = model_->logits(tokens, {.training = false}, stream_);
   CachedDecoder decoder(*model_, DType::kF32, stream_);
@@ -112,7 +112,7 @@ TEST_F(SemiseparableDecoder, WritesWhatOnePassOverTheTextGives) {
   }
 }
 
-TEST_F(SemiseparableDecoder, GoesBackToWhatItKeptOfAText) {
+TEST_F(SemiseparableDecoder, RewindsToKeptState) {
   const Tensor tokens = random_tokens({1, 12}, kLetters, 5, stream_);
   const auto state =
       model_->make_decode_state({.texts = 1, .tokens = kLongest}, DType::kF32, stream_);
@@ -132,7 +132,7 @@ TEST_F(SemiseparableDecoder, GoesBackToWhatItKeptOfAText) {
   EXPECT_TRUE(same_bits(next(5, 8), wanted));
 }
 
-TEST_F(SemiseparableDecoder, WritesSeveralTextsSideBySide) {
+TEST_F(SemiseparableDecoder, BatchDecodingMatchesFullPass) {
   const Tensor tokens = random_tokens({3, 9}, kLetters, 5, stream_);
   const Tensor wanted = model_->logits(tokens, {.training = false}, stream_);
   BatchDecoder decoder(*model_, {.texts = 3, .tokens = 9}, DType::kF32, stream_);
@@ -159,14 +159,14 @@ std::string message_of(const std::function<void()>& run) {
   return "";
 }
 
-TEST_F(SemiseparableDecoder, HasNoFolderOfTransformers) {
+TEST_F(SemiseparableDecoder, RejectsHuggingFaceExport) {
   const TemporaryFolder scratch;
   EXPECT_EQ(message_of([&] { export_hugging_face(*model_, nullptr, scratch / "out", stream_); }),
             "transformers has no semiseparable models, so there is no folder to export to; `hybrid "
             "eval` and `train --resume` take the run's own folder");
 }
 
-TEST(SemiseparableEncoder, WritesNoText) {
+TEST(SemiseparableEncoder, CannotGenerateText) {
   const Stream stream = test_stream();
   const auto model = drawn(model_of("ahtpb", true), stream);
   EXPECT_EQ(
@@ -175,7 +175,7 @@ TEST(SemiseparableEncoder, WritesNoText) {
       "tokens depends on later ones; train a decoder for that");
 }
 
-TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
+TEST(SemiseparableConfig, RejectsInvalidLayersInOneLine) {
   using Lines = std::vector<std::string>;
   const auto of = [](const std::string& mixers, bool bidirectional) {
     return problems_in(model_of(mixers, bidirectional));
@@ -200,14 +200,14 @@ TEST(SemiseparableConfig, ALayerThatDoesNotFitIsRefusedInOneLine) {
       << unknown[0];
 }
 
-TEST(SemiseparableConfig, AKeyOfAnotherFamilyIsRefusedInTheUsersWords) {
+TEST(SemiseparableConfig, RejectsKeyOfOtherFamily) {
   ModelConfig config{.family = "gpt2", .bidirectional = true};
   const std::vector<std::string> wanted{
       "model.bidirectional: got true, and the family gpt2 has no such key; leave it out"};
   EXPECT_EQ(problems_in(config), wanted);
 }
 
-TEST(SemiseparableConfig, ASizeThatDoesNotFitIsRefusedInOneLine) {
+TEST(SemiseparableConfig, RejectsInvalidSizesInOneLine) {
   ModelConfig config = model_of("p", false);
   config.semiseparable.rank = 41;
   const std::vector<std::string> rank{

@@ -7,7 +7,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-TEST(PlainTape, GivesBackLastInFirstOut) {
+TEST(PlainTape, ReturnsTensorsInReverseOrder) {
   const Stream stream = test_stream();
   PlainTape tape{Pass{}};
   EXPECT_TRUE(tape.keeps());
@@ -36,7 +36,7 @@ class Copying final : public Rebuilder {
   }
 };
 
-TEST(PlainTape, TellsWhatIsUnpackedNextAlsoForWhatIsRebuilt) {
+TEST(PlainTape, AnnouncesNextTensorAlsoWhenRebuilding) {
   const Stream stream = test_stream();
   Copying copying;
   NotingTape tape(Pass{}, Rebuild::kActivated);

@@ -49,7 +49,7 @@ std::vector<double> AttentionTest::cached(Attention& layer, const Tensor& x, std
   return got;
 }
 
-TEST_P(AttentionTest, WithACacheEqualsFullAttention) {
+TEST_P(AttentionTest, CachedDecodingMatchesFullAttention) {
   const Tensor x = normal_tensor({1, kTime, kWidth}, 1, stream_);
   EXPECT_LT(relative_error(cached(layer_, x, GetParam()), values_of(full(x))), 1e-6);
 }
@@ -68,7 +68,7 @@ TEST_F(AttentionTest, IsCausal) {
   EXPECT_FALSE(same_bits(rows(before, kTime - 1, kTime), rows(after, kTime - 1, kTime)));
 }
 
-TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanBeGenerated) {
+TEST_F(AttentionTest, BidirectionalSeesDocumentAndCannotDecode) {
   Attention layer{
       "attn", {.width = kWidth, .heads = 4, .head_size = 6, .bidirectional = true}, stream_};
   randomize([&](const ParameterVisitor& visit) { layer.visit_parameters(visit); }, stream_);
@@ -91,7 +91,7 @@ TEST_F(AttentionTest, TwoWaysEachTokenOfADocumentDependsOnTheOthersAndNoTextCanB
 }
 
 /// A sequence whose padding tokens are documents of one token, as in an encoder.
-TEST_F(AttentionTest, PaddingTokensAsDocumentsOfTheirOwnChangeNothing) {
+TEST_F(AttentionTest, PaddingAsSeparateDocumentsHasNoEffect) {
   constexpr std::int64_t kReal = 5;
   Attention layer{
       "attn", {.width = kWidth, .heads = 4, .head_size = 6, .bidirectional = true}, stream_};
@@ -129,7 +129,7 @@ TEST_F(AttentionTest, PaddingTokensAsDocumentsOfTheirOwnChangeNothing) {
 }
 
 /// The missing biases are not in the file. Results equal those with zeros.
-TEST_F(AttentionTest, KeysMayHaveNoBias) {
+TEST_F(AttentionTest, WithoutKeyBiasMatchesZeroKeyBias) {
   Attention::Spec spec{.width = kWidth,
                        .heads = {4, 2},
                        .head_size = 6,
@@ -184,7 +184,7 @@ TEST_F(AttentionTest, KeysMayHaveNoBias) {
             1e-6);
 }
 
-TEST_F(AttentionTest, SinksBeginAtZeroHaveANameInFilesAndCountWithACache) {
+TEST_F(AttentionTest, SinksStartAtZeroAndApplyWithCache) {
   Attention layer{{"attn", "self_attn"},
                   {.width = kWidth, .heads = {4, 2}, .head_size = 6, .sinks = true},
                   stream_};
@@ -206,7 +206,7 @@ TEST_F(AttentionTest, SinksBeginAtZeroHaveANameInFilesAndCountWithACache) {
   EXPECT_GT(relative_error(full_values(x), with_sinks), 1e-2);
 }
 
-TEST_F(AttentionTest, QueriesKeysAndValuesOfEachHeadAreABlockOfTheirMatrix) {
+TEST_F(AttentionTest, QueriesKeysAndValuesAreBlocksPerHead) {
   std::vector<std::string> blocks;
   layer_.visit_parameters(
       [&](Parameter& p) { blocks.push_back(concat(p.name(), " ", p.blocks())); });
@@ -230,7 +230,7 @@ std::vector<double> convolved_rows(const std::vector<double>& rows,
 
 /// One head that attends over convolved queries, keys and values. c_proj is the identity, so the
 /// output shows the attention.
-TEST(AttentionBehindAConvolution, AttendsOverConvolvedQueriesKeysAndValues) {
+TEST(ConvolvedAttention, MatchesReferenceOverConvolvedInputs) {
   constexpr std::int64_t kTime = 7, kWidth = 4;
   const Stream stream = test_stream();
   Attention layer("attn",

@@ -17,7 +17,7 @@ Convolution::Spec video_spec() {
   return {.rank = 3, .inputs = 4, .outputs = 6, .window = kVideoWindow};
 }
 
-TEST(ConvolutionModule, StandsInFilesAsPyTorchHoldsIt) {
+TEST(ConvolutionModule, UsesPyTorchFileLayout) {
   const Stream stream = test_stream();
   Convolution convolution(ModuleName("stem", "model.conv1"),
                           {.rank = 2,
@@ -34,7 +34,7 @@ TEST(ConvolutionModule, StandsInFilesAsPyTorchHoldsIt) {
   EXPECT_EQ(convolution.bias()->in_files().at(0).name, "model.conv1.bias");
 }
 
-TEST(ConvolutionModule, CountsItsOperationsAndWhatItKeeps) {
+TEST(ConvolutionModule, CountsFlopsAndKeptActivations) {
   const Stream stream = test_stream();
   Convolution convolution("conv", video_spec(), stream);
   const Tensor x = normal_tensor({2, 3, 5, 6, 4}, 1, stream);
@@ -47,7 +47,7 @@ TEST(ConvolutionModule, CountsItsOperationsAndWhatItKeeps) {
   EXPECT_EQ(convolution.flops(x.shape()).backward, 2 * convolution.flops(x.shape()).forward);
 }
 
-TEST(ConvolutionModule, FrozenKeepsNothingAndStillGivesTheGradientOfItsInput) {
+TEST(ConvolutionModule, FrozenKeepsNothingButGivesInputGradient) {
   const Stream stream = test_stream();
   const Tensor x = normal_tensor({2, 3, 5, 6, 4}, 1, stream),
                dy = normal_tensor({2, 3, 3, 3, 6}, 2, stream);
@@ -67,7 +67,7 @@ TEST(ConvolutionModule, FrozenKeepsNothingAndStillGivesTheGradientOfItsInput) {
   EXPECT_TRUE(same_bits(gradient(true), gradient(false)));
 }
 
-TEST(ConvolutionModule, RoundsWhatItMultiplies) {
+TEST(ConvolutionModule, RoundsOperandsToFp16) {
   const Stream stream = test_stream(), host = test_stream();
   Convolution convolution("conv", video_spec(), stream);
   const auto visit = [&](const ParameterVisitor& each) { convolution.visit_parameters(each); };
@@ -84,7 +84,7 @@ TEST(ConvolutionModule, RoundsWhatItMultiplies) {
   EXPECT_LT(relative_error(values_of(half), values_of(exact)), 1e-3);
 }
 
-TEST(ConvolutionModule, ComputesInBf16FromTheCopyOfItsWeight) {
+TEST(ConvolutionModule, ComputesInBf16FromWeightCopy) {
   const Stream stream = test_stream();
   Convolution convolution("conv", video_spec(), stream);
   const auto visit = [&](const ParameterVisitor& each) { convolution.visit_parameters(each); };
@@ -101,7 +101,7 @@ TEST(ConvolutionModule, ComputesInBf16FromTheCopyOfItsWeight) {
   EXPECT_LT(relative_error(values_of(y), values_of(convolution.forward(x, tape, stream))), 1e-2);
 }
 
-TEST(ConvolutionModule, RefusesSpecsAndInputsThatDoNotFit) {
+TEST(ConvolutionModule, RejectsInvalidSpecsAndInputs) {
   const Stream stream = test_stream();
   const auto made = [&](const Convolution::Spec& spec) { Convolution("conv", spec, stream); };
   EXPECT_THROW(made({.inputs = 3, .outputs = 4, .groups = 2}), ShapeMismatch);
@@ -120,7 +120,7 @@ TEST(ConvolutionModule, RefusesSpecsAndInputsThatDoNotFit) {
   }
 }
 
-TEST(PatchEmbeddingModule, IsALinearMapOfThePatches) {
+TEST(PatchEmbeddingModule, MatchesLinearMapOfPatches) {
   const Stream stream = test_stream();
   PatchEmbedding embedding("patches", {.rank = 3, .channels = 3, .width = 5, .patch = {2, 2, 2}},
                            stream);
@@ -148,7 +148,7 @@ TEST(PatchEmbeddingModule, IsALinearMapOfThePatches) {
 }
 
 /// The parameters' gradients have the same bits, and no memory is allocated for the gradient of x.
-TEST(ConvolutionModule, GoesBackwardWithoutTheGradientOfData) {
+TEST(ConvolutionModule, BackwardParametersSkipsInputGradient) {
   const Stream stream = test_stream();
   const Tensor x = normal_tensor({2, 4, 4, 3}, 1, stream);
   const auto run = [&](Module& module, bool with_input) {
@@ -179,7 +179,7 @@ TEST(ConvolutionModule, GoesBackwardWithoutTheGradientOfData) {
     EXPECT_EQ(run(*module, false), run(*module, true));
 }
 
-TEST(GroupNormModule, RefusesGroupsAndInputsThatDoNotFit) {
+TEST(GroupNormModule, RejectsInvalidGroupsAndInputs) {
   const Stream stream = test_stream();
   EXPECT_THROW(GroupNorm("norm", {.channels = 6, .groups = 4}, stream), ShapeMismatch);
   GroupNorm norm("norm", {.channels = 6, .groups = 3}, stream);
@@ -188,7 +188,7 @@ TEST(GroupNormModule, RefusesGroupsAndInputsThatDoNotFit) {
 }
 
 /// Later activations are recomputed from its input.
-TEST(GroupNormModule, IsRebuiltToTheSameBits) {
+TEST(GroupNormModule, RecomputationIsBitIdentical) {
   const Stream stream = test_stream();
   const auto run = [&](Rebuild rebuild) {
     GroupNorm norm("norm", {.channels = 6, .groups = 3}, stream);

@@ -61,7 +61,7 @@ class CrossAttentionTest : public ::testing::Test {
 };
 
 /// Two layers; the second also reads the output of the first.
-TEST_F(CrossAttentionTest, TheSourcesGradientIsTheSumOverLayers) {
+TEST_F(CrossAttentionTest, SourceGradientSumsOverLayers) {
   CrossAttention second{"h.1.cross", spec_of(source_), stream_};
   randomize([&](const ParameterVisitor& visit) { second.visit_parameters(visit); }, stream_);
   Differentiable f;
@@ -90,7 +90,7 @@ TEST_F(CrossAttentionTest, TheSourcesGradientIsTheSumOverLayers) {
   for (const double value : values_of(clone(beyond, stream_))) EXPECT_EQ(value, 0);
 }
 
-TEST_F(CrossAttentionTest, ComputesNoGradientOfASourceThatNobodyAsksFor) {
+TEST_F(CrossAttentionTest, SkipsUnwantedSourceGradient) {
   const StepGradients step([&](const ParameterVisitor& visit) { layer_.visit_parameters(visit); },
                            stream_);
   const double backward = layer_.flops(kCrossTime).backward;
@@ -112,7 +112,7 @@ LayerSpec decoder_layer(const std::shared_ptr<EncoderOutput>& source) {
 }
 
 /// Keys, values and other dropped activations are recomputed with the same bits at each level.
-TEST_F(CrossAttentionTest, RecomputationGivesTheSameBits) {
+TEST_F(CrossAttentionTest, RecomputationIsBitIdentical) {
   ResidualBlock block("h.0", {.width = kCrossWidth}, decoder_layer(source_), 1, stream_);
   const auto visit_all = [&](const ParameterVisitor& visit) { block.visit_parameters(visit); };
   randomize(visit_all, stream_);
@@ -136,12 +136,12 @@ TEST_F(CrossAttentionTest, RecomputationGivesTheSameBits) {
   }
 }
 
-TEST_F(CrossAttentionTest, KeepsWhatItSays) {
+TEST_F(CrossAttentionTest, KeepsDeclaredActivations) {
   expect_kept({.width = kCrossWidth}, decoder_layer(source_), stream_);
 }
 
 /// Text n of a state reads source n / 2, so two texts share each source.
-TEST_F(CrossAttentionTest, DecodingEqualsForward) {
+TEST_F(CrossAttentionTest, DecodingMatchesForward) {
   source_->set_texts_per_source(2);
   const auto state = layer_.make_state({.texts = 4, .tokens = kCrossTime}, DType::kF32, stream_);
   const std::vector<double> wanted = values_of(full(x_));
@@ -172,7 +172,7 @@ TEST_F(CrossAttentionTest, DecodingEqualsForward) {
 }
 
 /// The state is invalid once a different source is set.
-TEST_F(CrossAttentionTest, AStateMakesKeysAndValuesOfEachSourceOnce) {
+TEST_F(CrossAttentionTest, StateCachesKeysAndValuesOfSource) {
   const auto state = layer_.make_state({.texts = 2, .tokens = kCrossTime}, DType::kF32, stream_);
   const Tensor now =
       x_.view({kCrossBatch * kCrossTime, kCrossWidth}).rows(0, 2).view({2, 1, kCrossWidth});
@@ -190,7 +190,7 @@ TEST_F(CrossAttentionTest, AStateMakesKeysAndValuesOfEachSourceOnce) {
   EXPECT_EQ(decoded(), first);
 }
 
-TEST_F(CrossAttentionTest, FilesHaveNoBiasOfKeys) {
+TEST_F(CrossAttentionTest, FilesOmitKeyBias) {
   std::vector<std::string> names;
   layer_.visit_parameters([&](Parameter& parameter) {
     for (const FileTensor& tensor : parameter.in_files())
@@ -210,7 +210,7 @@ TEST_F(CrossAttentionTest, FilesHaveNoBiasOfKeys) {
                                                "h.0.cross.c_proj.weight"}));
 }
 
-TEST_F(CrossAttentionTest, NamesWhatDoesNotFit) {
+TEST_F(CrossAttentionTest, RejectsMismatchedOrMissingSource) {
   const auto expect_named = [&](const Tensor& x, const std::vector<const char*>& parts) {
     const std::string said = message(x);
     for (const char* part : parts) EXPECT_NE(said.find(part), std::string::npos) << said;

@@ -18,7 +18,7 @@ class DropoutTest : public ::testing::Test {
   const Stream stream_ = test_stream();
 };
 
-TEST_F(DropoutTest, KeepsTheMeanAndDropsTheShareAskedFor) {
+TEST_F(DropoutTest, KeepsMeanAndDropsRequestedShare) {
   double zeros = 0, sum = 0;
   for (const double value : dropped({.seed = 1, .step = 2}, 3)) {
     zeros += value == 0 ? 1 : 0;
@@ -28,7 +28,7 @@ TEST_F(DropoutTest, KeepsTheMeanAndDropsTheShareAskedFor) {
   EXPECT_NEAR(sum / 20000, 1, 0.02);
 }
 
-TEST_F(DropoutTest, RepeatsForBackwardAndDiffersBySeedStepAndSite) {
+TEST_F(DropoutTest, DependsOnlyOnSeedStepAndSite) {
   const auto first = dropped({.seed = 1, .step = 2}, 3);
   EXPECT_EQ(dropped({.seed = 1, .step = 2}, 3), first);
   EXPECT_NE(dropped({.seed = 2, .step = 2}, 3), first);
@@ -37,7 +37,7 @@ TEST_F(DropoutTest, RepeatsForBackwardAndDiffersBySeedStepAndSite) {
 }
 
 /// A batch draws the same numbers however it is divided.
-TEST_F(DropoutTest, OfLaterTokensDrawsWhatTheWholeBatchDrawsThere) {
+TEST_F(DropoutTest, LaterTokensMatchWholeBatch) {
   const auto whole = dropped({.seed = 1, .step = 2}, 3);
   const auto later = dropped({.seed = 1, .step = 2, .first_token = 40}, 3);
   EXPECT_EQ(std::vector(later.begin(), later.end() - 40 * 200),
@@ -45,7 +45,7 @@ TEST_F(DropoutTest, OfLaterTokensDrawsWhatTheWholeBatchDrawsThere) {
 }
 
 /// Segments of two sequences, and rows that are token-expert pairs in a different order.
-TEST_F(DropoutTest, SegmentsAndRowsOfExpertsDrawWhatTheirTokensDrawInTheWholeBatch) {
+TEST_F(DropoutTest, SegmentsAndExpertRowsMatchWholeBatch) {
   constexpr std::int64_t kWidth = 200, kWhole = 50, kBegin = 20, kTokens = 10, kPerToken = 2;
   const auto drop_ones = [&](std::int64_t rows, const Pass& pass, const TokenRows& of) {
     const Tensor x = Tensor::empty({rows, kWidth}, DType::kF32, MemoryKind::kActivations, stream_);

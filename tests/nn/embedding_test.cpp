@@ -16,7 +16,7 @@ class EmbeddingTest : public ::testing::Test {
   Embedding embedding_{{.rows = 20, .positions = 8, .width = 4}, stream_};
 };
 
-TEST_F(EmbeddingTest, AddsTheRowsOfTokenAndPosition) {
+TEST_F(EmbeddingTest, AddsTokenAndPositionRows) {
   const Tensor tokens = random_tokens({2, 3}, 20, 1, stream_);
   const auto expect_rows = [&](const Pass& pass, std::int64_t first) {
     const Tensor y = embedding_.forward(tokens, pass, stream_);
@@ -36,7 +36,7 @@ TEST_F(EmbeddingTest, AddsTheRowsOfTokenAndPosition) {
   expect_rows(later, 5);
 }
 
-TEST_F(EmbeddingTest, NamesATokenThatIsNotInTheTable) {
+TEST_F(EmbeddingTest, RejectsTokenOutsideTable) {
   const Tensor tokens = random_tokens({1, 3}, 20, 1, stream_);
   tokens.data<std::int32_t>()[2] = 20;
   try {

@@ -22,7 +22,7 @@ Tensor input_gradient(bool frozen) {
 }
 
 /// With frozen weights, the activated values are not kept, so backward cannot reuse their memory.
-TEST(FeedForwards, GiveTheSameGradientOfTheirInputWhereTheirWeightsAreFrozen) {
+TEST(FeedForward, FrozenWeightsGiveSameInputGradient) {
   EXPECT_TRUE(same_bits(input_gradient<FeedForward>(true), input_gradient<FeedForward>(false)));
   EXPECT_TRUE(
       same_bits(input_gradient<GatedFeedForward>(true), input_gradient<GatedFeedForward>(false)));

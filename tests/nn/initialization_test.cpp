@@ -17,7 +17,7 @@ class InitializationTest : public ::testing::Test {
   const Stream stream_ = test_stream();
 };
 
-TEST_F(InitializationTest, NormalHasTheDeviationAskedFor) {
+TEST_F(InitializationTest, NormalHasRequestedDeviation) {
   const auto values = values_of(master_of(drawn("w", 1)));
   double mean = 0;
   for (const double value : values) mean += value / static_cast<double>(values.size());
@@ -25,7 +25,7 @@ TEST_F(InitializationTest, NormalHasTheDeviationAskedFor) {
   EXPECT_NEAR(dot(values, values) / static_cast<double>(values.size()), 0.25, 0.01);
 }
 
-TEST_F(InitializationTest, NormalDependsOnSeedAndNameAlone) {
+TEST_F(InitializationTest, NormalDependsOnlyOnSeedAndName) {
   EXPECT_TRUE(same_bits(master_of(drawn("w", 1)), master_of(drawn("w", 1))));
   EXPECT_FALSE(same_bits(master_of(drawn("w", 1)), master_of(drawn("w", 2))));
   EXPECT_FALSE(same_bits(master_of(drawn("w", 1)), master_of(drawn("v", 1))));

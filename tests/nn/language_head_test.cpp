@@ -36,7 +36,7 @@ class LanguageHeadTest : public ::testing::Test {
   const Tensor targets_ = random_tokens({kRows}, kVocabulary, 4, stream_);
 };
 
-TEST_F(LanguageHeadTest, ManyChunksEqualOneChunkAtATime) {
+TEST_F(LanguageHeadTest, ChunkedBatchMatchesSeparateBatches) {
   const Result whole = run(x_, targets_, 1);
   const std::vector<double> whole_gradient = values_of(table_.gradient());
   step_.begin(3);
@@ -54,7 +54,7 @@ TEST_F(LanguageHeadTest, ManyChunksEqualOneChunkAtATime) {
   EXPECT_LT(relative_error(whole_gradient, values_of(table_.gradient())), 1e-5);
 }
 
-TEST_F(LanguageHeadTest, HoldsLogitsOfOneChunkOrOfFewerRowsWhereThereAreFewer) {
+TEST_F(LanguageHeadTest, AllocatesLogitsOfAtMostOneChunk) {
   const auto most_logits = [&](std::int64_t rows) {
     stream_.pool()->reset_peaks();
     run(x_.rows(0, rows), targets_.rows(0, rows), 1);
@@ -69,7 +69,7 @@ TEST_F(LanguageHeadTest, HoldsLogitsOfOneChunkOrOfFewerRowsWhereThereAreFewer) {
   EXPECT_EQ(most_logits(2), 2 * kRow);
 }
 
-TEST_F(LanguageHeadTest, LossIsThatOfTheSoftmax) {
+TEST_F(LanguageHeadTest, LossMatchesSoftmaxCrossEntropy) {
   const Tensor logits = head_.logits(x_.rows(0, 2), stream_);
   double wanted = 0;
   for (std::int64_t row = 0; row < 2; ++row) {
@@ -81,7 +81,7 @@ TEST_F(LanguageHeadTest, LossIsThatOfTheSoftmax) {
   EXPECT_NEAR(run(x_.rows(0, 2), targets_.rows(0, 2), 1).loss, wanted, 1e-5);
 }
 
-TEST_F(LanguageHeadTest, WhatIsNotLearntHasNoPartInLossAndGradients) {
+TEST_F(LanguageHeadTest, IgnoresRowsWithoutTarget) {
   const Result some = run(x_.rows(40, 60), targets_.rows(40, 60), 1);
   const std::vector<double> gradient = values_of(table_.gradient());
   const Tensor targets = random_tokens({kRows}, kVocabulary, 4, stream_);
@@ -95,7 +95,7 @@ TEST_F(LanguageHeadTest, WhatIsNotLearntHasNoPartInLossAndGradients) {
   for (const double value : values_of(all.dx.rows(0, 40))) ASSERT_EQ(value, 0);
 }
 
-TEST_F(LanguageHeadTest, ScalesGradientsAndLeavesThePaddingAlone) {
+TEST_F(LanguageHeadTest, ScalesGradientsAndKeepsPaddingZero) {
   const Result once = run(x_.rows(0, 20), targets_.rows(0, 20), 1);
   const std::vector<double> gradient = values_of(table_.gradient());
   for (std::size_t i = kVocabulary * kWidth; i < gradient.size(); ++i)

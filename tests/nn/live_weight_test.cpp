@@ -29,7 +29,7 @@ class LiveWeightTest : public ::testing::Test {
   LiveWeight weight_{Tensor(master_), stream_};
 };
 
-TEST_F(LiveWeightTest, IsAtFirstTheMastersCopyOnTheDevice) {
+TEST_F(LiveWeightTest, StartsAsDeviceCopyOfMaster) {
   LiveWeight fresh(Tensor(master_), stream_);
   EXPECT_EQ(fresh.compute_dtype(), DType::kF32);
   EXPECT_EQ(values_of(fresh.live()), std::vector<double>(12, 1.001f));
@@ -37,7 +37,7 @@ TEST_F(LiveWeightTest, IsAtFirstTheMastersCopyOnTheDevice) {
   EXPECT_EQ(fresh.home_master().raw(), master_.raw());
 }
 
-TEST_F(LiveWeightTest, HoldsOneDtypeAndFollowsTheMasters) {
+TEST_F(LiveWeightTest, HoldsOneDtypeAndFollowsMaster) {
   fill(master_, 1.001f);
   weight_.refresh_compute_copy(stream_);
   EXPECT_EQ(held(DType::kF32), 1.001f);
@@ -53,7 +53,7 @@ TEST_F(LiveWeightTest, HoldsOneDtypeAndFollowsTheMasters) {
   EXPECT_EQ(held(DType::kF32), 3.001f);
 }
 
-TEST_F(LiveWeightTest, WhatIsNoCopyOfTheMastersIsWidened) {
+TEST_F(LiveWeightTest, InexactCopyIsWidened) {
   weight_.compute_in(DType::kBF16, stream_);
   weight_.live().data<BFloat16>()[11] = to_bfloat16(5);
   weight_.set_exact(false);
@@ -62,7 +62,7 @@ TEST_F(LiveWeightTest, WhatIsNoCopyOfTheMastersIsWidened) {
   EXPECT_EQ(held(DType::kF32), 1.001f);
 }
 
-TEST_F(LiveWeightTest, AWidenedCopyIsMadeOnceAndGoesWithItsLastHolder) {
+TEST_F(LiveWeightTest, WidenedCopyIsSharedUntilLastRelease) {
   weight_.compute_in(DType::kBF16, stream_);
   const std::size_t before = stream_.pool()->use().live_total;
   const void* const first = weight_.acquire(DType::kF32, stream_).raw();
@@ -73,7 +73,7 @@ TEST_F(LiveWeightTest, AWidenedCopyIsMadeOnceAndGoesWithItsLastHolder) {
   EXPECT_EQ(stream_.pool()->use().live_total, before);
 }
 
-TEST_F(LiveWeightTest, RowsAreRefreshedFromMastersAtHand) {
+TEST_F(LiveWeightTest, RefreshesRowsFromGivenMasters) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     weight_.compute_in(dtype, stream_);
     weight_.set_exact(false);

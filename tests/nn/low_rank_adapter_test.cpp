@@ -14,7 +14,7 @@ Linear adapted(const Stream& stream, double dropout = 0) {
   return linear;
 }
 
-TEST(LowRankAdapter, AddsToItsOutputsAloneWhatMergingItDoes) {
+TEST(LowRankAdapter, ChangesOnlyItsOutputsAndMatchesMerge) {
   const Stream stream = test_stream();
   Linear linear = adapted(stream), plain("linear", 6, 9, stream);
   randomize([&](const ParameterVisitor& visit) { plain.visit_parameters(visit); }, stream);
@@ -29,7 +29,7 @@ TEST(LowRankAdapter, AddsToItsOutputsAloneWhatMergingItDoes) {
   EXPECT_LT(relative_error(values_of(plain.product(x, Tensor{}, {}, stream)), with), 1e-6);
 }
 
-TEST(LowRankAdapter, WithMagnitudesBeginsAsTheMapAndMergesToWhatItComputes) {
+TEST(LowRankAdapter, DoraStartsAtBaseAndMatchesMerge) {
   const Stream stream = test_stream();
   Linear linear("linear", 6, 9, stream), plain("linear", 6, 9, stream);
   for (Linear* each : {&linear, &plain})
@@ -49,7 +49,7 @@ TEST(LowRankAdapter, WithMagnitudesBeginsAsTheMapAndMergesToWhatItComputes) {
   EXPECT_LT(relative_error(values(plain), with), 1e-6);
 }
 
-TEST(LowRankAdapter, DropsTheSameInputsBackwardAndNoneOutsideTraining) {
+TEST(LowRankAdapter, DropoutRepeatsAndAppliesOnlyInTraining) {
   const Stream stream = test_stream();
   Linear linear = adapted(stream, 0.5), whole = adapted(stream);
   const Tensor x = normal_tensor({5, 6}, 1, stream);
@@ -62,7 +62,7 @@ TEST(LowRankAdapter, DropsTheSameInputsBackwardAndNoneOutsideTraining) {
   EXPECT_EQ(values(linear, training), values(linear, training));
 }
 
-TEST(LowRankAdapter, LetsAFrozenLinearMapWithoutOneKeepNothing) {
+TEST(LowRankAdapter, FrozenLinearKeepsInputOnlyWithAdapter) {
   const Stream stream = test_stream();
   Linear linear("linear", 6, 9, stream);
   const Tensor x = normal_tensor({5, 6}, 1, stream);

@@ -537,7 +537,7 @@ TEST_P(ModuleContract, GradientsMatchFiniteDifferences) {
   expect_gradients_match(f_, stream_, GetParam().tolerance);
 }
 
-TEST_P(ModuleContract, GradientsAddUpWithinAStep) {
+TEST_P(ModuleContract, GradientsAccumulateWithinStep) {
   StepGradients step(f_.visit_parameters, stream_);
   step.begin(2);
   run_backward(f_);
@@ -569,7 +569,7 @@ class SpoilingSink final : public GradientSink {
   ResidentGradients memory_;
 };
 
-TEST_P(ModuleContract, ReadsNoWeightWhoseGradientIsComplete) {
+TEST_P(ModuleContract, DoesNotReadWeightAfterItsGradient) {
   std::vector<Parameter*> parameters;
   f_.visit_parameters([&](Parameter& parameter) { parameters.push_back(&parameter); });
   StepGradients kept(f_.visit_parameters, stream_);
@@ -586,7 +586,7 @@ TEST_P(ModuleContract, ReadsNoWeightWhoseGradientIsComplete) {
     EXPECT_TRUE(std::isnan(master_of(*parameter).data<float>()[0])) << parameter->name();
 }
 
-TEST_P(ModuleContract, AForwardOnlyTapeGivesTheSameOutput) {
+TEST_P(ModuleContract, ForwardOnlyTapeMatchesPlainTape) {
   const StepGradients gradients(f_.visit_parameters, stream_);
   PlainTape tape(f_.pass);
   EXPECT_EQ(f_.forward(tape), loss_of(f_));

@@ -38,7 +38,7 @@ class ParameterTest : public ::testing::Test {
   ListeningSink sink_{all_, stream_};
 };
 
-TEST_F(ParameterTest, TheFirstWriteOverwritesLaterOnesAdd) {
+TEST_F(ParameterTest, FirstWriteOverwritesAndLaterOnesAdd) {
   for (int step = 0; step < 2; ++step) {
     begin_gradients(all_, sink_, 3);
     EXPECT_FALSE(weight_.gradient().defined());
@@ -47,7 +47,7 @@ TEST_F(ParameterTest, TheFirstWriteOverwritesLaterOnesAdd) {
   }
 }
 
-TEST_F(ParameterTest, ReadyIsToldOnceAfterTheLastContributionOfTheLastMicroBatch) {
+TEST_F(ParameterTest, ReportsReadyOnceAfterLastContribution) {
   weight_.add_contributor();
   begin_gradients(all_, sink_, 2);
   for (int i = 0; i < 4; ++i) {
@@ -60,7 +60,7 @@ TEST_F(ParameterTest, ReadyIsToldOnceAfterTheLastContributionOfTheLastMicroBatch
   EXPECT_THROW(contribute(weight_), Error);
 }
 
-TEST_F(ParameterTest, AtTheEndOfAStepWhatGotSomeIsReadyAndWhatGotNothingHasNone) {
+TEST_F(ParameterTest, EndOfStepReportsContributedGradients) {
   begin_gradients(all_, sink_, 2);
   end_gradients(all_, stream_);
   EXPECT_TRUE(sink_.told.empty());
@@ -70,7 +70,7 @@ TEST_F(ParameterTest, AtTheEndOfAStepWhatGotSomeIsReadyAndWhatGotNothingHasNone)
   EXPECT_EQ(sink_.told.size(), 1u);
 }
 
-TEST_F(ParameterTest, AContributionThatFailsIsNotCounted) {
+TEST_F(ParameterTest, FailedContributionIsNotCounted) {
   begin_gradients(all_, sink_, 1);
   try {
     const GradientContribution to(weight_, stream_);
@@ -81,7 +81,7 @@ TEST_F(ParameterTest, AContributionThatFailsIsNotCounted) {
   EXPECT_TRUE(sink_.told.empty());
 }
 
-TEST_F(ParameterTest, GradientsWithNowhereToGoAreAnErrorThatNamesTheWeight) {
+TEST_F(ParameterTest, GradientWithoutSinkThrowsNamingWeight) {
   try {
     contribute(weight_);
     FAIL() << "no error";
@@ -90,7 +90,7 @@ TEST_F(ParameterTest, GradientsWithNowhereToGoAreAnErrorThatNamesTheWeight) {
   }
 }
 
-TEST_F(ParameterTest, ComputesInBf16OnlyWhereItWasAskedTo) {
+TEST_F(ParameterTest, ComputesInBf16OnlyWhenRequested) {
   EXPECT_THROW(weight_.acquire(DType::kBF16, stream_), Error);
   fill_zero(master_of(weight_), stream_);
   master_of(weight_).data<float>()[4] = 2.5f;
@@ -105,7 +105,7 @@ TEST_F(ParameterTest, ComputesInBf16OnlyWhereItWasAskedTo) {
   EXPECT_THROW(weight_.acquire(DType::kBF16, stream_), Error);
 }
 
-TEST(FrozenParameter, GetsNoGradientAndChangesNoOther) {
+TEST(FrozenParameter, HasNoGradientAndDoesNotAffectOthers) {
   const Stream stream = test_stream();
   const Tensor x = normal_tensor({5, 4}, 1, stream), dy = normal_tensor({5, 3}, 2, stream);
   std::vector<Tensor> dx, dbias;

@@ -121,7 +121,7 @@ void expect_like_double(std::int64_t vocabulary, std::int64_t padded, const Pref
   EXPECT_LT(relative_error(values_of(table.gradient()), wanted.dtable), 1e-5);
 }
 
-TEST(PreferenceLossOfHead, AndItsGradientsAreThoseOfDoublePrecision) {
+TEST(HeadPreferenceLoss, LossAndGradientsMatchDoublePrecision) {
   for (const PreferenceForm& form : {PreferenceForm{Form::kDpo, 0.1f},
                                      {Form::kDpo, 1.0f},
                                      {Form::kOrpo, 0.1f},
@@ -131,7 +131,7 @@ TEST(PreferenceLossOfHead, AndItsGradientsAreThoseOfDoublePrecision) {
 }
 
 /// The logits of each chunk are then computed twice.
-TEST(PreferenceLossOfHead, IsTheSameInSeveralChunks) {
+TEST(HeadPreferenceLoss, SeveralChunksMatchDoublePrecision) {
   expect_like_double(262100, 262144, {Form::kDpo, 0.5f}, 0);
   expect_like_double(262100, 262144, {Form::kOrpo, 0.5f}, 2);
 }

@@ -87,7 +87,7 @@ Results results_of(Rounded& map, const Tensor& x, const Tensor& dy) {
   return results;
 }
 
-TEST(ProductRounding, MultipliesWhatFloat8RepresentsAndKeepsTheBiasWhole) {
+TEST(ProductRounding, RoundsOperandsToFloat8ButNotBias) {
   Rounded map(ProductForm::kFp8);
   const Tensor x = normal_tensor({kRows, kInputs}, 1, map.stream),
                dy = normal_tensor({kRows, kOutputs}, 2, map.stream);
@@ -118,7 +118,7 @@ TEST(ProductRounding, RoundsOperandsAndResultsToHalf) {
   EXPECT_FALSE(same_bits(got.y, want.y));
 }
 
-TEST(ProductRounding, AHalfThatIsTooLargeIsInfinite) {
+TEST(ProductRounding, OverflowInHalfBecomesInfinite) {
   Rounded map(ProductForm::kFp16);
   const Tensor x = normal_tensor({kRows, kInputs}, 1, map.stream);
   x.data<float>()[0] = 6e4f;
@@ -133,7 +133,7 @@ TEST(ProductRounding, AHalfThatIsTooLargeIsInfinite) {
   EXPECT_GT(y.data<float>()[kOutputs], 9e5f);
 }
 
-TEST(ProductRounding, ScalesByTheLargestOfTheLastUpdates) {
+TEST(ProductRounding, ScalesByLargestOfRecentUpdates) {
   Rounded map(ProductForm::kFp8);
   const Tensor x = normal_tensor({kRows, kInputs}, 1, map.stream);
   const auto rounded = [&] {
@@ -150,7 +150,7 @@ TEST(ProductRounding, ScalesByTheLargestOfTheLastUpdates) {
   EXPECT_EQ(rounded().data<float>()[0], 1.75f);
 }
 
-TEST(ProductRounding, SeesTheOperandsOfTrainingAlone) {
+TEST(ProductRounding, TracksOnlyTrainingOperands) {
   Rounded map(ProductForm::kFp8);
   const Tensor x = normal_tensor({kRows, kInputs}, 1, map.stream);
   x.data<float>()[3] = -9;
@@ -165,7 +165,7 @@ TEST(ProductRounding, SeesTheOperandsOfTrainingAlone) {
   EXPECT_EQ(map.rounding.history().wait_for_current(map.stream), (std::vector<float>{0, 0, 0}));
 }
 
-TEST(ProductRounding, KeepsItsHistoryInTheState) {
+TEST(ProductRounding, RestoresHistoryFromState) {
   Rounded map(ProductForm::kFp8), other(ProductForm::kFp8);
   for (int i = 0; i < 20; ++i) map.update(1.0f / static_cast<float>(3 + i), 0.1f, 5);
   State state;
@@ -183,7 +183,7 @@ TEST(ProductRounding, KeepsItsHistoryInTheState) {
   EXPECT_EQ(other.rounding.history().expected(0).data<float>()[0], 0);
 }
 
-TEST(ProductRounding, AFusedActivationRoundsToo) {
+TEST(ProductRounding, FusedActivationTracksMagnitudes) {
   const Stream stream = test_stream();
   FeedForward branch("mlp", {.width = 16, .intermediate_size = 24}, stream);
   const auto visit_all = [&](const ParameterVisitor& visit) { branch.visit_parameters(visit); };
@@ -198,7 +198,7 @@ TEST(ProductRounding, AFusedActivationRoundsToo) {
 }
 
 /// A single group gives the bits of a single map.
-TEST(ProductRounding, GroupsRoundAsOneMapDoes) {
+TEST(ProductRounding, GroupedLinearRoundsLikeLinear) {
   for (const ProductForm form : {ProductForm::kFp8, ProductForm::kFp16}) {
     Rounded map(form);
     const Tensor x = normal_tensor({kRows, kInputs}, 1, map.stream),

@@ -17,7 +17,7 @@ std::size_t whole_blocks(const Recomputation& again) {
   return count;
 }
 
-TEST(Recomputation, TakesTheCheapestFirstUpToTheShare) {
+TEST(Recomputation, SelectsCheapestFirstUpToShare) {
   const auto level = [](double share, std::size_t block) {
     return Recomputation(kBlocks, share).rebuild(block);
   };
@@ -30,7 +30,7 @@ TEST(Recomputation, TakesTheCheapestFirstUpToTheShare) {
   EXPECT_EQ(level(7 / kAll, 3), Rebuild::kAttended);
 }
 
-TEST(Recomputation, TakesWholeBlocksLast) {
+TEST(Recomputation, SelectsWholeBlocksLast) {
   const auto whole = [](double share) { return whole_blocks(Recomputation(kBlocks, share)); };
   EXPECT_EQ(whole(7 / kAll), 0u);
   EXPECT_EQ(whole(9 / kAll), 1u);
@@ -40,7 +40,7 @@ TEST(Recomputation, TakesWholeBlocksLast) {
 
 /// Counts relative to everything except the block inputs. Only two levels of the second kind save
 /// anything.
-TEST(Recomputation, CountsWhatEachBlockKeeps) {
+TEST(Recomputation, WeighsBlocksByKeptActivations) {
   constexpr BlockKept kOther{7, 7, 5, 5, 1};
   constexpr std::array kMixed{kOther, kBlock, kOther, kBlock};
   const auto level = [&](double numbers, std::size_t block) {

@@ -36,7 +36,7 @@ class RelativeBiasTest : public ::testing::Test {
   const Stream stream_ = test_stream();
 };
 
-TEST_F(RelativeBiasTest, HasTheNumberOfEachDistancesBucket) {
+TEST_F(RelativeBiasTest, UsesValueOfDistanceBucket) {
   const RelativeBuckets buckets{.count = 8, .most = 6, .bidirectional = true};
   const auto bias = make(buckets);
   Tensor table;
@@ -53,7 +53,7 @@ TEST_F(RelativeBiasTest, HasTheNumberOfEachDistancesBucket) {
 }
 
 /// Decoding token by token with cached keys equals one pass over all tokens.
-TEST_F(RelativeBiasTest, IsTheSameWhenTextsAreWritten) {
+TEST_F(RelativeBiasTest, DecodingMatchesFullPass) {
   const auto bias = make({.count = 6, .most = 5});
   Attention layer("attn",
                   {.width = kBiasWidth, .heads = kBiasHeads, .head_size = 4, .relative = bias},
@@ -80,7 +80,7 @@ TEST_F(RelativeBiasTest, IsTheSameWhenTextsAreWritten) {
   EXPECT_FALSE(layer.goes_in_segments());
 }
 
-TEST_F(RelativeBiasTest, RefusesBucketsThatHoldNoDistancesAndOtherHeads) {
+TEST_F(RelativeBiasTest, RejectsInvalidBucketsAndHeadCounts) {
   EXPECT_EQ(refusal([&] { make({.count = 1}); }),
             "bias: buckets of distances: got 1, want 2 or more");
   EXPECT_EQ(refusal([&] { make({.count = 2, .bidirectional = true}); }),
@@ -98,7 +98,7 @@ TEST_F(RelativeBiasTest, RefusesBucketsThatHoldNoDistancesAndOtherHeads) {
             "bias.weight: it is of 2 heads, and attention that shares it has 3; want as many");
 }
 
-TEST_F(RelativeBiasTest, IsStoredAsT5StoresIt) {
+TEST_F(RelativeBiasTest, UsesT5FileLayout) {
   make({})->visit_parameters([](Parameter& parameter) {
     ASSERT_EQ(parameter.in_files().size(), 1u);
     EXPECT_EQ(parameter.in_files()[0].name, "bias.weight");

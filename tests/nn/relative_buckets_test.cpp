@@ -23,7 +23,7 @@ void expect_runs(const RelativeBuckets& buckets, const std::vector<BucketRun>& r
   EXPECT_EQ(run + 1, runs.size());
 }
 
-TEST(RelativeBuckets, OfKeysBeforeAQueryAreThoseOfT5) {
+TEST(RelativeBuckets, CausalBucketsMatchT5) {
   std::vector<BucketRun> runs{{-512, 31}, {-112, 30}, {-98, 29}, {-86, 28}, {-76, 27}, {-66, 26},
                               {-58, 25},  {-51, 24},  {-45, 23}, {-39, 22}, {-34, 21}, {-30, 20},
                               {-26, 19},  {-23, 18},  {-20, 17}, {-18, 16}};
@@ -32,7 +32,7 @@ TEST(RelativeBuckets, OfKeysBeforeAQueryAreThoseOfT5) {
   expect_runs({}, runs);
 }
 
-TEST(RelativeBuckets, OfKeysOnBothSidesAreThoseOfT5) {
+TEST(RelativeBuckets, BidirectionalBucketsMatchT5) {
   std::vector<BucketRun> runs{{-512, 15}, {-90, 14}, {-63, 13}, {-45, 12},
                               {-31, 11},  {-22, 10}, {-15, 9},  {-11, 8}};
   for (std::int64_t distance = -7; distance <= 0; ++distance) runs.push_back({distance, -distance});

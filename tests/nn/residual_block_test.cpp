@@ -29,7 +29,7 @@ class ResidualBlockTest : public ::testing::Test {
   const Tensor x_ = normal_tensor({1, kTime, kWidth}, 1, stream_);
 };
 
-TEST_F(ResidualBlockTest, BearsTheNamesOfGpt2) {
+TEST_F(ResidualBlockTest, UsesGpt2ParameterNames) {
   ResidualBlock block("h.3", {.width = kWidth}, plain_layer(kWidth, 2, 4 * kWidth), 1, stream_);
   std::vector<std::string> names;
   block.visit_parameters([&](Parameter& parameter) { names.push_back(parameter.name()); });
@@ -40,7 +40,7 @@ TEST_F(ResidualBlockTest, BearsTheNamesOfGpt2) {
                        "h.3.mlp.c_fc.bias", "h.3.mlp.c_proj.weight", "h.3.mlp.c_proj.bias"}));
 }
 
-TEST_F(ResidualBlockTest, DropoutActsInTrainingAloneAndFollowsTheStep) {
+TEST_F(ResidualBlockTest, DropoutDependsOnTrainingSeedAndStep) {
   ResidualBlock plain = make_block(0), dropping = make_block(0.2f);
   const Tensor wanted = forward(plain, {.training = false});
   EXPECT_TRUE(same_bits(forward(dropping, {.training = false}), wanted));
@@ -51,7 +51,7 @@ TEST_F(ResidualBlockTest, DropoutActsInTrainingAloneAndFollowsTheStep) {
   EXPECT_FALSE(same_bits(first, forward(dropping, {.seed = 2, .step = 1})));
 }
 
-TEST_F(ResidualBlockTest, DecodingEqualsTheFullForward) {
+TEST_F(ResidualBlockTest, DecodingMatchesFullForward) {
   ResidualBlock block = make_block(0);
   const std::vector<double> wanted = values_of(forward(block, {.training = false}));
   const ResidualBlock::State state =
@@ -70,7 +70,7 @@ TEST_F(ResidualBlockTest, DecodingEqualsTheFullForward) {
 }
 
 /// The output is normalized, because each branch's sum is followed by a norm.
-TEST_F(ResidualBlockTest, PostNormsFollowTheSums) {
+TEST_F(ResidualBlockTest, PostNormNormalizesOutput) {
   ResidualBlock block("h.0", {.width = kWidth, .post_norm = true},
                       plain_layer(kWidth, 2, 4 * kWidth), 1, stream_);
   const std::vector<double> y = values_of(forward(block, {.training = false}));
@@ -89,7 +89,7 @@ TEST_F(ResidualBlockTest, PostNormsFollowTheSums) {
                Error);
 }
 
-TEST_F(ResidualBlockTest, KeepsAsManyNumbersAsItSays) {
+TEST_F(ResidualBlockTest, KeepsDeclaredActivations) {
   expect_kept({.width = kWidth}, plain_layer(kWidth, 2, 40), stream_);
   LayerSpec gated = layer_of<GatedFeedForward>({.width = kWidth, .heads = {4, 2}, .head_size = 6},
                                                {.width = kWidth, .intermediate_size = 24});
@@ -99,7 +99,7 @@ TEST_F(ResidualBlockTest, KeepsAsManyNumbersAsItSays) {
   expect_kept({kWidth, norm}, gated, stream_);
 }
 
-TEST_F(ResidualBlockTest, MixturesKeepAsManyNumbersAsTheySay) {
+TEST_F(ResidualBlockTest, MixturesKeepDeclaredActivations) {
   ExpertMixture::Spec spec{.experts = {.width = kWidth,
                                        .intermediate_size = 10,
                                        .routing = {.experts = 4, .chosen = 2}}};
@@ -115,7 +115,7 @@ TEST_F(ResidualBlockTest, MixturesKeepAsManyNumbersAsTheySay) {
 }
 
 /// Memory plans of models with these mixers depend on it.
-TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
+TEST_F(ResidualBlockTest, MixersKeepDeclaredActivations) {
   const auto expect = [&](const char* name, const BranchMaker& make) {
     SCOPED_TRACE(name);
     expect_kept({.width = kWidth}, {{.name = "mix", .norm = "ln_1", .make = make}}, stream_);
@@ -137,7 +137,7 @@ TEST_F(ResidualBlockTest, MixersKeepAsManyNumbersAsTheySay) {
 }
 
 /// A third branch after the usual two; compares with a block of only that branch.
-TEST_F(ResidualBlockTest, IsAnyListOfBranches) {
+TEST_F(ResidualBlockTest, AppliesAnyListOfBranches) {
   LayerSpec layer = plain_layer(kWidth, 2, 4 * kWidth);
   layer.push_back(
       {.name = "gated",

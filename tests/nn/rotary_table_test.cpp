@@ -44,17 +44,17 @@ void expect_angles(const RotaryScaling& scaling, const std::vector<double>& fact
     EXPECT_NEAR(turns.angles[j], kPlain[j] * factors[j], 2e-6 * kPlain[j]) << j;
 }
 
-TEST(RotaryTable, TurnsFasterTheLowerTheChannel) {
+TEST(RotaryTable, DefaultUsesPlainFrequencies) {
   expect_angles({}, {1, 1, 1, 1});
   EXPECT_EQ(turns_of({}).amplitude, 1);
 }
 
-TEST(RotaryTable, LinearDividesAll) {
+TEST(RotaryTable, LinearDividesAllFrequencies) {
   expect_angles({.type = "linear", .factor = 4}, {0.25, 0.25, 0.25, 0.25});
 }
 
 /// Interpolates between wavelengths like transformers.
-TEST(RotaryTable, Llama3DividesTheSlowOnesAndGoesOverSmoothly) {
+TEST(RotaryTable, Llama3DividesLowFrequenciesSmoothly) {
   for (const std::int64_t original : {16, 64, 8192}) {
     std::vector<double> factors;
     for (const double frequency : kPlain) {
@@ -69,7 +69,7 @@ TEST(RotaryTable, Llama3DividesTheSlowOnesAndGoesOverSmoothly) {
   }
 }
 
-TEST(RotaryTable, YarnWithOneBoundDividesAllBehindIt) {
+TEST(RotaryTable, YarnWithEqualBoundsHasSharpCutoff) {
   expect_angles({.type = "yarn",
                  .factor = 4,
                  .original_context = 2048,
@@ -79,7 +79,7 @@ TEST(RotaryTable, YarnWithOneBoundDividesAllBehindIt) {
                 {1, 1, 1, 0.25});  // the bound is at 2.513
 }
 
-TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
+TEST(RotaryTable, YarnScalesLowFrequenciesAndAmplitude) {
   RotaryScaling yarn{.type = "yarn", .factor = 4, .original_context = 2048};
   // 8·ln(2048/(2πr))/(2·ln θ) is 1.008 for r = 32 and 2.513 for r = 1; rounded to 1 and 3.
   expect_angles(yarn, {1, 1, 0.5 + 0.5 / 4, 0.25});
@@ -102,7 +102,7 @@ TEST(RotaryTable, YarnDividesTheSlowOnesAndRaisesTheAmplitude) {
 }
 
 /// The table is requested by each layer in each step.
-TEST(RotaryTable, IsMadeOnceForSequencesThatAreNoLonger) {
+TEST(RotaryTable, ReusesTableForShorterSequences) {
   const Stream stream = test_stream();
   for (const char* type : {"default", "dynamic"}) {
     RotaryTable table(kTheta, {.type = type, .factor = 2}, kContext, kSize);
@@ -127,7 +127,7 @@ Tensor positions_of(const std::vector<std::vector<std::int32_t>>& rows, const St
 
 /// The angles of each document equal those of the document alone, also at the start and end of a
 /// sequence.
-TEST(RotaryTable, DynamicAnglesOfADocumentAreThoseOfItsLength) {
+TEST(RotaryTable, DynamicAnglesMatchDocumentLength) {
   const Stream stream = test_stream();
   const RotaryScaling dynamic{.type = "dynamic", .factor = 3, .original_context = 2};
   RotaryTable table(kTheta, dynamic, kContext, kSize);

@@ -57,7 +57,7 @@ TEST_F(RoundedGradient, IsRoundedAfterEachContribution) {
   EXPECT_EQ(waits_, 2);
 }
 
-TEST_F(RoundedGradient, IsWrittenWhereItIsByWhatWritesBf16) {
+TEST_F(RoundedGradient, Bf16ContributionIsWrittenInPlace) {
   sink_.allocate({&matrix_, &vector_}, stream_);
   begin_gradients({&matrix_, &vector_}, sink_, 1);
   {
@@ -69,7 +69,7 @@ TEST_F(RoundedGradient, IsWrittenWhereItIsByWhatWritesBf16) {
   EXPECT_EQ(to.gradient().dtype(), DType::kF32);
 }
 
-TEST_F(RoundedGradient, TakesHalfTheMemoryAndNoneAfterFree) {
+TEST_F(RoundedGradient, UsesHalfMemoryAndNoneAfterFree) {
   sink_.allocate({&matrix_, &vector_}, stream_);
   EXPECT_EQ(sink_.gradient(matrix_).bytes(), 60u);
   EXPECT_EQ(sink_.gradient(vector_).bytes(), 24u);

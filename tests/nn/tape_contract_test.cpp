@@ -113,7 +113,7 @@ class TapeContract : public ::testing::TestWithParam<TapeCase> {
   const Stream stream_ = test_stream();
 };
 
-TEST_P(TapeContract, GivesThePlainTapesGradients) {
+TEST_P(TapeContract, MatchesPlainTapeGradients) {
   const Result wanted = run(Kind::kPlain), got = run(GetParam().kind);
   for (std::size_t i = 0; i < wanted.gradients.size(); ++i) {
     if (GetParam().bound == 0) {
@@ -130,7 +130,7 @@ TEST_P(TapeContract, GivesThePlainTapesGradients) {
 INSTANTIATE_TEST_SUITE_P(All, TapeContract, ::testing::ValuesIn(kTapes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST(Tape, MovesATensorThatTwoModulesSaveOnce) {
+TEST(Tape, MovesSharedTensorOnce) {
   const Stream stream = test_stream();
   OffloadingTape tape{Pass{}};
   const Tensor x = normal_tensor({4, 6}, 1, stream);
@@ -146,7 +146,7 @@ TEST(Tape, MovesATensorThatTwoModulesSaveOnce) {
   EXPECT_EQ(tape.bytes(), 0u);
 }
 
-TEST(Tape, DoesNotTakeANewTensorInTheSamePlaceForAnOldOne) {
+TEST(Tape, DistinguishesTensorsAtSameAddress) {
   const Stream stream = test_stream();
   OffloadingTape tape{Pass{}};
   const void* place = nullptr;
@@ -163,7 +163,7 @@ TEST(Tape, DoesNotTakeANewTensorInTheSamePlaceForAnOldOne) {
   EXPECT_TRUE(same_bits(tape.take(stream), normal_tensor({4, 6}, 0, stream)));
 }
 
-TEST(Tape, KeepsExactlyWhatOneModuleWantsExactly) {
+TEST(Tape, ExactSaveDoesNotReuseLossyCopy) {
   const Stream stream = test_stream();
   const Tensor x = normal_tensor({4, 6}, 1, stream);
   CompressingTape tape{Pass{}};
@@ -188,7 +188,7 @@ class WatchingTape final : public PlainTape {
 };
 
 /// Most activation memory may be compressed, but not activations whose errors grow in backward.
-TEST(Tape, SavesLossyWhatBackwardStandsSmallErrorsIn) {
+TEST(Tape, CompressesOnlyErrorTolerantActivations) {
   const Stream stream = test_stream();
   const Attention::Spec attention{.width = kChannels, .heads = 2, .head_size = kChannels / 2};
   for (const LayerSpec& layer :

@@ -21,7 +21,7 @@ StepRecord plain_record(std::int64_t step, Phase phase, double seconds) {
 
 std::int64_t lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
 
-TEST(ConsoleSink, SaysPhaseStepLossSpeedTimeLeftAndMemory) {
+TEST(ConsoleSink, ShowsProgressSpeedAndMemory) {
   std::ostringstream out;
   ConsoleSink(out, 101, {}).write(plain_record(1, Phase::kFull, 2.0));
   for (const char* part :
@@ -30,7 +30,7 @@ TEST(ConsoleSink, SaysPhaseStepLossSpeedTimeLeftAndMemory) {
   }
 }
 
-TEST(ConsoleSink, CountsExamplesOfNetworksThatReadNoText) {
+TEST(ConsoleSink, CountsExamplesForNonTextModels) {
   std::ostringstream out;
   StepRecord record = plain_record(1, Phase::kFull, 2.0);
   record.tokens = record.effective_batch;
@@ -38,7 +38,7 @@ TEST(ConsoleSink, CountsExamplesOfNetworksThatReadNoText) {
   EXPECT_NE(out.str().find("2.05k examples/s"), std::string::npos) << out.str();
 }
 
-TEST(ConsoleSink, WritesALineEveryFewSecondsWhereItIsNoTerminal) {
+TEST(ConsoleSink, WithoutTerminalWritesLinesPeriodically) {
   std::ostringstream out;
   ConsoleSink sink(out, 1000, {});
   for (int step = 1; step <= 600; ++step)
@@ -50,7 +50,7 @@ TEST(ConsoleSink, WritesALineEveryFewSecondsWhereItIsNoTerminal) {
   EXPECT_EQ(out.str().find('\x1b'), std::string::npos);
 }
 
-TEST(ConsoleSink, RewritesOneLineNoWiderThanTheTerminal) {
+TEST(ConsoleSink, RewritesLineWithinTerminalWidth) {
   std::ostringstream out;
   ConsoleStyle style;
   style.rewrites = true;
@@ -65,7 +65,7 @@ TEST(ConsoleSink, RewritesOneLineNoWiderThanTheTerminal) {
   EXPECT_EQ(lines(out.str()), 1);  // the first entry of the phase
 }
 
-TEST(ConsoleSink, ColoursOnlyWhereAsked) {
+TEST(ConsoleSink, UsesColorsWhenEnabled) {
   ConsoleStyle style;
   style.colours = true;
   std::ostringstream out;
@@ -73,7 +73,7 @@ TEST(ConsoleSink, ColoursOnlyWhereAsked) {
   EXPECT_NE(out.str().find("\x1b["), std::string::npos);
 }
 
-TEST(ConsoleSink, ShowsEventsSparinglyAndCountsTheHiddenOnes) {
+TEST(ConsoleSink, LimitsEventsAndCountsHidden) {
   std::ostringstream out;
   ConsoleSink sink(out, 100, {});
   for (int step = 1; step <= 8; ++step) {
@@ -102,7 +102,7 @@ TEST(ConsoleSink, ShowsEveryDecisionOfCorrect) {
         << out.str();
 }
 
-TEST(ConsoleSink, ShowsEveryValidationAndEveryNote) {
+TEST(ConsoleSink, ShowsEveryValidationAndMessage) {
   std::ostringstream out;
   ConsoleSink sink(out, 100, {});
   for (int step = 1; step <= 3; ++step) {
@@ -115,7 +115,7 @@ TEST(ConsoleSink, ShowsEveryValidationAndEveryNote) {
   EXPECT_NE(out.str().find("checkpoint saved\n"), std::string::npos);
 }
 
-TEST(ConsoleSink, SurvivesALossThatIsNotANumber) {
+TEST(ConsoleSink, AcceptsNanLoss) {
   std::ostringstream out;
   StepRecord record = plain_record(1, Phase::kFull, std::nan(""));
   record.loss = std::nan("");

@@ -20,14 +20,14 @@ boost::json::value curves_of(std::int64_t steps, std::int64_t cycle) {
   return boost::json::parse(curves.to_json());
 }
 
-TEST(Curves, KeepEveryStepOfAShortRun) {
+TEST(Curves, KeepEveryStepOfShortRun) {
   const boost::json::value json = curves_of(100, 10);
   EXPECT_EQ(json.at("step").as_array().size(), 100u);
   EXPECT_EQ(json.at("bands").as_array().size(), 20u);
   EXPECT_EQ(boost::json::serialize(json.at("bands").at(1)), R"(["correct",10,10])");
 }
 
-TEST(Curves, AverageALongRunDownAndLoseNoTokenAndNoExtreme) {
+TEST(Curves, DownsamplingKeepsTokensAndExtremes) {
   const boost::json::value json = curves_of(10000, 500);
   const boost::json::array& loss = json.at("loss").as_array();
   ASSERT_LE(loss.size(), Curves::kMostPoints);
@@ -48,7 +48,7 @@ TEST(Curves, KeepRarePhasesAsExactBands) {
   EXPECT_EQ(json.at("phases").as_array().size(), 2u);
 }
 
-TEST(Curves, BoundBandsMarksAndEvents) {
+TEST(Curves, LimitBandsMarksAndEvents) {
   const boost::json::value json = curves_of(20000, 3);
   EXPECT_LE(json.at("bands").as_array().size(), Curves::kMostPoints);
   EXPECT_LE(json.at("validation").as_array().size(), Curves::kMostPoints);
@@ -57,7 +57,7 @@ TEST(Curves, BoundBandsMarksAndEvents) {
   EXPECT_EQ(json.at("allEvents").as_int64(), 20000);
 }
 
-TEST(Curves, LeaveGapsWhereTheLossIsNotFinite) {
+TEST(Curves, NonFiniteLossLeavesGap) {
   Curves curves;
   StepRecord record = full_record(1);
   record.loss = std::nan("");
@@ -68,7 +68,7 @@ TEST(Curves, LeaveGapsWhereTheLossIsNotFinite) {
   EXPECT_TRUE(json.at("predicted").as_array().empty());
 }
 
-TEST(Curves, LeaveOutKindsThatHoldNothing) {
+TEST(Curves, OmitUnusedMemoryKinds) {
   Curves curves;
   StepRecord record = full_record(1);
   record.device_memory.live.fill(0);

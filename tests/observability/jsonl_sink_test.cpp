@@ -49,7 +49,7 @@ class JsonlSinkTest : public testing::Folder {
   const StepRecord nothing_;
 };
 
-TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
+TEST_F(JsonlSinkTest, WritesOneObjectPerStep) {
   write_steps(7, 7);
   const boost::json::object line = only_line();
   for (const char* key : {"step",
@@ -91,7 +91,7 @@ TEST_F(JsonlSinkTest, WritesOneObjectWithAllKeysAStep) {
   EXPECT_FALSE(line.at("warns").as_bool());
 }
 
-TEST_F(JsonlSinkTest, WritesNullForWhatIsAbsent) {
+TEST_F(JsonlSinkTest, WritesNullForAbsentValues) {
   StepRecord record;
   record.step = 1;
   JsonlSink(metrics()).write(record);
@@ -101,7 +101,7 @@ TEST_F(JsonlSinkTest, WritesNullForWhatIsAbsent) {
   }
 }
 
-TEST_F(JsonlSinkTest, WritesNullForWhatIsNotFiniteAndNamesItInTheEvent) {
+TEST_F(JsonlSinkTest, NonFiniteValuesAreNullAndReported) {
   StepRecord record = full_record(1);
   record.loss = std::nan("");
   record.gradient_norm = std::numeric_limits<double>::infinity();
@@ -114,7 +114,7 @@ TEST_F(JsonlSinkTest, WritesNullForWhatIsNotFiniteAndNamesItInTheEvent) {
   EXPECT_TRUE(only_line().at("warns").as_bool());
 }
 
-TEST_F(JsonlSinkTest, ReadsEachFieldOfTheListBack) {
+TEST_F(JsonlSinkTest, RoundTripsEveryField) {
   StepRecord written = full_record(3, Phase::kCorrect);
   written.warns = true;
   written.predictor = "merged";
@@ -170,7 +170,7 @@ TEST_F(JsonlSinkTest, ReadsEachFieldOfTheListBack) {
   EXPECT_EQ(read[0].device_memory.live_total, written.device_memory.live_total);
 }
 
-TEST_F(JsonlSinkTest, WritesProbesOnlyOfRunsWithALearningRateFinder) {
+TEST_F(JsonlSinkTest, WritesProbesOnlyWithLearningRateFinder) {
   JsonlSink(metrics()).write(full_record(1));
   EXPECT_FALSE(only_line().contains("rate_factor"));
   StepRecord probed = full_record(2);
@@ -185,7 +185,7 @@ TEST_F(JsonlSinkTest, WritesProbesOnlyOfRunsWithALearningRateFinder) {
   EXPECT_EQ(read.probe_cost, 0.35);
 }
 
-TEST_F(JsonlSinkTest, WritesThePlanningCostOfModelBasedHorizonsOnly) {
+TEST_F(JsonlSinkTest, WritesPlanningCostOnlyIfPresent) {
   JsonlSink(metrics()).write(full_record(1));
   EXPECT_FALSE(only_line().contains("planning_cost"));
   StepRecord model_based = full_record(2);
@@ -196,7 +196,7 @@ TEST_F(JsonlSinkTest, WritesThePlanningCostOfModelBasedHorizonsOnly) {
   EXPECT_EQ(read.planning_cost, 0.0625);
 }
 
-TEST_F(JsonlSinkTest, WritesTheSlowestRankWhereThereIsOne) {
+TEST_F(JsonlSinkTest, WritesSlowestRankOnlyIfPresent) {
   JsonlSink(metrics()).write(full_record(1));
   EXPECT_FALSE(only_line().contains("slowest_rank"));
   StepRecord over_ranks = full_record(2);
@@ -209,7 +209,7 @@ TEST_F(JsonlSinkTest, WritesTheSlowestRankWhereThereIsOne) {
   EXPECT_EQ(read.slowest_rank_ratio, 1.25);
 }
 
-TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
+TEST_F(JsonlSinkTest, RoundTripsEveryDecision) {
   JsonlSink sink(metrics());
   StepRecord record = full_record(1);
   for (const Decision decision : kAllDecisions) {
@@ -221,7 +221,7 @@ TEST_F(JsonlSinkTest, ReadsEachDecisionBack) {
   EXPECT_EQ(read, std::vector(kAllDecisions.begin(), kAllDecisions.end()));
 }
 
-TEST_F(JsonlSinkTest, TruncationLeavesNoStepTwiceAfterAResume) {
+TEST_F(JsonlSinkTest, ResumeAfterTruncationRepeatsNoStep) {
   write_steps(1, 10);
   JsonlSink resumed(metrics());
   resumed.truncate_after(6);
@@ -229,7 +229,7 @@ TEST_F(JsonlSinkTest, TruncationLeavesNoStepTwiceAfterAResume) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3, 4, 5, 6, 7, 8, 9}));
 }
 
-TEST_F(JsonlSinkTest, TruncationDropsATornLastLine) {
+TEST_F(JsonlSinkTest, TruncationDropsIncompleteLastLine) {
   write_steps(1, 3);
   std::filesystem::resize_file(metrics(), std::filesystem::file_size(metrics()) - 20);
   JsonlSink resumed(metrics());
@@ -238,7 +238,7 @@ TEST_F(JsonlSinkTest, TruncationDropsATornLastLine) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3}));
 }
 
-TEST_F(JsonlSinkTest, ADamagedLineTakesNoOtherWithIt) {
+TEST_F(JsonlSinkTest, DamagedLineDoesNotAffectOthers) {
   write_steps(1, 5);
   std::string text = text_of(metrics());
   text[text.find("\"step\":3")] = '!';
@@ -252,7 +252,7 @@ TEST_F(JsonlSinkTest, ADamagedLineTakesNoOtherWithIt) {
 
 /// Sums, differences and indices of records must fit their types, even in files from other
 /// programs.
-TEST_F(JsonlSinkTest, LinesWithNumbersThatNoRunHasAreNoRecords) {
+TEST_F(JsonlSinkTest, SkipsLinesWithImplausibleNumbers) {
   write_steps(1, 1);
   const std::string line = text_of(metrics());
   std::string text = line;
@@ -275,13 +275,13 @@ TEST_F(JsonlSinkTest, LinesWithNumbersThatNoRunHasAreNoRecords) {
   EXPECT_EQ(steps(), (std::vector<std::int64_t>{1}));
 }
 
-TEST_F(JsonlSinkTest, TruncationAfterStepZeroEmptiesTheFile) {
+TEST_F(JsonlSinkTest, TruncationAfterStepZeroEmptiesFile) {
   write_steps(1, 3);
   JsonlSink(metrics()).truncate_after(0);
   EXPECT_EQ(std::filesystem::file_size(metrics()), 0u);
 }
 
-TEST_F(JsonlSinkTest, SaysThatTheDiskIsFull) {
+TEST_F(JsonlSinkTest, FullDiskThrowsIoError) {
   JsonlSink sink("/dev/full");
   try {
     sink.write(full_record(5));
@@ -292,7 +292,7 @@ TEST_F(JsonlSinkTest, SaysThatTheDiskIsFull) {
   }
 }
 
-TEST_F(JsonlSinkTest, MakesTheFileAndOnceItsNameDurable) {
+TEST_F(JsonlSinkTest, SyncsFileAndItsFolderOnce) {
   const std::string path = std::filesystem::canonical(file("")) / "metrics.jsonl";
   const std::string folder = std::filesystem::path(path).parent_path();
   JsonlSink sink(metrics());
@@ -307,7 +307,7 @@ TEST_F(JsonlSinkTest, MakesTheFileAndOnceItsNameDurable) {
   EXPECT_EQ(synced_paths, (std::vector{path, folder, path}));
 }
 
-TEST_F(JsonlSinkTest, SaysThatItIsNotDurable) {
+TEST_F(JsonlSinkTest, FailedSyncThrowsIoError) {
   JsonlSink sink(metrics());
   sync_error = EIO;
   try {
@@ -322,7 +322,7 @@ TEST_F(JsonlSinkTest, SaysThatItIsNotDurable) {
   sink.sync();
 }
 
-TEST_F(JsonlSinkTest, SaysWhichFileItCannotOpen) {
+TEST_F(JsonlSinkTest, MissingFolderOrFileThrows) {
   EXPECT_THROW(JsonlSink(file("missing") / "metrics.jsonl"), CannotCreate);
   EXPECT_THROW(for_each_record(file("none.jsonl"), [](const StepRecord&) {}), MissingInput);
 }

@@ -79,7 +79,7 @@ class MemoryTimelineTest : public testing::Folder {
   std::vector<Buffer> kept_;
 };
 
-TEST_F(MemoryTimelineTest, HoldsEachAllocationOfTheFirstStepsOfEachPhase) {
+TEST_F(MemoryTimelineTest, RecordsFirstStepsOfEachPhase) {
   const Buffer weights = pool_->allocate(128, MemoryKind::kParameters);
   {
     const auto recorded = timeline(2);
@@ -115,7 +115,7 @@ TEST_F(MemoryTimelineTest, HoldsEachAllocationOfTheFirstStepsOfEachPhase) {
   EXPECT_EQ(counted, (std::vector<std::int64_t>{64, 128, 192, 64, 128, 192, 256, 320, 384}));
 }
 
-TEST_F(MemoryTimelineTest, IsWholeUpToTheLastStepWhereTheProgramWasKilled) {
+TEST_F(MemoryTimelineTest, StaysReadableAfterKill) {
   const auto killed = timeline(9);
   killed->resume_after(0);
   step(*killed, Phase::kWarmup, 1);
@@ -124,7 +124,7 @@ TEST_F(MemoryTimelineTest, IsWholeUpToTheLastStepWhereTheProgramWasKilled) {
   EXPECT_EQ(steps_of(events("\n]")), (std::vector<std::int64_t>{1}));
 }
 
-TEST_F(MemoryTimelineTest, GoesOnAfterTheStepThatIsResumed) {
+TEST_F(MemoryTimelineTest, ContinuesAfterResumedStep) {
   {
     const auto first = timeline(3);
     first->resume_after(0);
@@ -146,7 +146,7 @@ TEST_F(MemoryTimelineTest, GoesOnAfterTheStepThatIsResumed) {
   EXPECT_EQ(count(found, "B", "warmup"), count(found, "E", "warmup"));
 }
 
-TEST_F(MemoryTimelineTest, SaysSoWhereItCannotBeMade) {
+TEST_F(MemoryTimelineTest, MissingFolderThrowsCannotCreate) {
   EXPECT_THROW(MemoryTimeline(file("absent") / "x.json", 1, {}), CannotCreate);
 }
 

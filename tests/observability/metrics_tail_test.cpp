@@ -27,7 +27,7 @@ class MetricsTailTest : public testing::Folder {
   Steps steps_;
 };
 
-TEST_F(MetricsTailTest, ReadsWhatIsNew) {
+TEST_F(MetricsTailTest, ReadsOnlyNewRecords) {
   EXPECT_EQ(read(), Change::kNone);  // there is no file yet
   write(1, 3);
   EXPECT_EQ(read(), Change::kMore);
@@ -37,7 +37,7 @@ TEST_F(MetricsTailTest, ReadsWhatIsNew) {
   EXPECT_EQ(steps_, (Steps{1, 2, 3, 4}));
 }
 
-TEST_F(MetricsTailTest, WaitsForTheRestOfALine) {
+TEST_F(MetricsTailTest, WaitsForRestOfLine) {
   write(1, 2);
   const std::string text = text_of(file("metrics.jsonl"));
   const std::size_t cut = text.size() - 10;
@@ -49,7 +49,7 @@ TEST_F(MetricsTailTest, WaitsForTheRestOfALine) {
   EXPECT_EQ(steps_, (Steps{1, 2}));
 }
 
-TEST_F(MetricsTailTest, BeginsAnewWhereTheRunWentBack) {
+TEST_F(MetricsTailTest, RestartsAfterRollback) {
   write(1, 9);
   read();
   JsonlSink(file("metrics.jsonl")).truncate_after(4);
@@ -57,7 +57,7 @@ TEST_F(MetricsTailTest, BeginsAnewWhereTheRunWentBack) {
   EXPECT_EQ(steps_, (Steps{1, 2, 3, 4}));
 }
 
-TEST_F(MetricsTailTest, SeesThatTheRunWentBackAlthoughTheFileIsLongerNow) {
+TEST_F(MetricsTailTest, DetectsRollbackInLongerFile) {
   write(1, 3);
   read();
   JsonlSink(file("metrics.jsonl")).truncate_after(1);
@@ -69,7 +69,7 @@ TEST_F(MetricsTailTest, SeesThatTheRunWentBackAlthoughTheFileIsLongerNow) {
   EXPECT_EQ(steps_, (Steps{1, 2, 3, 4, 5, 6}));
 }
 
-TEST_F(MetricsTailTest, BeginsAnewWhereAnotherFileIsThereOrNone) {
+TEST_F(MetricsTailTest, RestartsWhenFileIsRemoved) {
   write(1, 3);
   read();
   std::filesystem::remove(file("metrics.jsonl"));
@@ -80,7 +80,7 @@ TEST_F(MetricsTailTest, BeginsAnewWhereAnotherFileIsThereOrNone) {
   EXPECT_EQ(steps_, (Steps{1, 2}));
 }
 
-TEST_F(MetricsTailTest, PassesDamagedLinesOver) {
+TEST_F(MetricsTailTest, SkipsDamagedLines) {
   write(1, 1);
   std::ofstream(file("metrics.jsonl"), std::ios::app) << "{\"step\": 2, no\n\n";
   write(3, 3);

@@ -11,7 +11,7 @@ namespace {
 
 class ComparedAnswers : public testing::Folder {};
 
-TEST_F(ComparedAnswers, AreReadAsTheyWereWritten) {
+TEST_F(ComparedAnswers, RoundTripThroughFile) {
   const std::string file = ComparedAnswers::file("answers.json").string();
   EXPECT_TRUE(read_answers(file).empty());
   write_answers(file, {{"a \"prompt\"\n", "wanted é", std::nullopt, "after"},
@@ -28,7 +28,7 @@ TEST_F(ComparedAnswers, AreReadAsTheyWereWritten) {
   EXPECT_TRUE(read_answers(file).empty());
 }
 
-TEST_F(ComparedAnswers, TakeALineEachAndAreCutBetweenCharacters) {
+TEST_F(ComparedAnswers, AreTruncatedToOneLineEach) {
   std::string umlauts;
   for (int i = 0; i < 200; ++i) umlauts += "ä";
   const std::string text = answers_text({{"x" + umlauts, "one\ntwo", std::nullopt, "x" + umlauts}});
@@ -38,7 +38,7 @@ TEST_F(ComparedAnswers, TakeALineEachAndAreCutBetweenCharacters) {
   EXPECT_TRUE(text.ends_with("ä…")) << text;
 }
 
-TEST_F(ComparedAnswers, SayWhereAModelAnsweredNothingAndWhatItWasTrainedOn) {
+TEST_F(ComparedAnswers, ShowEmptyAnswersAndTrainingPrompts) {
   const std::string text = answers_text({{"a", "", "", "", false}});
   EXPECT_EQ(text,
             "answers to prompts of the training examples:\n  prompt  a\n  before  (nothing)\n"

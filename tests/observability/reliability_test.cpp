@@ -13,7 +13,7 @@ StepRecord decided(double confidence, Decision decision) {
   return record;
 }
 
-TEST(Reliability, CountsWhatWasAcceptedInFullByTenths) {
+TEST(Reliability, CountsFullAcceptancesByConfidence) {
   Reliability reliability;
   reliability.add(decided(0.81, Decision::kAccepted));
   reliability.add(decided(0.89, Decision::kAccepted));
@@ -26,7 +26,7 @@ TEST(Reliability, CountsWhatWasAcceptedInFullByTenths) {
     EXPECT_NE(html.find(text), std::string::npos) << text << "\n" << html;
 }
 
-TEST(Reliability, ShowsNothingWhereNothingWasDecidedOn) {
+TEST(Reliability, IsEmptyWithoutDecisions) {
   Reliability reliability;
   reliability.add(decided(0.9, Decision::kNone));
   StepRecord unsure = decided(0, Decision::kAccepted);

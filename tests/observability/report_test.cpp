@@ -44,7 +44,7 @@ class ReportTest : public testing::Folder {
   }
 };
 
-TEST_F(ReportTest, HoldsABandForEachPhase) {
+TEST_F(ReportTest, HasBandForEachPhase) {
   const boost::json::value data = data_of(report({}));
   std::set<std::string> phases;
   for (const auto& band : data.at("bands").as_array()) {
@@ -53,7 +53,7 @@ TEST_F(ReportTest, HoldsABandForEachPhase) {
   EXPECT_EQ(phases, (std::set<std::string>{"warmup", "full", "predict", "correct"}));
 }
 
-TEST_F(ReportTest, CountsExamplesOfNetworksThatReadNoText) {
+TEST_F(ReportTest, CountsExamplesForNonTextModels) {
   ReportInput input;
   JsonlSink sink(file("metrics.jsonl"));
   StepRecord record = full_record(1);
@@ -71,7 +71,7 @@ TEST_F(ReportTest, CountsExamplesOfNetworksThatReadNoText) {
   EXPECT_EQ(data_of(report({})).at("unit"), "tokens");
 }
 
-TEST_F(ReportTest, SaysWhatEachOptionSavesAndWhatFits) {
+TEST_F(ReportTest, ShowsMemorySavingsAndFittingBatch) {
   EXPECT_EQ(report({}).find("Memory saved"), std::string::npos);
   ReportInput input;
   input.summary.savings = {{"memory.weights", "host", 3'000'000, {1'500, 0, -2'500, 0}}};
@@ -82,7 +82,7 @@ TEST_F(ReportTest, SaysWhatEachOptionSavesAndWhatFits) {
     EXPECT_NE(page.find(text), std::string::npos) << text;
 }
 
-TEST_F(ReportTest, HoldsTheDecisionOfEachEventThatHasOne) {
+TEST_F(ReportTest, IncludesDecisionsOfEvents) {
   StepRecord record = full_record(4, Phase::kCorrect);
   record.decision = Decision::kShrunk;
   record.kept_fraction = 0.25;
@@ -97,17 +97,17 @@ TEST_F(ReportTest, HoldsTheDecisionOfEachEventThatHasOne) {
             R"([4,"correct","in any words",true]])");
 }
 
-TEST_F(ReportTest, ShowsWhatEachPhaseWasCharged) {
+TEST_F(ReportTest, ShowsCostOfEachPhase) {
   EXPECT_NE(report({}).find("<td data-label=\"Cost\">7.2</td>"), std::string::npos);
 }
 
-TEST_F(ReportTest, RefersToNothingOutsideItself) {
+TEST_F(ReportTest, HasNoExternalReferences) {
   const std::string page = report({});
   EXPECT_EQ(page.find("http:"), std::string::npos);
   EXPECT_FALSE(std::regex_search(page, std::regex(R"((src|href)\s*=|@import|url\((?!#))")));
 }
 
-TEST_F(ReportTest, EscapesEveryTextThatAUserCanWrite) {
+TEST_F(ReportTest, EscapesUserText) {
   ReportInput input;
   input.title = "<img src=x onerror=alert(1)>";
   input.settings = "{\"name\": \"</pre><script>alert(2)</script>\"}";
@@ -125,7 +125,7 @@ TEST_F(ReportTest, EscapesEveryTextThatAUserCanWrite) {
             std::string::npos);
 }
 
-TEST_F(ReportTest, DoesNotFillInWhatItFilledIn) {
+TEST_F(ReportTest, DoesNotExpandFilledPlaceholders) {
   ReportInput input;
   input.texts.sample = "{{settings}} {{nothing}}";
   input.settings = "only once";
@@ -134,11 +134,11 @@ TEST_F(ReportTest, DoesNotFillInWhatItFilledIn) {
   EXPECT_EQ(page.find("only once"), page.rfind("only once"));
 }
 
-TEST_F(ReportTest, LeavesSampleAndSettingsOutWhereThereAreNone) {
+TEST_F(ReportTest, OmitsEmptySampleAndSettings) {
   EXPECT_EQ(report({}).find("<details"), std::string::npos);
 }
 
-TEST_F(ReportTest, ReplacesAnOlderReportAndLeavesNothingElse) {
+TEST_F(ReportTest, ReplacesOldReportWithoutLeftovers) {
   std::ofstream(file("report.html")) << "old";
   EXPECT_EQ(report({}).find("old\n"), std::string::npos);
   using Entries = std::filesystem::directory_iterator;
@@ -146,7 +146,7 @@ TEST_F(ReportTest, ReplacesAnOlderReportAndLeavesNothingElse) {
       << "the folder contains more than metrics.jsonl and report.html";
 }
 
-TEST_F(ReportTest, IsWrittenForARunWithoutSteps) {
+TEST_F(ReportTest, AcceptsRunWithoutSteps) {
   std::ofstream(file("metrics.jsonl")).close();
   ReportInput input;
   input.metrics = file("metrics.jsonl");

@@ -29,7 +29,7 @@ RunSummary small_run() {
   return summary;
 }
 
-TEST(RunSummary, AddsStepsUpByPhase) {
+TEST(RunSummary, SumsStepsByPhase) {
   const RunSummary summary = small_run();
   EXPECT_EQ(summary.steps, 2);
   EXPECT_EQ(summary.sum.tokens, 2048);
@@ -40,7 +40,7 @@ TEST(RunSummary, AddsStepsUpByPhase) {
   EXPECT_EQ(summary.phase(Phase::kPredict).peak_bytes, 5u);
 }
 
-TEST(RunSummary, FoldsStepsIntoOneByTheListOfFields) {
+TEST(RunSummary, AggregatesStepsByFieldRule) {
   const RunSummary summary = small_run();
   EXPECT_EQ(summary.sum.step, 2) << "the last value";
   EXPECT_EQ(summary.sum.loss, 2.5);
@@ -52,12 +52,12 @@ TEST(RunSummary, FoldsStepsIntoOneByTheListOfFields) {
   EXPECT_EQ(summary.phase(Phase::kPredict).sum.device_memory.peak_total, 5u);
 }
 
-TEST(RunSummary, KeepsTheLastLosses) {
+TEST(RunSummary, KeepsLastLosses) {
   EXPECT_EQ(small_run().final_train_loss, 2.5);
   EXPECT_EQ(small_run().final_validation_loss, 3.5);
 }
 
-TEST(RunSummary, SumsWhatALearningRateFinderProbed) {
+TEST(RunSummary, SumsLearningRateProbes) {
   EXPECT_EQ(to_json(small_run()).find("learning_rate_finder"), std::string::npos);
   RunSummary summary = small_run();
   for (const double factor : {1.0, 4.0, 10.0}) {
@@ -75,7 +75,7 @@ TEST(RunSummary, SumsWhatALearningRateFinderProbed) {
   EXPECT_EQ(json.at("cost").to_number<double>(), 1);
 }
 
-TEST(RunSummary, SumsPlanningCosts) {
+TEST(RunSummary, SumsPlanningCost) {
   EXPECT_EQ(to_json(small_run()).find("planning_cost"), std::string::npos);
   RunSummary summary = small_run();
   for (const double cost : {0.25, 0.5}) {
@@ -87,7 +87,7 @@ TEST(RunSummary, SumsPlanningCosts) {
   EXPECT_EQ(json.at("planning_cost").to_number<double>(), 0.75);
 }
 
-TEST(RunSummary, WritesTheKeysThatProgramsRead) {
+TEST(RunSummary, WritesMachineReadableKeys) {
   const boost::json::value json = boost::json::parse(to_json(small_run()));
   EXPECT_EQ(json.at("final_train_loss").as_double(), 2.5);
   EXPECT_EQ(json.at("final_validation_loss").as_double(), 3.5);
@@ -116,7 +116,7 @@ TEST(RunSummary, WritesTheKeysThatProgramsRead) {
   EXPECT_EQ(json.at("command").as_string(), "hybrid train --run \"a b\"");
 }
 
-TEST(RunSummary, WritesTheBestCheckpointAndAnEarlyEndWhereThereAreSuch) {
+TEST(RunSummary, WritesBestAndEarlyStopOnlyIfPresent) {
   RunSummary summary;
   EXPECT_FALSE(boost::json::parse(to_json(summary)).as_object().contains("best"));
   EXPECT_FALSE(boost::json::parse(to_json(summary)).as_object().contains("stopped_early"));
@@ -128,7 +128,7 @@ TEST(RunSummary, WritesTheBestCheckpointAndAnEarlyEndWhereThereAreSuch) {
   EXPECT_TRUE(json.at("stopped_early").as_bool());
 }
 
-TEST(RunSummary, WritesNullWhereNoValidationWasMade) {
+TEST(RunSummary, WritesNullWithoutValidation) {
   EXPECT_TRUE(boost::json::parse(to_json(RunSummary())).at("final_validation_loss").is_null());
 }
 

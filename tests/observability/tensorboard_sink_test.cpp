@@ -51,14 +51,14 @@ class TensorBoardSinkTest : public testing::Folder {
   }
 };
 
-TEST(Crc32c, IsThatOfTheStandardsExamples) {  // Source: RFC 3720, B.4
+TEST(Crc32c, MatchesRfc3720Examples) {  // Source: RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
   EXPECT_EQ(crc32c(""), 0u);
 }
 
-TEST_F(TensorBoardSinkTest, HoldsEachNumberOfARecordAsF32) {
+TEST_F(TensorBoardSinkTest, WritesRecordNumbersAsFloat32) {
   write_metrics(1, 0);
   TensorBoardSink sink(folder(), metrics(), "{\"a\": 1}");
   StepRecord record = full_record(7, Phase::kPredict);
@@ -90,7 +90,7 @@ TEST_F(TensorBoardSinkTest, HoldsEachNumberOfARecordAsF32) {
   EXPECT_EQ(found.tags.at("configuration").front().step, 0);
 }
 
-TEST_F(TensorBoardSinkTest, LeavesOutWhatIsAbsentOrNotFinite) {
+TEST_F(TensorBoardSinkTest, OmitsAbsentAndNonFiniteValues) {
   write_metrics(1, 0);
   TensorBoardSink sink(folder(), metrics(), "");
   StepRecord record;
@@ -104,7 +104,7 @@ TEST_F(TensorBoardSinkTest, LeavesOutWhatIsAbsentOrNotFinite) {
   EXPECT_EQ(found.tags.count("phase"), 1u);
 }
 
-TEST_F(TensorBoardSinkTest, TimesAreTheBeginAndTheSecondsSoFar) {
+TEST_F(TensorBoardSinkTest, WallTimeIsStartPlusElapsedSeconds) {
   write_metrics(1, 0);
   TensorBoardSink sink(folder(), metrics(), "");
   for (std::int64_t step = 1; step <= 3; ++step) sink.write(full_record(step));
@@ -115,7 +115,7 @@ TEST_F(TensorBoardSinkTest, TimesAreTheBeginAndTheSecondsSoFar) {
   EXPECT_DOUBLE_EQ(found.tags.at("phase").at(2).wall_time, begin + 1.5);
 }
 
-TEST_F(TensorBoardSinkTest, IsWrittenAnewWithoutTheLostSteps) {
+TEST_F(TensorBoardSinkTest, RewritesWithoutRolledBackSteps) {
   write_metrics(1, 0);
   double begin = 0;
   {
@@ -144,7 +144,7 @@ TEST_F(TensorBoardSinkTest, IsWrittenAnewWithoutTheLostSteps) {
   EXPECT_GT(event_files(folder()).back(), before) << "TensorBoard reads files by their names";
 }
 
-TEST_F(TensorBoardSinkTest, KeepsAFileWithoutStepsForItsReadersAndThenRemovesIt) {
+TEST_F(TensorBoardSinkTest, EmptiesOldFileThenRemovesIt) {
   write_metrics(1, 2);
   { TensorBoardSink first(folder(), metrics(), ""); }
   const fs::path cut = event_files(folder()).front();
@@ -159,7 +159,7 @@ TEST_F(TensorBoardSinkTest, KeepsAFileWithoutStepsForItsReadersAndThenRemovesIt)
   EXPECT_EQ(event_files(folder()).size(), 2u);
 }
 
-TEST_F(TensorBoardSinkTest, LeavesOtherFilesWhereTheyAre) {
+TEST_F(TensorBoardSinkTest, KeepsFilesOfOtherPrograms) {
   write_metrics(1, 2);
   fs::create_directories(folder());
   std::ofstream(folder() / "events.out.tfevents.1.mine") << "of another program";
@@ -171,7 +171,7 @@ TEST_F(TensorBoardSinkTest, LeavesOtherFilesWhereTheyAre) {
   EXPECT_EQ(event_files(folder()).size(), 4u);
 }
 
-TEST_F(TensorBoardSinkTest, OfAFinishedRunEqualsWhatWasWrittenStepByStep) {
+TEST_F(TensorBoardSinkTest, FinishedRunMatchesStepByStepEvents) {
   write_metrics(1, 0);
   TensorBoardSink sink(folder(), metrics(), "settings");
   JsonlSink lines(metrics());
@@ -194,7 +194,7 @@ TEST_F(TensorBoardSinkTest, OfAFinishedRunEqualsWhatWasWrittenStepByStep) {
   }
 }
 
-TEST_F(TensorBoardSinkTest, RefusesAFolderThatHoldsEvents) {
+TEST_F(TensorBoardSinkTest, RejectsFolderWithEvents) {
   write_metrics(1, 2);
   write_tensorboard(file("made"), metrics(), "");
   const fs::path kept = event_files(file("made")).front();

@@ -58,7 +58,7 @@ struct FactoredReference {
   int clipped = 0;
 };
 
-TEST(Adafactor, AgreesWithThePublishedRuleInDouble) {
+TEST(Adafactor, MatchesPublishedRuleInDouble) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   OptimizerConfig config;
@@ -82,7 +82,7 @@ TEST(Adafactor, AgreesWithThePublishedRuleInDouble) {
 }
 
 /// Rows without gradients, such as unused tokens, have a second moment of 1e-30.
-TEST(Adafactor, LeavesRowsAloneThatGetNoGradients) {
+TEST(Adafactor, LeavesRowsWithoutGradientsUnchanged) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   OptimizerConfig config;

@@ -39,7 +39,7 @@ struct MiniReference {
   std::vector<double> w, m, v;
 };
 
-TEST(AdamMini, AgreesWithThePublishedRuleInDouble) {
+TEST(AdamMini, MatchesPublishedRuleInDouble) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   parameters[2].set_blocks(3);  // blocks of eight rows, like heads
@@ -61,7 +61,7 @@ TEST(AdamMini, AgreesWithThePublishedRuleInDouble) {
   }
 }
 
-TEST(AdamMini, KeepsOneSecondMomentForAHeadARowATokenAndAVector) {
+TEST(AdamMini, KeepsOneSecondMomentPerBlock) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   parameters[2].set_blocks(3);

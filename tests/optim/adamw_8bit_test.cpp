@@ -52,7 +52,7 @@ void set_gradients(Trained& trained, std::uint64_t step) {
   }
 }
 
-TEST(AdamW8Bit, FollowsAdamWWithinAFewPercentOfTheWay) {
+TEST(AdamW8Bit, StaysCloseToAdamW) {
   const Stream stream(MemoryPool::create("device"));
   Trained exact(32, stream), rounded(8, stream);
   const auto begin = numbers(master_of(exact.parameter));
@@ -75,7 +75,7 @@ TEST(AdamW8Bit, FollowsAdamWWithinAFewPercentOfTheWay) {
   EXPECT_LT(worst, 0.15);  // after 50 steps of at most 0.01 each
 }
 
-TEST(AdamW8Bit, TakesAQuarterOfTheMemory) {
+TEST(AdamW8Bit, UsesQuarterOfMemory) {
   const Stream stream(MemoryPool::create("device"));
   Trained exact(32, stream), rounded(8, stream);
   const double share =
@@ -83,7 +83,7 @@ TEST(AdamW8Bit, TakesAQuarterOfTheMemory) {
   EXPECT_NEAR(share, 0.25 + 1.0 / 256, 1e-3);
 }
 
-TEST(AdamW16Bit, TakesHalfOfTheMemoryAndFollowsAdamWCloser) {
+TEST(AdamW16Bit, UsesHalfOfMemoryAndIsCloserThan8Bit) {
   const Stream stream(MemoryPool::create("device"));
   Trained exact(32, stream), half(16, stream), byte(8, stream);
   EXPECT_EQ(2 * half.state_bytes(), exact.state_bytes());
@@ -104,7 +104,7 @@ TEST(AdamW16Bit, TakesHalfOfTheMemoryAndFollowsAdamWCloser) {
   EXPECT_LT(error_of(half), 0.2 * error_of(byte));
 }
 
-TEST(AdamW8Bit, NamesCodesAndScalesAndKeepsSmallParametersInF32) {
+TEST(AdamW8Bit, NamesCodesAndKeepsSmallStateInF32) {
   const Stream stream(MemoryPool::create("device"));
   testing::ParameterSet parameters(stream);
   AdamW optimizer(config_of(8), {&parameters[3], &parameters[5]}, stream, stream);
@@ -138,7 +138,7 @@ TEST(AdamW8Bit, ZeroBytesAreZeroMoments) {
 
 /// Second moments far below the maximum of their block must not round to 0, or the step would be
 /// divided by epsilon alone.
-TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
+TEST(AdamW8Bit, TinyGradientsInBlockKeepStepsSmall) {
   const Stream stream(MemoryPool::create("device"));
   Trained rounded(8, stream);
   for (int t = 0; t < 20; ++t) {
@@ -155,7 +155,7 @@ TEST(AdamW8Bit, StepsStaySmallWhereGradientsAreTinyBesideOthers) {
   }
 }
 
-TEST(AdamW8Bit, RejectsOtherWidths) {
+TEST(AdamW8Bit, RejectsUnsupportedBitWidth) {
   const Stream stream(MemoryPool::create("device"));
   testing::ParameterSet parameters(stream);
   EXPECT_THROW(AdamW(config_of(12), {&parameters[0]}, stream, stream), Error);

@@ -25,7 +25,7 @@ struct Reference {
   }
 };
 
-TEST(AdamW, AgreesWithTheAlgorithmInDouble) {
+TEST(AdamW, MatchesAlgorithmInDouble) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   OptimizerConfig config;
@@ -52,7 +52,7 @@ TEST(AdamW, AgreesWithTheAlgorithmInDouble) {
   }
 }
 
-TEST(AdamW, GivesGoldenValues) {
+TEST(AdamW, MatchesPyTorchValues) {
   // Values from torch.optim.AdamW(lr=0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1), PyTorch
   // 1.13, float64, gradients sin(1), sin(2), ...
   const Stream stream(MemoryPool::create("device"));
@@ -75,7 +75,7 @@ TEST(AdamW, GivesGoldenValues) {
   for (std::size_t j = 0; j < 3; ++j) EXPECT_NEAR(w[j], golden[j], 2e-6);
 }
 
-TEST(AdamW, RejectsBetasItCannotWorkWith) {
+TEST(AdamW, RejectsSingleBeta) {
   const Stream stream(MemoryPool::create("device"));
   OptimizerConfig config;
   config.betas = {0.9};

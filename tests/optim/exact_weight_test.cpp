@@ -14,19 +14,19 @@ std::vector<std::int64_t> cuts(const Shape& shape, std::int64_t most) {
 
 using Rows = std::vector<std::int64_t>;
 
-TEST(PieceRows, OfAWeightThatFitsAreOnePiece) {
+TEST(PieceRows, WeightThatFitsIsOnePiece) {
   EXPECT_EQ(cuts({10, 10}, 101), (Rows{0, 10}));
   EXPECT_EQ(cuts({10, 10}, 100), (Rows{0, 10}));
   EXPECT_EQ(cuts({10, 10}, 99), (Rows{0, 9, 10}));
 }
 
-TEST(PieceRows, AreAtLeastOneRow) {
+TEST(PieceRows, HoldAtLeastOneRow) {
   EXPECT_EQ(cuts({3, 10}, 19), (Rows{0, 1, 2, 3}));
   EXPECT_EQ(cuts({3, 10}, 5), (Rows{0, 1, 2, 3}));
 }
 
 /// 512 rows of 4 bf16 elements are one page.
-TEST(PieceRows, AreWholePagesWhereThatIsNoMoreThanAllowed) {
+TEST(PieceRows, AlignToPagesIfAllowed) {
   EXPECT_EQ(cuts({1300, 4}, 4 * 1000), (Rows{0, 512, 1024, 1300}));
   EXPECT_EQ(cuts({1300, 4}, 4 * 1024), (Rows{0, 1024, 1300}));
   EXPECT_EQ(cuts({1300, 4}, 4 * 512), (Rows{0, 512, 1024, 1300}));

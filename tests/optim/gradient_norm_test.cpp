@@ -14,7 +14,7 @@ double norm_of(const std::vector<Parameter*>& parameters, const Stream& stream) 
   return wait_for_norm(gradient_square_sums(parameters, stream), stream);
 }
 
-TEST(GradientNorm, IsThatOfAllGradientsAsOneVector) {
+TEST(GradientNorm, CoversAllGradientsAsOneVector) {
   const Stream stream(MemoryPool::create("device"));
   testing::ParameterSet parameters(stream);
   parameters.set_gradients(3, 1);
@@ -27,7 +27,7 @@ TEST(GradientNorm, IsThatOfAllGradientsAsOneVector) {
   EXPECT_EQ(norm_of({}, stream), 0);
 }
 
-TEST(GradientNorm, IsNotFiniteWhereAGradientIsNot) {
+TEST(GradientNorm, IsNonFiniteForNonFiniteGradient) {
   const Stream stream(MemoryPool::create("device"));
   testing::ParameterSet parameters(stream);
   for (const float bad :
@@ -38,7 +38,7 @@ TEST(GradientNorm, IsNotFiniteWhereAGradientIsNot) {
   }
 }
 
-TEST(ClipScale, BringsLongGradientsToTheLimitAndLeavesOthers) {
+TEST(ClipScale, ScalesOnlyGradientsAboveLimit) {
   EXPECT_FLOAT_EQ(clip_scale(4.0, 1.0), 0.25f);
   EXPECT_EQ(clip_scale(1.0, 1.0), 1.0f);
   EXPECT_EQ(clip_scale(0.5, 1.0), 1.0f);

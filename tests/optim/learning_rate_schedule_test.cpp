@@ -16,7 +16,7 @@ ScheduleConfig schedule(const std::string& name) {
   return config;
 }
 
-TEST(LearningRate, RisesInALineDuringWarmUpUnderEveryName) {
+TEST(LearningRate, EveryScheduleWarmsUpLinearly) {
   for (const std::string& name : schedule_names()) {
     EXPECT_DOUBLE_EQ(learning_rate(schedule(name), 2.0, 0, 110), 0.2) << name;
     EXPECT_DOUBLE_EQ(learning_rate(schedule(name), 2.0, 4, 110), 1.0) << name;
@@ -25,7 +25,7 @@ TEST(LearningRate, RisesInALineDuringWarmUpUnderEveryName) {
   }
 }
 
-TEST(LearningRate, CosineIsHalfWayAtHalfTimeAndEndsAtTheFloor) {
+TEST(LearningRate, CosineDecaysToFloor) {
   const ScheduleConfig config = schedule("cosine");
   EXPECT_NEAR(learning_rate(config, 2.0, 60, 110), 2.0 * 0.55, 1e-12);
   EXPECT_NEAR(learning_rate(config, 2.0, 35, 110), 2.0 * (0.1 + 0.9 * 0.8535533905932737), 1e-12);
@@ -33,7 +33,7 @@ TEST(LearningRate, CosineIsHalfWayAtHalfTimeAndEndsAtTheFloor) {
   EXPECT_NEAR(learning_rate(config, 2.0, 5000, 110), 0.2, 1e-12);
 }
 
-TEST(LearningRate, WsdStaysAtThePeakAndFallsInALine) {
+TEST(LearningRate, WsdHoldsPeakThenDecaysLinearly) {
   const ScheduleConfig config = schedule("wsd");
   EXPECT_DOUBLE_EQ(learning_rate(config, 2.0, 150, 200), 2.0);
   EXPECT_NEAR(learning_rate(config, 2.0, 175, 200), 2.0 * 0.55, 1e-12);
@@ -41,12 +41,12 @@ TEST(LearningRate, WsdStaysAtThePeakAndFallsInALine) {
   EXPECT_NEAR(learning_rate(config, 2.0, 300, 200), 0.2, 1e-12);
 }
 
-TEST(LearningRate, ConstantStays) {
+TEST(LearningRate, ConstantDoesNotChange) {
   EXPECT_DOUBLE_EQ(learning_rate(schedule("constant"), 2.0, 109, 110), 2.0);
   EXPECT_DOUBLE_EQ(learning_rate(schedule("constant"), 2.0, 5000, 110), 2.0);
 }
 
-TEST(LearningRate, CopesWithoutWarmUpOrDecayAndWithRunsShorterThanTheWarmUp) {
+TEST(LearningRate, HandlesNoWarmupNoDecayAndShortRuns) {
   ScheduleConfig config = schedule("cosine");
   EXPECT_DOUBLE_EQ(learning_rate(config, 2.0, 4, 5), 1.0);
   config.warmup_steps = 0;
@@ -56,7 +56,7 @@ TEST(LearningRate, CopesWithoutWarmUpOrDecayAndWithRunsShorterThanTheWarmUp) {
   EXPECT_DOUBLE_EQ(learning_rate(config, 2.0, 99, 100), 2.0);
 }
 
-TEST(LearningRate, NamesTheNearestSchedule) {
+TEST(LearningRate, UnknownScheduleSuggestsNearestName) {
   try {
     learning_rate(schedule("cosin"), 1, 50, 100);
     FAIL() << "no error";

@@ -10,7 +10,7 @@ namespace {
 using testing::expect_follows;
 using testing::ParameterSet;
 
-TEST(Lion, AgreesWithThePublishedRuleInDouble) {
+TEST(Lion, MatchesPublishedRuleInDouble) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   OptimizerConfig config;
@@ -24,7 +24,7 @@ TEST(Lion, AgreesWithThePublishedRuleInDouble) {
 }
 
 /// Updates are signs, so rounding m matters only if β1·m and the gradient nearly cancel.
-TEST(Lion, WithLessBitsMovesNearlyAllWeightsTheSame) {
+TEST(Lion, LowBitStateKeepsMostUpdates) {
   const Stream stream(MemoryPool::create("device"));
   for (const std::int64_t bits : {16, 8}) {
     ParameterSet parameters(stream), exact_parameters(stream);

@@ -25,7 +25,7 @@ class MuonOnMatrices : public ::testing::Test {
   ParameterSet parameters_{stream_};
 };
 
-TEST_F(MuonOnMatrices, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
+TEST_F(MuonOnMatrices, UpdateIsOrthogonalizedNesterovMomentum) {
   OptimizerConfig config;
   Muon muon(config, matrices(parameters_), stream_, stream_);
   Parameter& tall = parameters_[2];
@@ -53,7 +53,7 @@ TEST_F(MuonOnMatrices, MovesMatricesByTheOrthogonalisedNesterovMomentum) {
 
 /// Reference rule: complete orthogonalization in steps 1, 4 and 7, and separately scaled row blocks
 /// in between.
-TEST_F(MuonOnMatrices, OrthogonalisesBlocksBetweenWholeSteps) {
+TEST_F(MuonOnMatrices, OrthogonalizesBlocksBetweenFullSteps) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;
   config.orthogonalization_blocks = 4;
@@ -93,7 +93,7 @@ TEST_F(MuonOnMatrices, OrthogonalisesBlocksBetweenWholeSteps) {
   }
 }
 
-TEST_F(MuonOnMatrices, BlocksHaveTheSizeOfWholeUpdatesAndTakeNoMoreMemory) {
+TEST_F(MuonOnMatrices, BlocksMatchFullUpdateSizeAndMemory) {
   OptimizerConfig config;
   config.weight_decay = 0;
   config.orthogonalization_period = 4;
@@ -134,7 +134,7 @@ TEST_F(MuonOnMatrices, MatrixWithoutGradientOnlyDecays) {
 
 /// The schedule of complete steps depends only on the number of steps taken, and may change during
 /// training.
-TEST_F(MuonOnMatrices, GoesOnFromTheNumberOfStepsTaken) {
+TEST_F(MuonOnMatrices, PeriodFollowsStepsTaken) {
   OptimizerConfig config;
   config.orthogonalization_period = 3;
   ParameterSet twins(stream_);
@@ -152,7 +152,7 @@ TEST_F(MuonOnMatrices, GoesOnFromTheNumberOfStepsTaken) {
   }
 }
 
-TEST_F(MuonOnMatrices, OrthogonalisesInThePrecisionOfThePhase) {
+TEST_F(MuonOnMatrices, OrthogonalizesInPhasePrecision) {
   ParameterSet twins(stream_);
   Muon muon({}, matrices(parameters_), stream_, stream_),
       twin({}, matrices(twins), stream_, stream_);
@@ -167,7 +167,7 @@ TEST_F(MuonOnMatrices, OrthogonalisesInThePrecisionOfThePhase) {
   for (std::size_t j = 0; j < exact.size(); ++j) EXPECT_NEAR(rounded[j], exact[j], 1e-3);
 }
 
-TEST_F(MuonOnMatrices, UpdatesHaveTheSizeOfAdamWs) {
+TEST_F(MuonOnMatrices, UpdateSizeMatchesAdamW) {
   OptimizerConfig config;
   config.weight_decay = 0;
   Muon muon(config, matrices(parameters_), stream_, stream_);
@@ -182,7 +182,7 @@ TEST_F(MuonOnMatrices, UpdatesHaveTheSizeOfAdamWs) {
   }
 }
 
-TEST(Muon, RefusesWhatHasNotTwoDimensions) {
+TEST(Muon, RejectsTensorOfThreeDimensions) {
   const Stream stream(MemoryPool::create("device"));
   Parameter cube("cube", {2, 3, 4}, Role::kMatrix, stream);
   EXPECT_THROW(Muon(OptimizerConfig{}, {&cube}, stream, stream), ShapeMismatch);

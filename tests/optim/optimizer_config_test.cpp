@@ -15,14 +15,14 @@ std::vector<std::string> problems_of(const OptimizerConfig& config) {
   return problems;
 }
 
-TEST(OptimizerConfig, HasDefaultsWithoutProblems) {
+TEST(OptimizerConfig, DefaultsAreValid) {
   EXPECT_TRUE(problems_of(OptimizerConfig{}).empty());
   std::vector<std::string> problems;
   collect_range_problems(ScheduleConfig{}, "schedule", problems);
   EXPECT_TRUE(problems.empty());
 }
 
-TEST(OptimizerConfig, ReportsEveryWrongFieldWithItsPath) {
+TEST(OptimizerConfig, ReportsEveryWrongFieldWithPath) {
   OptimizerConfig config;
   config.name = "adam";
   config.learning_rate = -1;
@@ -33,7 +33,7 @@ TEST(OptimizerConfig, ReportsEveryWrongFieldWithItsPath) {
   for (const std::string& problem : problems) EXPECT_EQ(problem.rfind("optimizer.", 0), 0u);
 }
 
-TEST(OptimizerConfig, WantsASecondBetaAboveZeroAndEachBelowOne) {
+TEST(OptimizerConfig, RejectsBetasOutOfRange) {
   OptimizerConfig config;
   config.betas = {0, 0};
   EXPECT_EQ(problems_of(config).size(), 1u);
@@ -41,7 +41,7 @@ TEST(OptimizerConfig, WantsASecondBetaAboveZeroAndEachBelowOne) {
   EXPECT_EQ(problems_of(config).size(), 1u);
 }
 
-TEST(OptimizerConfig, WantsStateOf8Or16Or32BitsAndLessThan32NotForAll) {
+TEST(OptimizerConfig, RejectsUnsupportedStateBits) {
   OptimizerConfig config;
   for (const std::int64_t bits : {4, 12, 64}) {
     config.state_bits = bits;
@@ -57,7 +57,7 @@ TEST(OptimizerConfig, WantsStateOf8Or16Or32BitsAndLessThan32NotForAll) {
   }
 }
 
-TEST(OptimizerConfig, AGroupsOwnProblemIsToldAtTheGroupAndAnInheritedOneIsNot) {
+TEST(OptimizerConfig, ReportsGroupProblemAtItsOrigin) {
   OptimizerConfig config;
   config.groups.resize(1);
   config.groups[0].match = "wte*";

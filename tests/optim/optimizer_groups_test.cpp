@@ -37,17 +37,17 @@ class OptimizerGroups : public ::testing::Test {
 
 using Texts = std::vector<std::string>;
 
-TEST_F(OptimizerGroups, OneWhereNoneIsAskedFor) {
+TEST_F(OptimizerGroups, SingleGroupByDefault) {
   EXPECT_EQ(groups({.name = "sgd", .learning_rate = 0.5}),
             (Texts{"sgd 0.5: wide embedding tall bias square large"}));
 }
 
-TEST_F(OptimizerGroups, MuonTakesMatricesAndAdamWTheRest) {
+TEST_F(OptimizerGroups, MuonTakesMatricesAndAdamWOthers) {
   EXPECT_EQ(groups({.name = "muon", .learning_rate = 0.5}),
             (Texts{"muon 0.5: wide tall square", "adamw 0.5: embedding bias large"}));
 }
 
-TEST_F(OptimizerGroups, GoByRoleAndByPattern) {
+TEST_F(OptimizerGroups, MatchesByRoleAndPattern) {
   OptimizerConfig config{.name = "muon", .learning_rate = 0.5};
   config.groups = {{.match = "embedding", .name = "sgd", .learning_rate = 0.25},
                    {.match = "*l*l", .name = "adamw"}};
@@ -57,14 +57,14 @@ TEST_F(OptimizerGroups, GoByRoleAndByPattern) {
   EXPECT_EQ(groups(config).front(), "muon 0.5: large");
 }
 
-TEST_F(OptimizerGroups, AGroupThatDoesNotNameMuonLeavesEmbeddingsToAdamW) {
+TEST_F(OptimizerGroups, GroupWithoutMuonLeavesEmbeddingsToAdamW) {
   OptimizerConfig config{.name = "muon", .learning_rate = 0.5};
   config.groups = {{.match = "embedding", .learning_rate = 0.25}};
   EXPECT_EQ(groups(config), (Texts{"adamw 0.25: embedding large", "muon 0.5: wide tall square",
                                    "adamw 0.5: bias"}));
 }
 
-TEST_F(OptimizerGroups, MatchesPatternsOfManyStarsAtOnce) {
+TEST_F(OptimizerGroups, MatchesPatternWithManyStars) {
   OptimizerConfig config{.name = "sgd", .learning_rate = 0.5};
   std::string stars;
   for (int i = 0; i < 40; ++i) stars += "*";
@@ -74,14 +74,14 @@ TEST_F(OptimizerGroups, MatchesPatternsOfManyStarsAtOnce) {
   EXPECT_NE(problems(config).find("matches no weight"), std::string::npos);
 }
 
-TEST_F(OptimizerGroups, WhatAGroupLeavesOutIsTheDefaults) {
+TEST_F(OptimizerGroups, GroupInheritsDefaults) {
   OptimizerConfig config{.name = "adamw", .epsilon = 1e-3, .weight_decay = 0.3};
   const OptimizerConfig group = config.of({.match = "bias", .weight_decay = 0.0});
   EXPECT_EQ(group.weight_decay, 0.0);
   EXPECT_EQ(group.epsilon, 1e-3);
 }
 
-TEST_F(OptimizerGroups, NamesWhatMatchesNothingAndWhatMatchesTwice) {
+TEST_F(OptimizerGroups, ReportsUnmatchedAndDuplicateMatches) {
   OptimizerConfig config;
   config.groups = {{.match = "embeding"}};
   EXPECT_EQ(problems(config),
@@ -92,7 +92,7 @@ TEST_F(OptimizerGroups, NamesWhatMatchesNothingAndWhatMatchesTwice) {
             "want each weight in one group");
 }
 
-TEST_F(OptimizerGroups, EachMovesItsWeightsAsItsOptimizerAloneWould) {
+TEST_F(OptimizerGroups, EachGroupMatchesItsOptimizerAlone) {
   ParameterSet twins(stream_);
   OptimizerConfig config{.name = "muon", .learning_rate = 0.01};
   config.groups = {{.match = "embedding", .name = "sgd", .learning_rate = 0.02}};
@@ -118,7 +118,7 @@ TEST_F(OptimizerGroups, EachMovesItsWeightsAsItsOptimizerAloneWould) {
   EXPECT_EQ(grouped->steps_taken(), 7);
 }
 
-TEST_F(OptimizerGroups, EveryKeyOfAGroupChangesWhatItsWeightsDo) {
+TEST_F(OptimizerGroups, EveryGroupKeyTakesEffect) {
   const auto trained = [&](const OptimizerGroupConfig& group) {
     ParameterSet parameters(stream_);
     OptimizerConfig config{.name = "adamw", .learning_rate = 0.01};
@@ -146,7 +146,7 @@ TEST_F(OptimizerGroups, EveryKeyOfAGroupChangesWhatItsWeightsDo) {
                                   trained({.match = "large", .name = "sgd"})));
 }
 
-TEST_F(OptimizerGroups, MuonsRestIsExactlyAdamWs) {
+TEST_F(OptimizerGroups, MuonUpdatesOtherWeightsLikeAdamW) {
   ParameterSet twins(stream_);
   const auto muon = make_optimizer({.name = "muon"}, parameters_.pointers(), stream_);
   const auto adamw = make_optimizer({.name = "adamw"}, twins.pointers(), stream_);

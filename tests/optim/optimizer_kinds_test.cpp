@@ -51,7 +51,7 @@ std::unique_ptr<Optimizer> make_descent(const OptimizerConfig& config,
   return std::make_unique<Descent>(config, std::move(parameters), stream, home);
 }
 
-TEST(OptimizerKinds, OneRowMakesAnOptimizerKnown) {
+TEST(OptimizerKinds, TableRowAddsOptimizer) {
   const Stream stream(MemoryPool::create("device"));
   const OptimizerKind row{.name = "descent", .about = "0", .make = make_descent};
   ParameterSet parameters(stream);
@@ -73,7 +73,7 @@ TEST(OptimizerKinds, OneRowMakesAnOptimizerKnown) {
 }
 
 /// Adding an optimizer requires only a row in the table and its own files.
-TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
+TEST(OptimizerKinds, NamesAppearOnlyInTable) {
   const fs::path root = HT_SOURCE_DIR;
   // These files describe an option or a preset of one optimizer, not the list of optimizers.
   const std::set<std::string> of_one{
@@ -101,7 +101,7 @@ TEST(OptimizerKinds, AreNamedInTheirTableAlone) {
   EXPECT_GT(files, 500);
 }
 
-TEST(OptimizerKinds, SayWhichOptimizersReadAKey) {
+TEST(OptimizerKinds, ReportsOptimizersThatReadKey) {
   const KeyNeed momentum = optimizer_that_reads("momentum");
   EXPECT_EQ(momentum.why, "it applies only to sgd and muon");
   ASSERT_EQ(momentum.any_of.size(), 2u);

@@ -57,7 +57,7 @@ class OptimizerContract : public ::testing::TestWithParam<Subject> {
   Stream stream_{MemoryPool::create("device")};
 };
 
-TEST_P(OptimizerContract, MovesEveryParameterThatHasAGradientAndNoOther) {
+TEST_P(OptimizerContract, MovesOnlyParametersWithGradients) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   const auto before = parameters.copies();
@@ -70,7 +70,7 @@ TEST_P(OptimizerContract, MovesEveryParameterThatHasAGradientAndNoOther) {
   EXPECT_EQ(optimizer->steps_taken(), 1);
 }
 
-TEST_P(OptimizerContract, ChangesNoWeightAtLearningRateZero) {
+TEST_P(OptimizerContract, ZeroLearningRateChangesNoWeight) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   const auto before = parameters.copies();
@@ -107,7 +107,7 @@ TEST_P(OptimizerContract, DecaysAllButVectors) {
   }
 }
 
-TEST_P(OptimizerContract, GoesOnWithTheSameBitsAfterItsStateWasAwayAndInANewObject) {
+TEST_P(OptimizerContract, ResumesBitwiseFromOffloadedState) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   run(*optimizer, parameters, 3, 1);
@@ -140,7 +140,7 @@ TEST_P(OptimizerContract, GoesOnWithTheSameBitsAfterItsStateWasAwayAndInANewObje
 }
 
 /// Readers choose the rounding of a tensor by its role, never by its name.
-TEST_P(OptimizerContract, SaysWhatEachTensorOfItsStateHolds) {
+TEST_P(OptimizerContract, LabelsDescribeStateTensors) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   run(*optimizer, parameters, 3, 1);
@@ -169,7 +169,7 @@ TEST_P(OptimizerContract, SaysWhatEachTensorOfItsStateHolds) {
 }
 
 /// Muon skips a matrix whose gradient is exactly 0.
-TEST_P(OptimizerContract, MomentumDirectionIsTheStepOfAVanishingGradientWithoutDecay) {
+TEST_P(OptimizerContract, MomentumDirectionMatchesTinyGradientStep) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters, 0);
   run(*optimizer, parameters, 4, 1);
@@ -196,7 +196,7 @@ TEST_P(OptimizerContract, MomentumDirectionIsTheStepOfAVanishingGradientWithoutD
   }
 }
 
-TEST_P(OptimizerContract, MomentumDirectionIsZeroBeforeTheFirstStepAndWantsFittingTensors) {
+TEST_P(OptimizerContract, MomentumDirectionIsZeroBeforeFirstStep) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   for (const Tensor& direction : directions_of(*optimizer, parameters)) {
@@ -224,7 +224,7 @@ TEST_P(OptimizerContract, RefreshesComputeCopies) {
   }
 }
 
-TEST_P(OptimizerContract, AllocatesNothingInAStepAndAccountsItsState) {
+TEST_P(OptimizerContract, StepAllocatesNothingBeyondState) {
   ParameterSet parameters(stream_);
   const auto optimizer = make(parameters);
   std::size_t state_bytes = 0;
@@ -240,7 +240,7 @@ TEST_P(OptimizerContract, AllocatesNothingInAStepAndAccountsItsState) {
   EXPECT_EQ(first.live_total, made.live_total);
 }
 
-TEST_P(OptimizerContract, GivesTheSameBitsWithItsStateInAnotherPool) {
+TEST_P(OptimizerContract, StateInOtherPoolDoesNotChangeResults) {
   const Stream host(MemoryPool::create("host"));
   ParameterSet near(stream_), far(stream_);
   OptimizerConfig config;
@@ -268,7 +268,7 @@ TEST_P(OptimizerContract, GivesTheSameBitsWithItsStateInAnotherPool) {
   EXPECT_GE(host.pool()->use().live_total, bytes);
 }
 
-TEST_P(OptimizerContract, GivesTheSameBitsWithPagesOfItsStateOnTheDevice) {
+TEST_P(OptimizerContract, PagedStateDoesNotChangeResults) {
   const Stream host(MemoryPool::create("host"));
   ParameterSet near(stream_), far(stream_);
   OptimizerConfig config;
@@ -303,7 +303,7 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerContract, ::testing::ValuesIn(subjects())
                            return concat(info.param.first, "_", info.param.second);
                          });
 
-TEST(MakeOptimizer, NamesTheNearestOptimizer) {
+TEST(MakeOptimizer, UnknownNameSuggestsNearest) {
   OptimizerConfig config;
   config.name = "adamv";
   const Stream stream(MemoryPool::create("device"));

@@ -28,9 +28,9 @@ Matrix newton_schulz(const Matrix& matrix) {
   return x;
 }
 
-class OrthogonalizerOfShape : public ::testing::TestWithParam<std::pair<int, int>> {};
+class OrthogonalizerShapes : public ::testing::TestWithParam<std::pair<int, int>> {};
 
-TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors) {
+TEST_P(OrthogonalizerShapes, BringsSingularValuesNearOne) {
   const auto [rows, columns] = GetParam();
   const Stream stream(MemoryPool::create("device"));
   Orthogonalizer orthogonalizer(4000, 64, stream);  // larger than all of the shapes
@@ -46,7 +46,7 @@ TEST_P(OrthogonalizerOfShape, BringsSingularValuesNearOneAndKeepsSingularVectors
   EXPECT_LT((after - want).cwiseAbs().maxCoeff(), 1e-4);  // f32 error times 3.4445⁵
 }
 
-TEST_P(OrthogonalizerOfShape, RoundsOnlyFactorsInBF16) {
+TEST_P(OrthogonalizerShapes, RoundsOnlyFactorsInBf16) {
   const auto [rows, columns] = GetParam();
   const Stream stream(MemoryPool::create("device"));
   Orthogonalizer orthogonalizer(4000, 64, stream);
@@ -64,7 +64,7 @@ TEST_P(OrthogonalizerOfShape, RoundsOnlyFactorsInBF16) {
   EXPECT_EQ(stream.pool()->use().fresh_total, fresh);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, OrthogonalizerOfShape,
+INSTANTIATE_TEST_SUITE_P(All, OrthogonalizerShapes,
                          ::testing::Values(std::pair{20, 48}, std::pair{48, 20}, std::pair{1, 9},
                                            std::pair{9, 1}, std::pair{16, 17}, std::pair{32, 64}));
 
@@ -73,7 +73,7 @@ Matrix orthogonal(const Matrix& matrix) {
   return newton_schulz(matrix.transpose()).transpose();
 }
 
-TEST(Orthogonalizer, TakesBlocksOfRowsEachByItself) {
+TEST(Orthogonalizer, OrthogonalizesRowBlocksSeparately) {
   const Stream stream(MemoryPool::create("device"));
   for (const auto& [rows, columns] : {std::pair{20, 48}, std::pair{50, 16}, std::pair{9, 9}}) {
     for (const int together : {1, 3, 4, 8}) {
@@ -93,7 +93,7 @@ TEST(Orthogonalizer, TakesBlocksOfRowsEachByItself) {
   }
 }
 
-TEST(Orthogonalizer, BlocksCostByAsMuchLessAsThereAreInTheShorterSide) {
+TEST(Orthogonalizer, RowBlocksReduceFlops) {
   for (const Shape& shape : {Shape{768, 256}, Shape{256, 1024}, Shape{256, 256}}) {
     const double whole = Orthogonalizer::flops(shape, shape[0], DType::kBF16),
                  blocks = Orthogonalizer::flops(shape, 64, DType::kBF16);
@@ -102,7 +102,7 @@ TEST(Orthogonalizer, BlocksCostByAsMuchLessAsThereAreInTheShorterSide) {
   }
 }
 
-TEST(Orthogonalizer, CountsItsProducts) {
+TEST(Orthogonalizer, CountsFlopsOfProducts) {
   const double cube = 2.0 * 16 * 16 * 16;  // one product of (16, 16) matrices
   EXPECT_EQ(Orthogonalizer::flops({16, 64}, 16, DType::kBF16), 5 * (2 * 4 + 1) * cube);
   EXPECT_EQ(Orthogonalizer::flops({16, 64}, 16, DType::kF32), (2 * 4 + 17) * cube);
@@ -123,7 +123,7 @@ Matrix with_singular_values(const Eigen::VectorXd& values, Eigen::Index columns,
 
 /// Rounding makes small eigenvalues of the Gram matrix negative, and the error grows with the
 /// steps. Compares in spectral norm with the five steps in double, whose result has norm about 1.
-TEST(Orthogonalizer, StaysNearDoubleHoweverThinTheMatrix) {
+TEST(Orthogonalizer, StaysNearDoubleForThinMatrices) {
   const Stream stream(MemoryPool::create("device"));
   constexpr int kRows = 48;
   const auto decades = [](double count) {
@@ -160,7 +160,7 @@ TEST(Orthogonalizer, StaysNearDoubleHoweverThinTheMatrix) {
   }
 }
 
-TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
+TEST(Orthogonalizer, IgnoresLengthAndKeepsZeros) {
   const Stream stream(MemoryPool::create("device"));
   Orthogonalizer orthogonalizer(60, 6, stream);
   std::vector<std::vector<float>> results;
@@ -178,7 +178,7 @@ TEST(Orthogonalizer, DoesNotDependOnTheLengthAndLeavesZerosZero) {
 
 /// Holds with AVX-512 for any number of threads. oneDNN's AVX2 products divide their sums among the
 /// threads.
-TEST(Orthogonalizer, GivesTheSameBitsAgain) {
+TEST(Orthogonalizer, IsReproducibleBitwise) {
   const int most = threads(), least = instruction_set() == InstructionSet::kAvx512 ? 1 : most;
   for (const DType products : {DType::kF32, DType::kBF16}) {
     for (const auto& [rows, columns] : {std::pair{512, 512}, std::pair{256, 1024}}) {

@@ -57,7 +57,7 @@ class PredictedWeightsTest : public ::testing::Test {
   std::optional<PredictedWeights> predicted_;
 };
 
-TEST_F(PredictedWeightsTest, ExactOnesAreInPlaceForWhoeverAsksAndInTheEnd) {
+TEST_F(PredictedWeightsTest, ExactWeightsAreRestoredOnRequestAndAtEnd) {
   for (const bool in_same_memory : {false, true}) {
     use("adamw", "anticipated", 1, in_same_memory);
     const auto exact = weights();
@@ -85,7 +85,7 @@ TEST_F(PredictedWeightsTest, ExactOnesAreInPlaceForWhoeverAsksAndInTheEnd) {
   }
 }
 
-TEST_F(PredictedWeightsTest, WhereTheyLayTheValuesAreExchangedInPlace) {
+TEST_F(PredictedWeightsTest, ExchangesValuesInPlace) {
   use("adamw", "anticipated", 1, true);
   const auto place = [&] { return set_[0].acquire_master(stream_).tensor().raw(); };
   const void* const memory = place();
@@ -101,7 +101,7 @@ TEST_F(PredictedWeightsTest, WhereTheyLayTheValuesAreExchangedInPlace) {
   EXPECT_EQ(place(), memory);
 }
 
-TEST_F(PredictedWeightsTest, WithTheWholeGradientComeCloseToItsUpdate) {
+TEST_F(PredictedWeightsTest, FullGradientPredictsUpdateClosely) {
   for (const char* optimizer : {"adamw", "muon"}) {
     use(optimizer, "anticipated");
     const auto before = weights();
@@ -116,7 +116,7 @@ TEST_F(PredictedWeightsTest, WithTheWholeGradientComeCloseToItsUpdate) {
   }
 }
 
-TEST_F(PredictedWeightsTest, OwnPartStandsForTheWhole) {
+TEST_F(PredictedWeightsTest, ScalesOwnShareToFullGradient) {
   use("adamw", "anticipated", 0.25);
   predicted_->begin();
   predicted_->predict(gradients(1));
@@ -131,7 +131,7 @@ TEST_F(PredictedWeightsTest, OwnPartStandsForTheWhole) {
   EXPECT_EQ(weights(), of_part);
 }
 
-TEST_F(PredictedWeightsTest, WithNoneTheyAreTheExactOnes) {
+TEST_F(PredictedWeightsTest, NoneKeepsExactWeights) {
   use("adamw", "none");
   const auto exact = weights();
   predicted_->begin();
@@ -140,7 +140,7 @@ TEST_F(PredictedWeightsTest, WithNoneTheyAreTheExactOnes) {
 }
 
 /// With each pending gradient estimated by the mean m̂, each future update is −η·m̂/(√v̂ + ε).
-TEST_F(PredictedWeightsTest, MomentumAloneRepeatsTheMeanUpdate) {
+TEST_F(PredictedWeightsTest, MomentumRepeatsMeanUpdate) {
   use("adamw", "momentum");
   std::map<const Parameter*, std::pair<Numbers, Numbers>> moments;
   optimizer_->visit_state([&](const StateLabel& label, Tensor& tensor) {
@@ -169,7 +169,7 @@ TEST_F(PredictedWeightsTest, MomentumAloneRepeatsTheMeanUpdate) {
   }
 }
 
-TEST_F(PredictedWeightsTest, SlicesAreTheMiddlesOfLargeWeightsAndSmallOnesAsAWhole) {
+TEST_F(PredictedWeightsTest, SlicesAreMiddlesOfLargeWeights) {
   Parameter large("large", {100, 100}, Role::kMatrix, stream_),
       small("small", {7}, Role::kVector, stream_);
   for (Parameter* parameter : {&large, &small}) {

@@ -65,11 +65,11 @@ std::map<std::string, std::vector<float>> named_state(Late& late) {
   return all;
 }
 
-class RoundedUpdatesOf : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, RoundedUpdatesOf, ::testing::Values("adamw", "muon"));
+class RoundedUpdatesPerOptimizer : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, RoundedUpdatesPerOptimizer, ::testing::Values("adamw", "muon"));
 
 /// Also updates by pieces, whose state has the names and shapes of complete weights.
-TEST_P(RoundedUpdatesOf, LeavesExactWeightsAndStateBitForBit) {
+TEST_P(RoundedUpdatesPerOptimizer, KeepsExactWeightsAndStateBitwise) {
   for (const std::int64_t piece : {kPiece, std::int64_t{1} << 20}) {
     Late late(config_of(GetParam()), rounded(piece), nullptr, DType::kBF16);
     ExactOfRounded exact(config_of(GetParam()));
@@ -84,7 +84,7 @@ TEST_P(RoundedUpdatesOf, LeavesExactWeightsAndStateBitForBit) {
   }
 }
 
-TEST_P(RoundedUpdatesOf, WaitsInAFileToTheSameBits) {
+TEST_P(RoundedUpdatesPerOptimizer, StateInFileMatchesHost) {
   const Stream file(
       make_file_pool({}, std::filesystem::temp_directory_path().string(), "memory.folder"));
   Late on_host(config_of(GetParam()), rounded(), nullptr),
@@ -98,7 +98,7 @@ TEST_P(RoundedUpdatesOf, WaitsInAFileToTheSameBits) {
   EXPECT_LT(in_file.host_.pool()->use().live_total, on_host.host_.pool()->use().live_total / 4);
 }
 
-TEST_P(RoundedUpdatesOf, GoesOnWhereItWasSavedBitForBit) {
+TEST_P(RoundedUpdatesPerOptimizer, ResumesFromSavedStateBitwise) {
   for (const int saved_after : {1, 2, 5}) {
     const OptimizerConfig config = config_of(GetParam());
     Late whole(config, rounded(), nullptr, DType::kBF16),
@@ -114,7 +114,7 @@ TEST_P(RoundedUpdatesOf, GoesOnWhereItWasSavedBitForBit) {
 }
 
 /// Excludes the rounding, which is larger than an update here.
-TEST_P(RoundedUpdatesOf, MeasuresHowFarPredictionsWereOff) {
+TEST_P(RoundedUpdatesPerOptimizer, MeasuresPredictionError) {
   const auto error_of = [&](const char* side) {
     Late late(config_of(GetParam()), rounded(kPiece, side), nullptr, DType::kBF16);
     for (int i = 0; i < 6; ++i) late.step_now();
@@ -127,7 +127,7 @@ TEST_P(RoundedUpdatesOf, MeasuresHowFarPredictionsWereOff) {
   EXPECT_LT(error_of("anticipated"), 0.75);
 }
 
-TEST_P(RoundedUpdatesOf, SkipsAGradientThatIsNotFinite) {
+TEST_P(RoundedUpdatesPerOptimizer, SkipsNonFiniteGradient) {
   Late skipping(config_of(GetParam()), rounded(), nullptr),
       other(config_of(GetParam()), rounded(), nullptr);
   for (int i = 0; i < 3; ++i) {
@@ -142,7 +142,7 @@ TEST_P(RoundedUpdatesOf, SkipsAGradientThatIsNotFinite) {
   EXPECT_EQ(skipping.optimizer_.steps_taken(), 3);
 }
 
-TEST(RoundedUpdates, LeavesAWeightWithoutAGradientAlone) {
+TEST(RoundedUpdates, LeavesWeightWithoutGradientUnchanged) {
   Late late(config_of("adamw"), rounded(), nullptr);
   const auto before = late.masters();
   for (int i = 0; i < 3; ++i) late.step_late(true, 5);

@@ -23,10 +23,10 @@ void expect_agreement(double momentum) {
   });
 }
 
-TEST(Sgd, AgreesWithHeavyBallMomentumInDouble) { expect_agreement(0.9); }
-TEST(Sgd, AgreesWithPlainDescentInDouble) { expect_agreement(0); }
+TEST(Sgd, MatchesHeavyBallMomentumInDouble) { expect_agreement(0.9); }
+TEST(Sgd, MatchesPlainDescentInDouble) { expect_agreement(0); }
 
-TEST(Sgd, KeepsNoStateWithoutMomentumAndCoastsNowhere) {
+TEST(Sgd, WithoutMomentumKeepsNoState) {
   const Stream stream(MemoryPool::create("device"));
   ParameterSet parameters(stream);
   OptimizerConfig config;

@@ -49,7 +49,7 @@ class SpeculativeUpdates : public ::testing::TestWithParam<Case> {
 };
 INSTANTIATE_TEST_SUITE_P(All, SpeculativeUpdates, ::testing::ValuesIn(cases()), name_of_case);
 
-TEST_P(SpeculativeUpdates, LeavesExactWeightsAndStateBitForBit) {
+TEST_P(SpeculativeUpdates, KeepsExactWeightsAndStateBitwise) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     Late late(config(), settings(), nullptr, dtype);
     Exact exact(config(), dtype);
@@ -72,7 +72,7 @@ TEST_P(SpeculativeUpdates, LeavesExactWeightsAndStateBitForBit) {
   }
 }
 
-TEST_P(SpeculativeUpdates, WaitsInAFileToTheSameBits) {
+TEST_P(SpeculativeUpdates, StateInFileMatchesHost) {
   const Stream file(
       make_file_pool({}, std::filesystem::temp_directory_path().string(), "memory.folder"));
   Late on_host(config(), settings(), nullptr), in_file(config(), settings(), &file);
@@ -86,7 +86,7 @@ TEST_P(SpeculativeUpdates, WaitsInAFileToTheSameBits) {
 }
 
 /// Compares the next step's weights with the exact optimizer's, L steps earlier.
-TEST_P(SpeculativeUpdates, ComesCloserThanTheLateWeights) {
+TEST_P(SpeculativeUpdates, PredictionIsCloserThanDelayedWeights) {
   Late late(config(), settings(), nullptr);
   Exact now(config()), before(config());
   const std::int64_t lag = GetParam().lag;
@@ -107,7 +107,7 @@ TEST_P(SpeculativeUpdates, ComesCloserThanTheLateWeights) {
   }
 }
 
-TEST_P(SpeculativeUpdates, MeasuresHowFarPredictionsWereOff) {
+TEST_P(SpeculativeUpdates, MeasuresPredictionError) {
   Late late(config(), settings(), nullptr);
   Exact now(config()), before(config());
   const std::int64_t lag = GetParam().lag;
@@ -135,7 +135,7 @@ TEST_P(SpeculativeUpdates, MeasuresHowFarPredictionsWereOff) {
   }
 }
 
-TEST_P(SpeculativeUpdates, GoesOnWhereItWasSavedBitForBit) {
+TEST_P(SpeculativeUpdates, ResumesFromSavedStateBitwise) {
   for (const int saved_after : {1, 2, 3, 5, 8}) {
     Late whole(config(), settings(), nullptr), first(config(), settings(), nullptr),
         second(config(), settings(), nullptr);
@@ -156,7 +156,7 @@ TEST_P(SpeculativeUpdates, GoesOnWhereItWasSavedBitForBit) {
   }
 }
 
-TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteMakesNoUpdateAndReachesNoWeight) {
+TEST_P(SpeculativeUpdates, NonFiniteGradientMakesNoUpdate) {
   Late late(config(), settings(), nullptr);
   Exact exact(config());
   for (int i = 0; i < 14; ++i) {
@@ -177,7 +177,7 @@ TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteMakesNoUpdateAndReachesNoWeig
 }
 
 /// The forecast of a step includes the momentum part of its update, which is then missing.
-TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteLeavesTheDeviceWithTheExactWeights) {
+TEST_P(SpeculativeUpdates, NonFiniteGradientRestoresExactWeights) {
   Late late(config(), settings(), nullptr);
   Exact exact(config());
   const auto step = [&](bool finite) {
@@ -204,7 +204,7 @@ TEST_P(SpeculativeUpdates, AGradientThatIsNotFiniteLeavesTheDeviceWithTheExactWe
   EXPECT_EQ(late.masters(), exact.masters());
 }
 
-TEST_P(SpeculativeUpdates, AWeightWithoutAGradientIsLeftAlone) {
+TEST_P(SpeculativeUpdates, MissingGradientsMatchExactOptimizer) {
   Late late(config(), settings(), nullptr);
   Exact exact(config());
   for (int i = 0; i < 8; ++i) {
@@ -216,7 +216,7 @@ TEST_P(SpeculativeUpdates, AWeightWithoutAGradientIsLeftAlone) {
   EXPECT_EQ(late.masters(), exact.masters());
 }
 
-TEST(SpeculativeOptimizer, KeepsNothingButLiveWeightsOnTheDevice) {
+TEST(SpeculativeOptimizer, KeepsOnlyLiveWeightsOnDevice) {
   for (const char* side : {"anticipated", "sketch", "none"}) {
     Late late(config_of("adamw"), {.device_side = side}, nullptr, DType::kBF16);
     late.step_now();
@@ -227,7 +227,7 @@ TEST(SpeculativeOptimizer, KeepsNothingButLiveWeightsOnTheDevice) {
   }
 }
 
-TEST(SpeculativeOptimizer, RefusesSavedTensorsOfAnotherShapeOrDtypeByName) {
+TEST(SpeculativeOptimizer, RejectsSavedTensorOfOtherShapeOrDtype) {
   Late late(config_of("adamw"), {}, nullptr);
   for (int i = 0; i < 3; ++i) late.step_late();
   State state;
@@ -254,7 +254,7 @@ TEST(SpeculativeOptimizer, RefusesSavedTensorsOfAnotherShapeOrDtypeByName) {
   EXPECT_NE(problem_with(zeros({shape[1], shape[0]}, DType::kF32)).find(name), std::string::npos);
 }
 
-TEST(SpeculativeOptimizer, TellsWhatTheWorkerMetEachTime) {
+TEST(SpeculativeOptimizer, WorkerErrorIsRethrownEachTime) {
   std::size_t held = 0;
   {
     Late late(config_of("adamw"), {}, nullptr);

@@ -42,7 +42,7 @@ struct StateSize {
   double bytes;  // per parameter at most, and at least 0.12 less
 };
 
-TEST(OptimizerState, TakesSoManyBytesForAParameter) {
+TEST(OptimizerState, HasExpectedBytesPerParameter) {
   const Stream stream(MemoryPool::create("device"));
   std::vector<Parameter> parameters = small_gpt2(stream);
   double elements = 0;
@@ -68,7 +68,7 @@ TEST(OptimizerState, TakesSoManyBytesForAParameter) {
   }
 }
 
-TEST(OptimizerState, IsRoundedFrom4096ElementsOn) {
+TEST(OptimizerState, IsRoundedFrom4096Elements) {
   const Stream stream(MemoryPool::create("device"));
   Parameter smaller("smaller", {4095}, Role::kVector, stream),
       larger("larger", {4096}, Role::kVector, stream);

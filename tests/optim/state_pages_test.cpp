@@ -36,7 +36,7 @@ class StatePagesTest : public ::testing::Test {
   const Stream device_ = test_stream(), home_ = test_stream();
 };
 
-TEST_F(StatePagesTest, StayFromTheSecondUpdateOn) {
+TEST_F(StatePagesTest, KeepsPagesFromSecondUpdate) {
   StatePages pages(10 * kRounded);
   const Tensor one = state(3);
   EXPECT_EQ(update(pages, {one}), std::vector<bool>{false}) << "a step's memory is not known yet";
@@ -51,7 +51,7 @@ TEST_F(StatePagesTest, StayFromTheSecondUpdateOn) {
   EXPECT_FALSE(pages.page_of({}, Use::kRead, device_).defined());
 }
 
-TEST_F(StatePagesTest, AreAsManyAsThereIsRoomForBesideTheMostThatAStepTook) {
+TEST_F(StatePagesTest, UsesRoomAbovePeakOfStep) {
   StatePages pages(2 * kRounded + 4 * kPage);
   const std::vector<Tensor> states{state(0), state(0), state(0)};
   other_use(3 * kPage);  // and is freed again
@@ -62,7 +62,7 @@ TEST_F(StatePagesTest, AreAsManyAsThereIsRoomForBesideTheMostThatAStepTook) {
   EXPECT_EQ(update(pages, states), wanted) << "the first ones keep their pages";
 }
 
-TEST_F(StatePagesTest, AreWrittenBackWhereTheyChanged) {
+TEST_F(StatePagesTest, WritesBackOnlyChangedPages) {
   StatePages pages(10 * kRounded);
   const std::vector<Tensor> states{state(1), state(2), state(3)};
   update(pages, states);
@@ -85,7 +85,7 @@ TEST_F(StatePagesTest, AreWrittenBackWhereTheyChanged) {
   EXPECT_EQ(update(pages, {states[0]}), std::vector<bool>{true});
 }
 
-TEST_F(StatePagesTest, LeaveWhereWhatElseIsLiveHasGrown) {
+TEST_F(StatePagesTest, ReleasesPagesWhenOtherMemoryGrows) {
   constexpr std::size_t kStep = 2 * kPage, kBudget = kStep + 2 * kRounded;
   for (const bool grows : {false, true}) {
     const Stream device = test_stream();

@@ -10,7 +10,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-TEST(StateTraffic, BesideTheUpdateGivesEachOptimizerTheBitsOfStateThatStays) {
+TEST(StateTraffic, BackgroundCopiesMatchResidentState) {
   std::atomic<int> writes = 0;
   const std::atomic<bool> fails = false;
   const Stream stream = test_stream();

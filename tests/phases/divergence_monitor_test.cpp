@@ -25,7 +25,7 @@ DivergenceMonitor after(int count, const std::function<double(int)>& loss,
 
 double noisy(int i) { return 3.0 + 0.1 * normal(i); }
 
-TEST(DivergenceMonitor, FindsNoiseNormal) {
+TEST(DivergenceMonitor, AcceptsNoise) {
   DivergenceMonitor monitor({});
   for (int i = 0; i < 500; ++i) {
     const GradientMeasurement measured{noisy(i), 2.0 * std::exp(0.3 * normal(1000 + i))};
@@ -34,7 +34,7 @@ TEST(DivergenceMonitor, FindsNoiseNormal) {
   }
 }
 
-TEST(DivergenceMonitor, FindsAFallingLossNormal) {
+TEST(DivergenceMonitor, AcceptsFallingLoss) {
   const auto falling = [](int i) { return 1 + 3 * std::exp(-0.02 * i) + 0.02 * normal(i); };
   DivergenceMonitor monitor({});
   for (int i = 0; i < 300; ++i) {
@@ -43,13 +43,13 @@ TEST(DivergenceMonitor, FindsAFallingLossNormal) {
   }
 }
 
-TEST(DivergenceMonitor, FindsAPerfectPredictionNormal) {
+TEST(DivergenceMonitor, AcceptsLossAtOrBelowPrediction) {
   const DivergenceMonitor monitor = after(100, noisy);
   EXPECT_TRUE(monitor.assess_loss(2.5, 2.5).normal());
   EXPECT_TRUE(monitor.assess_loss(2.0, 2.5).normal()) << "a loss below the prediction is normal";
 }
 
-TEST(DivergenceMonitor, SeesALossTooHigh) {
+TEST(DivergenceMonitor, DetectsHighLoss) {
   const DivergenceMonitor monitor = after(100, noisy);
   const Verdict verdict = monitor.assess({3.0 + 1.0, 2.0});
   EXPECT_EQ(verdict.signal, Signal::kLoss);
@@ -57,7 +57,7 @@ TEST(DivergenceMonitor, SeesALossTooHigh) {
   EXPECT_EQ(monitor.assess_loss(3.0, 2.0).signal, Signal::kLoss);
 }
 
-TEST(DivergenceMonitor, MeasuresInStandardDeviationsOfTheSample) {
+TEST(DivergenceMonitor, LimitIsInSampleStandardDeviations) {
   // Sample 1, 2, 3, 4: mean 2.5, squared deviations 5, 3 degrees of freedom.
   const DivergenceMonitor monitor = after(4, [](int i) { return 1.0 + i; }, {.window = 4});
   const double limit = 2.5 + 4 * std::sqrt(5.0 / 3);
@@ -65,7 +65,7 @@ TEST(DivergenceMonitor, MeasuresInStandardDeviationsOfTheSample) {
   EXPECT_EQ(monitor.assess({limit + 1e-6, 2}).signal, Signal::kLoss);
 }
 
-TEST(DivergenceMonitor, SeesExplodingAndVanishingGradients) {
+TEST(DivergenceMonitor, DetectsExplodingAndVanishingGradients) {
   const DivergenceMonitor monitor = after(100, noisy);
   EXPECT_EQ(monitor.assess({3.0, 21.0}).signal, Signal::kExplosion);
   EXPECT_EQ(monitor.assess({3.0, 19.0}).signal, Signal::kNone);
@@ -73,18 +73,18 @@ TEST(DivergenceMonitor, SeesExplodingAndVanishingGradients) {
   EXPECT_EQ(monitor.assess({3.0, 3e-4}).signal, Signal::kNone);
 }
 
-TEST(DivergenceMonitor, NamesAnExplosionBeforeTheLossThatItRaises) {
+TEST(DivergenceMonitor, ReportsExplosionBeforeHighLoss) {
   const DivergenceMonitor monitor = after(32, noisy);
   EXPECT_EQ(monitor.assess({1000.0, 2000.0}).signal, Signal::kExplosion);
   EXPECT_EQ(monitor.assess({1000.0, 2.0}).signal, Signal::kLoss);
 }
 
-TEST(DivergenceMonitor, SeesAnOscillatingLoss) {
+TEST(DivergenceMonitor, DetectsOscillatingLoss) {
   const auto alternating = [](int i) { return 3 + (i % 2 ? 0.5 : -0.5) + 0.05 * normal(i); };
   EXPECT_EQ(after(100, alternating).assess({3, 2}).signal, Signal::kOscillation);
 }
 
-TEST(DivergenceMonitor, JudgesAnOscillationThatWasAnsweredByLaterLosses) {
+TEST(DivergenceMonitor, HandledOscillationRestartsItsWindow) {
   const auto alternating = [](int i) { return 3 + (i % 2 ? 0.5 : -0.5); };
   const DivergenceConfig config{.window = 10};
   DivergenceMonitor monitor = after(30, alternating, config);
@@ -102,7 +102,7 @@ TEST(DivergenceMonitor, JudgesAnOscillationThatWasAnsweredByLaterLosses) {
   }
 }
 
-TEST(DivergenceMonitor, SeesTheNonFiniteFromTheFirstStep) {
+TEST(DivergenceMonitor, DetectsNonFiniteFromFirstStep) {
   const DivergenceMonitor fresh{DivergenceConfig{}};
   EXPECT_EQ(fresh.assess({kNaN, 1}).signal, Signal::kNotFinite);
   EXPECT_EQ(fresh.assess({1, kInfinity}).signal, Signal::kNotFinite);
@@ -110,7 +110,7 @@ TEST(DivergenceMonitor, SeesTheNonFiniteFromTheFirstStep) {
   EXPECT_TRUE(fresh.assess({1e6, 1e6}).normal()) << "no values to compare with yet";
 }
 
-TEST(DivergenceMonitor, TakesItsThresholdsFromTheConfig) {
+TEST(DivergenceMonitor, UsesConfiguredThresholds) {
   const auto verdict = [](const std::function<void(DivergenceConfig&)>& change,
                           const GradientMeasurement& measured, const auto& series) {
     DivergenceConfig config;
@@ -127,7 +127,7 @@ TEST(DivergenceMonitor, TakesItsThresholdsFromTheConfig) {
 }
 
 /// Uses the sample deviation of a few losses: 1 for {1, 1, 1, 3}, whose mean is 1.5.
-TEST(DivergenceMonitor, TakesTheDeviationOfASample) {
+TEST(DivergenceMonitor, AssessLossUsesSampleDeviation) {
   DivergenceConfig config;
   config.window = 4;
   config.loss_sigmas = 2;
@@ -137,7 +137,7 @@ TEST(DivergenceMonitor, TakesTheDeviationOfASample) {
   EXPECT_EQ(monitor.assess_loss(1.5 + 2.1, 1.5).signal, Signal::kLoss);
 }
 
-TEST(DivergenceMonitor, JudgesTheSameAfterSaveAndLoad) {
+TEST(DivergenceMonitor, RestoresSavedState) {
   const DivergenceMonitor monitor = after(50, noisy);
   State state;
   monitor.save(state);

@@ -15,7 +15,7 @@ bool all_finite(const std::vector<float>& values) {
   return true;
 }
 
-TEST(NonFiniteBatch, NeverReachesTheWeightsInAnyStep) {
+TEST(NonFiniteBatch, NeverReachesWeights) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.correction_interval = 2;
   setup.phases.correct_steps = 2;
@@ -41,7 +41,7 @@ TEST(NonFiniteBatch, NeverReachesTheWeightsInAnyStep) {
   }
 }
 
-TEST(NonFiniteBatch, InPredictCostsNoBit) {
+TEST(NonFiniteBatch, InPredictMatchesPlainTraining) {
   PhaseMachine::Setup plain_setup = eager_setup();
   plain_setup.phases.max_predict_steps = 0;
   for (int broken_at = 0; broken_at < 4; ++broken_at) {
@@ -67,7 +67,7 @@ TEST(NonFiniteBatch, InPredictCostsNoBit) {
   }
 }
 
-TEST(NonFiniteBatch, AtTheSnapshotSaysNothingOfTheJump) {
+TEST(NonFiniteBatch, AtSnapshotKeepsPredictionLength) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_steps = 1;
   BowlRun run({}, setup, 0);
@@ -89,7 +89,7 @@ TEST(NonFiniteBatch, AtTheSnapshotSaysNothingOfTheJump) {
   EXPECT_EQ(run.machine.statistics().predictions.reverted, 1);
 }
 
-TEST(NonFiniteBatch, EndsTheRunAfterTooManyInARow) {
+TEST(NonFiniteBatch, EndsRunAfterTooManyConsecutive) {
   PhaseMachine::Setup setup = eager_setup();
   setup.divergence.max_skipped_updates = 2;
   BowlRun run({}, setup, 0);
@@ -102,7 +102,7 @@ TEST(NonFiniteBatch, EndsTheRunAfterTooManyInARow) {
   EXPECT_EQ(run.bowl.flat(), good);
 }
 
-TEST(NonFiniteBatch, CountsSkipsInARowOnly) {
+TEST(NonFiniteBatch, CountsOnlyConsecutiveSkips) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.max_predict_steps = 0;
   setup.divergence.max_skipped_updates = 1;

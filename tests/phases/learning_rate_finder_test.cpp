@@ -44,7 +44,7 @@ double lowest_position(const std::vector<float>& weights, const std::vector<floa
   return lowest;
 }
 
-TEST(LearningRateFinder, RaisesTheRateByWhereTheLossIsLowestAlongTheLastUpdates) {
+TEST(LearningRateFinder, RaisesRateToLowestProbedLoss) {
   int raised = 0, at_most = 0, refused = 0;
   for (const double rate : {0.002, 0.03, 0.06, 0.1, 0.6}) {
     for (const std::int64_t k : {2, 4, 5}) {
@@ -73,7 +73,7 @@ TEST(LearningRateFinder, RaisesTheRateByWhereTheLossIsLowestAlongTheLastUpdates)
   EXPECT_GT(refused, 0);
 }
 
-TEST(LearningRateFinder, ProbesEveryIntervalOnceTheScheduleIsAtItsHighest) {
+TEST(LearningRateFinder, ProbesEveryIntervalAfterRampUp) {
   PhaseMachine::Setup setup = finding();
   setup.ramp_steps = 3;
   BowlRun run(at_rate(0.001), setup, 0);
@@ -82,7 +82,7 @@ TEST(LearningRateFinder, ProbesEveryIntervalOnceTheScheduleIsAtItsHighest) {
   EXPECT_EQ(probed, ".......p...p...p.");
 }
 
-TEST(LearningRateFinder, ChargesAndCountsForwardsOnAPartOfTheBatch) {
+TEST(LearningRateFinder, ChargesForwardsOnPartOfBatch) {
   PhaseMachine::Setup setup = finding();
   BowlRun run(at_rate(0.001), setup, 0);
   run.run(4);
@@ -102,7 +102,7 @@ TEST(LearningRateFinder, ChargesAndCountsForwardsOnAPartOfTheBatch) {
   }
 }
 
-TEST(LearningRateFinder, EndsAfterRefusalsInARowHavingChangedNothing) {
+TEST(LearningRateFinder, EndsUnchangedAfterConsecutiveRefusals) {
   PhaseMachine::Setup off = finding();
   off.learning_rate_finder.mode = "off";
   BowlRun plain(at_rate(0.8), off, 0), run(at_rate(0.8), finding(), 0);
@@ -117,7 +117,7 @@ TEST(LearningRateFinder, EndsAfterRefusalsInARowHavingChangedNothing) {
   EXPECT_TRUE(run.bowl.snapshot().empty());
 }
 
-TEST(LearningRateFinder, SaysThatWarmupWasTooShort) {
+TEST(LearningRateFinder, WarnsIfWarmupIsTooShort) {
   PhaseMachine::Setup setup = finding();
   setup.phases.warmup_steps = 10;
   BowlRun run(at_rate(1e-5), setup, 0);
@@ -130,7 +130,7 @@ TEST(LearningRateFinder, SaysThatWarmupWasTooShort) {
   EXPECT_EQ(run.bowl.forwards, forwards);
 }
 
-TEST(LearningRateFinder, ComesBackFromAProbeThatMemoryDoesNotHold) {
+TEST(LearningRateFinder, StopsWhenProbeExceedsMemory) {
   BowlRun run(at_rate(0.001), finding(), 0), plain(at_rate(0.001), finding(), 0);
   run.bowl.fails_at_forward = 3;
   plain.bowl.is_full = true;
@@ -143,7 +143,7 @@ TEST(LearningRateFinder, ComesBackFromAProbeThatMemoryDoesNotHold) {
   EXPECT_EQ(plain.bowl.forwards, 0);
 }
 
-TEST(LearningRateFinder, EndsWhereMemoryHoldsNoProbeOfOneOfSeveral) {
+TEST(LearningRateFinder, OutOfMemoryProbeEndsMultiRankRun) {
   BowlRun run(at_rate(0.001), finding(), 0);
   run.bowl.fails_at_forward = 3;
   run.bowl.is_several = true;
@@ -155,7 +155,7 @@ TEST(LearningRateFinder, EndsWhereMemoryHoldsNoProbeOfOneOfSeveral) {
   }
 }
 
-TEST(LearningRateFinder, WaitsForAsManyUpdatesWhereOneWasSkipped) {
+TEST(LearningRateFinder, SkippedUpdateDelaysProbe) {
   BowlRun run(at_rate(0.001), finding(), 0);
   run.run(2);
   run.machine.step(run.bowl.broken_batch());

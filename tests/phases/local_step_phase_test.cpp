@@ -19,7 +19,7 @@ PhaseMachine::Setup local_setup() {
   return setup;
 }
 
-TEST(LocalStepPhase, EachStepIsAnUpdateAndCorrectBeginsExact) {
+TEST(LocalStepPhase, EachStepUpdatesAndCorrectStartsExact) {
   BowlRun run({}, local_setup(), 0.1);
   for (int step = 1; step <= 12; ++step) {
     const PhaseOutcome outcome = run.step();
@@ -35,7 +35,7 @@ TEST(LocalStepPhase, EachStepIsAnUpdateAndCorrectBeginsExact) {
   EXPECT_EQ(run.bowl.log, wanted);
 }
 
-TEST(LocalStepPhase, TellsOfStepsThatWereNotFiniteAndEndsWhereNoneWas) {
+TEST(LocalStepPhase, ReportsNonFiniteStepsAndEndsIfAllAre) {
   BowlRun run({}, local_setup(), 0.1);
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   run.run(7);

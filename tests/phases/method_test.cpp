@@ -54,7 +54,7 @@ PhaseMachine::Setup patient_setup(const std::vector<MethodRow>& rows) {
   return setup;
 }
 
-TEST(Method, IsAddedByARow) {
+TEST(Method, TableRowAddsMethod) {
   const std::vector<MethodRow> rows = with_one_more();
   QuadraticBowl::Options options;
   BowlRun run(options, patient_setup(rows), 0.02);
@@ -69,7 +69,7 @@ TEST(Method, IsAddedByARow) {
   EXPECT_LT(outcomes.back().loss, outcomes.front().loss);
 }
 
-TEST(Method, OfAnUnknownNameIsNamedWithItsNearest) {
+TEST(Method, UnknownNameSuggestsNearest) {
   QuadraticBowl::Options options;
   PhaseMachine::Setup setup;
   setup.phases.method = "skip_backwards";
@@ -83,7 +83,7 @@ TEST(Method, OfAnUnknownNameIsNamedWithItsNearest) {
   }
 }
 
-TEST(Methods, HaveAGroupEachAndSayWhatTheyRefuse) {
+TEST(Methods, EachHasConfigGroupAndRefusals) {
   std::vector<std::string> groups;
   PhaseConfig config;
   PhaseConfig::visit_fields(config, [&]<class T>(const Field<T>& field) {

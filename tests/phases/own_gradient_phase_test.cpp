@@ -19,7 +19,7 @@ PhaseMachine::Setup own_setup() {
   return setup;
 }
 
-TEST(OwnGradientPhase, MakesEachUpdateOnceAndIsExactFromCorrectOn) {
+TEST(OwnGradientPhase, AppliesEachUpdateOnceByCorrect) {
   BowlRun run({}, own_setup(), 0.1);
   run.run(12);
   EXPECT_EQ(run.bowl.updates, 11);  // the last one of Predict is pending
@@ -29,7 +29,7 @@ TEST(OwnGradientPhase, MakesEachUpdateOnceAndIsExactFromCorrectOn) {
   EXPECT_EQ(run.bowl.updates, 13);
 }
 
-TEST(OwnGradientPhase, TellsTheLossThatArrived) {
+TEST(OwnGradientPhase, ReportsArrivedLoss) {
   BowlRun run({}, own_setup(), 0.1);
   run.run(7);
   const double own = run.step().loss;
@@ -38,7 +38,7 @@ TEST(OwnGradientPhase, TellsTheLossThatArrived) {
   EXPECT_EQ(second.updates, 1);
 }
 
-TEST(OwnGradientPhase, ASettledOneGoesOnInPredict) {
+TEST(OwnGradientPhase, ContinuesPredictAfterDrain) {
   BowlRun run({}, own_setup(), 0.1);
   run.run(9);
   PhaseOutcome outcome;
@@ -52,7 +52,7 @@ TEST(OwnGradientPhase, ASettledOneGoesOnInPredict) {
   EXPECT_EQ(outcome.updates, 1);
 }
 
-TEST(OwnGradientPhase, EndsEarlyWherePredictionsAreTooFarOff) {
+TEST(OwnGradientPhase, EndsEarlyAtHighPredictionError) {
   PhaseMachine::Setup setup = own_setup();
   BowlRun run({}, setup, 0.1);
   run.run(8);
@@ -64,7 +64,7 @@ TEST(OwnGradientPhase, EndsEarlyWherePredictionsAreTooFarOff) {
   EXPECT_EQ(run.step().phase, Phase::kCorrect);
 }
 
-TEST(OwnGradientPhase, AnEndOfTheRunLeavesNothingUnderWay) {
+TEST(OwnGradientPhase, FailedDrainLeavesExactWeights) {
   PhaseMachine::Setup setup = own_setup();
   setup.divergence.max_skipped_updates = 0;
   BowlRun run({}, setup, 0.1);

@@ -93,7 +93,7 @@ bool acts_on_state(const std::string& field) {
          field == "outer_momentum";  // over ranks: tests/trainer/local_sgd_test.cpp
 }
 
-TEST(PhaseConfig, EveryFieldActs) {
+TEST(PhaseConfig, EveryFieldTakesEffect) {
   std::set<std::string> tried;
   for (const Flip& flip : kFlips) {
     PhaseMachine::Setup setup = base_setup();

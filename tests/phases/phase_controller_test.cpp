@@ -61,7 +61,7 @@ const Row kRows[] = {
     {"correct ends", Phase::kCorrect, good(1), Phase::kFull},
 };
 
-TEST(NextPhase, FollowsItsTable) {
+TEST(NextPhase, MatchesTransitionTable) {
   for (const Row& row : kRows) {
     const Phase next = next_phase(row.now, row.signals, PhaseConfig{});
     EXPECT_STREQ(name_of(next), name_of(row.next)) << row.name;
@@ -74,14 +74,14 @@ TEST(NextPhase, NeverPredictsInPlainTraining) {
   EXPECT_EQ(next_phase(Phase::kFull, good(1000), plain), Phase::kFull);
 }
 
-TEST(NextPhase, StaysInCorrectForItsSteps) {
+TEST(NextPhase, StaysInCorrectForConfiguredSteps) {
   PhaseConfig config;
   config.correct_steps = 3;
   EXPECT_EQ(next_phase(Phase::kCorrect, good(2), config), Phase::kCorrect);
   EXPECT_EQ(next_phase(Phase::kCorrect, good(3), config), Phase::kFull);
 }
 
-TEST(NextPhase, IsAConstantExpression) {
+TEST(NextPhase, IsConstantExpression) {
   static_assert(next_phase(Phase::kWarmup, PhaseSignals{.steps_in_phase = 100}, PhaseConfig{}) ==
                 Phase::kFull);
 }

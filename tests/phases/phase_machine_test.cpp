@@ -13,7 +13,7 @@ std::string phases_of(const std::vector<PhaseOutcome>& outcomes) {
   return letters;
 }
 
-TEST(PhaseMachine, CyclesThroughTheFourPhases) {
+TEST(PhaseMachine, CyclesThroughAllPhases) {
   BowlRun run({}, eager_setup(), 0);
   EXPECT_EQ(phases_of(run.run(27)), "WWWWWFFFFFFPPPPCFFFFFFPPPPC");
   const PhaseStatistics& statistics = run.machine.statistics();
@@ -22,7 +22,7 @@ TEST(PhaseMachine, CyclesThroughTheFourPhases) {
   EXPECT_EQ(statistics.steps(), 27);
 }
 
-TEST(PhaseMachine, IsPlainTrainingBitForBitWithoutPredict) {
+TEST(PhaseMachine, WithoutPredictMatchesPlainTraining) {
   PhaseMachine::Setup setup;
   setup.phases.max_predict_steps = 0;
   setup.phases.skip_backward.predictor = "linear";
@@ -54,7 +54,7 @@ std::unique_ptr<BowlRun> resumed_to(const BowlRun& run, std::int64_t steps) {
   return resumed;
 }
 
-TEST(PhaseMachine, DecidesInTheLastStepOfARunThatWasMadeShorter) {
+TEST(PhaseMachine, ShortenedRunDecidesInLastStep) {
   BowlRun run({}, eager_setup(), 0.1);
   std::string phases;
   for (int i = 0; i < 60; ++i) {
@@ -79,7 +79,7 @@ TEST(PhaseMachine, DecidesInTheLastStepOfARunThatWasMadeShorter) {
   EXPECT_NE(phases.find('u'), std::string::npos);
 }
 
-TEST(PhaseMachine, BeginsNoPredictionThatWasGivenUpAfterItFellDue) {
+TEST(PhaseMachine, GivingUpCancelsDuePrediction) {
   BowlRun run({}, eager_setup(), 0.1);
   run.run_until(Phase::kPredict);
   run.machine.give_up_predicting();
@@ -87,7 +87,7 @@ TEST(PhaseMachine, BeginsNoPredictionThatWasGivenUpAfterItFellDue) {
   EXPECT_EQ(run.machine.statistics().predictions.made, 0);
 }
 
-TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
+TEST(PhaseMachine, OutOfMemoryForDirectionStopsPredictions) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 1;
   BowlRun run({}, setup, 0.1), plain({}, setup, 0.1);
@@ -109,7 +109,7 @@ TEST(PhaseMachine, PredictsNoMoreWhereMemoryHoldsNoDirectionAndRemembersThat) {
 }
 
 /// The other ranks would continue to predict.
-TEST(PhaseMachine, EndsWhereMemoryHoldsNoDirectionOfOneOfSeveral) {
+TEST(PhaseMachine, OutOfMemoryEndsMultiRankRun) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 1;
   for (const bool steps_need_all : {false, true}) {
@@ -126,7 +126,7 @@ TEST(PhaseMachine, EndsWhereMemoryHoldsNoDirectionOfOneOfSeveral) {
   }
 }
 
-TEST(PhaseMachine, PredictsNoMoreWhereNoStepFitsBesideADirection) {
+TEST(PhaseMachine, OutOfMemoryInStepStopsPredictions) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 1;
   BowlRun run({}, setup, 0.1);
@@ -140,7 +140,7 @@ TEST(PhaseMachine, PredictsNoMoreWhereNoStepFitsBesideADirection) {
   EXPECT_EQ(run.machine.statistics().predictions.made, 0);
 }
 
-TEST(PhaseMachine, UpdatesExactlyWhereItSaysSo) {
+TEST(PhaseMachine, ReportedUpdatesMatchOptimizer) {
   BowlRun run({}, eager_setup(), 0.1);
   std::int64_t said = 0;
   for (const PhaseOutcome& outcome : run.run(200)) {
@@ -150,7 +150,7 @@ TEST(PhaseMachine, UpdatesExactlyWhereItSaysSo) {
   EXPECT_EQ(run.bowl.updates, said);
 }
 
-TEST(PhaseMachine, ChargesWhatItMeasures) {
+TEST(PhaseMachine, CostCountsEveryMeasurement) {
   BowlRun run({}, eager_setup(), 0.1);
   double cost = 0;
   for (const PhaseOutcome& outcome : run.run(200)) cost += outcome.cost;
@@ -170,7 +170,7 @@ TEST(PhaseMachine, CountsTokensAndSeconds) {
   EXPECT_GT(full.seconds, 0);
 }
 
-TEST(PhaseMachine, AsksForConfidenceWherePredictPays) {
+TEST(PhaseMachine, LowConfidencePreventsPredict) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 0;
   setup.phases.forward_cost = 0.01;
@@ -190,7 +190,7 @@ TEST(PhaseMachine, AsksForConfidenceWherePredictPays) {
   }
 }
 
-TEST(PhaseMachine, StaysAwayFromPredictWhileTheLossOscillates) {
+TEST(PhaseMachine, OscillationReducesPredictions) {
   PhaseMachine::Setup setup = eager_setup();
   setup.divergence.window = 8;
   QuadraticBowl::Options slow;
@@ -208,7 +208,7 @@ TEST(PhaseMachine, StaysAwayFromPredictWhileTheLossOscillates) {
   EXPECT_LT(run_with(0.5), run_with(1.0));
 }
 
-TEST(PhaseMachine, KeepsPredictToTrialsWhereItHarms) {
+TEST(PhaseMachine, HarmfulPredictionsAreOnlyProbed) {
   PhaseMachine::Setup setup;
   setup.phases.warmup_steps = 20;
   setup.phases.skip_backward.confidence_threshold = 0;
@@ -222,7 +222,7 @@ TEST(PhaseMachine, KeepsPredictToTrialsWhereItHarms) {
   EXPECT_LE(statistics.of(Phase::kPredict).steps, 0.02 * 2000 + 3);
 }
 
-TEST(PhaseMachine, ClosesTheGateOnceItHarmsHoweverShortFullIs) {
+TEST(PhaseMachine, ClosesGateOnHarmForAnyFullLength) {
   for (const std::int64_t full_steps : {1, 2, 3, 10}) {
     PhaseMachine::Setup setup;
     setup.phases.warmup_steps = 20;
@@ -245,7 +245,7 @@ TEST(PhaseMachine, ClosesTheGateOnceItHarmsHoweverShortFullIs) {
   }
 }
 
-TEST(PhaseMachine, TakesFourFullLossesBetweenTwoPredictions) {
+TEST(PhaseMachine, KeepsFourFullStepsBetweenPredictions) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.full_steps = 1;
   BowlRun run({}, setup, 0);
@@ -253,7 +253,7 @@ TEST(PhaseMachine, TakesFourFullLossesBetweenTwoPredictions) {
   EXPECT_EQ(phases.substr(0, 23), "WWWWWFFFFPPPPCFFFFPPPPC");
 }
 
-TEST(PhaseMachine, DecidesOnEachPredictionBeforeTheRunEnds) {
+TEST(PhaseMachine, DecidesEveryPredictionBeforeRunEnds) {
   std::int64_t made = 0, shortened = 0;
   for (std::int64_t steps = 1; steps <= 60; ++steps) {
     PhaseMachine::Setup setup = eager_setup();
@@ -271,7 +271,7 @@ TEST(PhaseMachine, DecidesOnEachPredictionBeforeTheRunEnds) {
   EXPECT_GT(shortened, 5) << "predictions use the remaining steps";
 }
 
-TEST(PhaseMachine, IsUndecidedFromTheFirstMoveToTheDecision) {
+TEST(PhaseMachine, UndecidedStepsLastUntilDecision) {
   BowlRun run({}, eager_setup(), 0);
   std::int64_t undecided = 0;
   for (int i = 0; i < 60; ++i) {
@@ -283,7 +283,7 @@ TEST(PhaseMachine, IsUndecidedFromTheFirstMoveToTheDecision) {
 }
 
 // Includes the first probe if the run's length is known.
-TEST(PhaseMachine, TrialsCostNoMoreThanTheirShareOfTheRun) {
+TEST(PhaseMachine, ProbesStayWithinTrialShare) {
   for (const std::int64_t steps : {200, 2000}) {
     PhaseMachine::Setup setup = eager_setup();
     setup.phases.skip_backward.trial_share = 0.005;
@@ -298,7 +298,7 @@ TEST(PhaseMachine, TrialsCostNoMoreThanTheirShareOfTheRun) {
   }
 }
 
-TEST(PhaseMachine, SaysWhereATrialGoesAheadWithoutConfidence) {
+TEST(PhaseMachine, ReportsProbeDespiteLowConfidence) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.confidence_threshold = 0.99;
   QuadraticBowl::Options uphill;
@@ -312,7 +312,7 @@ TEST(PhaseMachine, SaysWhereATrialGoesAheadWithoutConfidence) {
       << events;
 }
 
-TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
+TEST(PhaseMachine, ReportsOnceWhyPredictIsSkipped) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 0.02;
   QuadraticBowl::Options uphill;
@@ -326,7 +326,7 @@ TEST(PhaseMachine, SaysOnceWhyPredictIsNotEntered) {
   EXPECT_EQ(events.find("the gate keeps Predict off", first + 1), events.npos) << events;
 }
 
-TEST(PhaseMachine, NoTrialButTheFirstPassesWhatTrialsMayCostTheDirectionAtItsStartIncluded) {
+TEST(PhaseMachine, ProbesWithCostlyDirectionStayInShare) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.trial_share = 0.05;
   setup.phases.skip_backward.aim_cost = 20;
@@ -342,7 +342,7 @@ TEST(PhaseMachine, NoTrialButTheFirstPassesWhatTrialsMayCostTheDirectionAtItsSta
   EXPECT_GT(trials, 3);
 }
 
-TEST(PhaseMachine, KeepsPredictOnWhereItHelps) {
+TEST(PhaseMachine, KeepsPredictingWhenItHelps) {
   for (const std::string predictor : {"momentum", "linear"}) {
     PhaseMachine::Setup setup;
     setup.phases.warmup_steps = 20;

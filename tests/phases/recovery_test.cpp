@@ -60,7 +60,7 @@ struct RunWith {
 
 constexpr std::int64_t kInFull = 8;  // in eager_setup, Full is steps 5 to 10
 
-TEST(Recovery, LevelsAreThoseOfTheSignals) {
+TEST(Recovery, SeverityFollowsSignal) {
   EXPECT_EQ(severity_of(Signal::kNone), Severity::kNone);
   EXPECT_EQ(severity_of(Signal::kVanishing), Severity::kCaution);
   EXPECT_EQ(severity_of(Signal::kOscillation), Severity::kCaution);
@@ -69,7 +69,7 @@ TEST(Recovery, LevelsAreThoseOfTheSignals) {
   EXPECT_EQ(severity_of(Signal::kNotFinite), Severity::kCritical);
 }
 
-TEST(Recovery, LeavesAnOscillationBySkippingABatchOfEachWindow) {
+TEST(Recovery, OscillationSkipsOneBatchPerWindow) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.max_predict_steps = 0;
   setup.divergence.window = 8;
@@ -89,7 +89,7 @@ TEST(Recovery, LeavesAnOscillationBySkippingABatchOfEachWindow) {
   for (std::size_t i = 1; i < skipped.size(); ++i) EXPECT_GT(skipped[i] - skipped[i - 1], 8);
 }
 
-TEST(Recovery, IsChosenByLevelAndPersistence) {
+TEST(Recovery, DependsOnSeverityAndPersistence) {
   DivergenceConfig config;
   config.on_caution = Recovery::kReduceHorizon;
   config.on_warning = Recovery::kForceFull;
@@ -109,7 +109,7 @@ TEST(Recovery, IsChosenByLevelAndPersistence) {
   EXPECT_NE(action.text(), "");
 }
 
-TEST(Recovery, ByDefaultOnlySkipsWhatIsNotFinite) {
+TEST(Recovery, DefaultSkipsOnlyNonFiniteBatches) {
   Trouble trouble;
   EXPECT_EQ(RunWith(trouble, kInFull, Wrong::kSpike).outcome.recovery, Recovery::kContinue);
   const RunWith broken(trouble, kInFull, Wrong::kBroken);
@@ -117,7 +117,7 @@ TEST(Recovery, ByDefaultOnlySkipsWhatIsNotFinite) {
   EXPECT_EQ(broken.outcome.updates, 0);
 }
 
-TEST(Recovery, SkipsABatchWhoseLossIsTooHigh) {
+TEST(Recovery, SkipsBatchWithHighLoss) {
   Trouble trouble;
   trouble.setup.divergence.on_warning = Recovery::kSkipBatch;
   BowlRun before(trouble.options, trouble.setup, 0);
@@ -132,7 +132,7 @@ TEST(Recovery, SkipsABatchWhoseLossIsTooHigh) {
   EXPECT_EQ(skipped.run.machine.statistics().skipped_updates, 1);
 }
 
-TEST(Recovery, ShortensPredictionsForAWhile) {
+TEST(Recovery, ShortensPredictionsTemporarily) {
   Trouble trouble;
   trouble.setup.divergence.on_warning = Recovery::kReduceHorizon;
   trouble.setup.divergence.recovery_steps = 16;
@@ -148,7 +148,7 @@ TEST(Recovery, ShortensPredictionsForAWhile) {
   EXPECT_EQ(lengths.back(), 4);
 }
 
-TEST(Recovery, ForcesFullForItsSteps) {
+TEST(Recovery, ForcesFullForRecoverySteps) {
   Trouble trouble;
   const auto until_predict = [&] {
     return RunWith(trouble, kInFull, Wrong::kSpike).predictions(60).second;
@@ -160,7 +160,7 @@ TEST(Recovery, ForcesFullForItsSteps) {
   EXPECT_EQ(RunWith(trouble, kInFull, Wrong::kSpike).outcome.recovery, Recovery::kForceFull);
 }
 
-TEST(Recovery, RaisesTheThresholdForItsSteps) {
+TEST(Recovery, RaisesThresholdForRecoverySteps) {
   Trouble trouble;
   trouble.setup.phases.skip_backward.confidence_threshold = 0.2;
   trouble.setup.divergence.threshold_raise = 0.999999;
@@ -176,7 +176,7 @@ TEST(Recovery, RaisesTheThresholdForItsSteps) {
             Recovery::kRaiseThreshold);
 }
 
-TEST(Recovery, ResetsThePredictor) {
+TEST(Recovery, ResetsPredictor) {
   Trouble trouble;
   trouble.setup.phases.skip_backward.predictor = "linear";
   trouble.setup.phases.skip_backward.history_interval = 2;
@@ -189,7 +189,7 @@ TEST(Recovery, ResetsThePredictor) {
   EXPECT_EQ(RunWith(trouble, kInFull, Wrong::kSpike).outcome.recovery, Recovery::kResetPredictor);
 }
 
-TEST(Recovery, AsksToGoBackAndMakesNoUpdate) {
+TEST(Recovery, RequestsRollbackWithoutUpdate) {
   Trouble trouble;
   trouble.setup.divergence.on_critical = Recovery::kRollBack;
   trouble.setup.divergence.max_skipped_updates = 0;
@@ -200,7 +200,7 @@ TEST(Recovery, AsksToGoBackAndMakesNoUpdate) {
   EXPECT_EQ(asks.run.bowl.flat(), before.bowl.flat());
 }
 
-TEST(Recovery, AbortsWithTheReasonInTheOutcome) {
+TEST(Recovery, AbortReportsReasonInOutcome) {
   Trouble trouble;
   trouble.setup.divergence.on_warning = Recovery::kAbort;
   BowlRun run(trouble.options, trouble.setup, 0);
@@ -213,7 +213,7 @@ TEST(Recovery, AbortsWithTheReasonInTheOutcome) {
   EXPECT_EQ(run.bowl.flat(), good);
 }
 
-TEST(Recovery, WarningsInARowBecomeCritical) {
+TEST(Recovery, ConsecutiveWarningsBecomeCritical) {
   Trouble trouble;
   trouble.options.learning_rate = 1e-6;  // the spikes do not change the weights
   trouble.setup.divergence.window = 32;
@@ -232,7 +232,7 @@ TEST(Recovery, WarningsInARowBecomeCritical) {
   EXPECT_EQ(recovery_of_third(), Recovery::kContinue) << "a normal step restarts the count";
 }
 
-TEST(Recovery, InPredictConcernsPredictionsAlone) {
+TEST(Recovery, InPredictAffectsOnlyPredictions) {
   Trouble trouble;
   trouble.setup.divergence.on_warning = Recovery::kAbort;
   BowlRun run(trouble.options, trouble.setup, 0);
@@ -247,14 +247,14 @@ TEST(Recovery, InPredictConcernsPredictionsAlone) {
   EXPECT_NE(forces.event.find("no prediction for 12 steps"), std::string::npos) << forces.event;
 }
 
-TEST(Recovery, OfPredictionsIsNoneInPlainTraining) {
+TEST(Recovery, PlainTrainingIgnoresPredictionActions) {
   Trouble trouble;
   trouble.setup.phases.max_predict_steps = 0;
   trouble.setup.divergence.on_warning = Recovery::kForceFull;
   EXPECT_EQ(RunWith(trouble, kInFull, Wrong::kSpike).outcome.recovery, Recovery::kContinue);
 }
 
-TEST(Recovery, ShortensAndEndsLateUpdatesToo) {
+TEST(Recovery, ShortensAndEndsAsynchronousUpdates) {
   Trouble trouble;
   trouble.setup.phases.method = "asynchronous_optimizer";
   const auto late_steps = [&](Recovery recovery) {
@@ -269,7 +269,7 @@ TEST(Recovery, ShortensAndEndsLateUpdatesToo) {
   EXPECT_EQ(late_steps(Recovery::kForceFull), 0);
 }
 
-TEST(Recovery, RepeatedAddsUpAndEnds) {
+TEST(Recovery, RepeatedActionsAccumulateAndExpire) {
   RecoveryAction shorter;
   shorter.kind = Recovery::kReduceHorizon;
   shorter.amount = 0.5;
@@ -291,7 +291,7 @@ TEST(Recovery, RepeatedAddsUpAndEnds) {
 }
 
 /// Steps of an abnormal run, resumed while the recovery is in effect.
-TEST(Recovery, IsTheSameAfterAResume) {
+TEST(Recovery, ResumeKeepsActiveRecovery) {
   for (const Recovery recovery : {Recovery::kReduceHorizon, Recovery::kRaiseThreshold,
                                   Recovery::kForceFull, Recovery::kSkipBatch}) {
     Trouble trouble;
@@ -314,7 +314,7 @@ TEST(Recovery, IsTheSameAfterAResume) {
 }
 
 /// Each field changes the observable results of a run with a spike and a broken batch.
-TEST(Recovery, EveryFieldOfTheConfigActs) {
+TEST(Recovery, EveryConfigFieldTakesEffect) {
   struct Flip {
     const char* field;
     std::function<void(DivergenceConfig&)> change;

@@ -37,7 +37,7 @@ void expect_equal(const PhaseOutcome& a, const PhaseOutcome& b) {
 
 class Resume : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(Resume, AfterAnyStepGivesTheSameBits) {
+TEST_P(Resume, FromAnyStepMatchesUninterruptedRun) {
   constexpr int kSteps = 60;
   PhaseMachine::Setup setup = eager_setup();
   if (GetParam() == "arms") {
@@ -94,7 +94,7 @@ INSTANTIATE_TEST_SUITE_P(EveryPredictor, Resume, ::testing::ValuesIn(predictor_n
 INSTANTIATE_TEST_SUITE_P(Bandit, Resume, ::testing::Values("arms"));
 INSTANTIATE_TEST_SUITE_P(ModelBased, Resume, ::testing::Values("model_based"));
 
-TEST(Resume, EntersTheSavedPhaseAndRestoresInItsNextStep) {
+TEST(Resume, EntersSavedPhaseAndRestoresInNextStep) {
   PhaseMachine::Setup setup = eager_setup();
   setup.restore_lookahead = 3;
   BowlRun run({}, setup, 0);
@@ -111,7 +111,7 @@ TEST(Resume, EntersTheSavedPhaseAndRestoresInItsNextStep) {
   EXPECT_EQ(resumed.bowl.log, (std::vector<std::string>{"predict", "begin_restore"}));
 }
 
-TEST(Resume, NamesWhatIsMissing) {
+TEST(Resume, MissingFieldThrowsDataError) {
   BowlRun run({}, eager_setup(), 0);
   State state;
   run.machine.save(state);

@@ -41,7 +41,7 @@ std::int64_t calls_for_one_prediction(const QuadraticBowl::Options& options) {
   return run.bowl.calls;
 }
 
-TEST(Shortage, OfAnyCallForAPredictionEndsItAndLeavesTheBitsOfPlainTraining) {
+TEST(Shortage, AtAnyCallMatchesPlainTraining) {
   PhaseMachine::Setup plain_setup = with_micro_corrections();
   plain_setup.phases.max_predict_steps = 0;
   for (const double direction_scale : {1.0, 60.0, -1.0}) {  // accepted, shrunk, reverted
@@ -65,7 +65,7 @@ TEST(Shortage, OfAnyCallForAPredictionEndsItAndLeavesTheBitsOfPlainTraining) {
   }
 }
 
-TEST(Shortage, OnTheWayIsDecidedInTheSameStep) {
+TEST(Shortage, DuringPredictionIsDecidedInSameStep) {
   BowlRun run({}, with_micro_corrections(), 0);
   run.run_until(Phase::kPredict);
   run.run(2);
@@ -80,7 +80,7 @@ TEST(Shortage, OnTheWayIsDecidedInTheSameStep) {
   EXPECT_EQ(run.machine.undecided_steps(), 0);
 }
 
-TEST(Shortage, AfterAStepOfPredictIsRememberedUntilItIsDecided) {
+TEST(Shortage, AfterPredictStepSurvivesResume) {
   BowlRun run({}, eager_setup(), 0);
   run.run_until(Phase::kPredict);
   run.step();
@@ -102,7 +102,7 @@ TEST(Shortage, AfterAStepOfPredictIsRememberedUntilItIsDecided) {
 }
 
 /// The other ranks would continue to predict.
-TEST(Shortage, OfOneOfSeveralEndsTheRun) {
+TEST(Shortage, OnOneOfSeveralRanksEndsRun) {
   const std::int64_t calls = calls_for_one_prediction({});
   for (std::int64_t call = 0; call < calls; ++call) {
     BowlRun run({}, with_micro_corrections(), 0.1);

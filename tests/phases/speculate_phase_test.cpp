@@ -21,14 +21,14 @@ std::string letters_of(const std::vector<PhaseOutcome>& outcomes) {
   return text;
 }
 
-TEST(SpeculatePhase, FollowsFullAsLongAsItMayWithoutGateOrConfidence) {
+TEST(SpeculatePhase, FollowsFullWithoutGateOrConfidence) {
   BowlRun run({}, late_setup(), 0.1);
   EXPECT_EQ(letters_of(run.run(26)), "wwwffffpppppccffffpppppccf");
   EXPECT_EQ(run.machine.statistics().predictions.made, 0);
   EXPECT_EQ(run.machine.undecided_steps(), 0);
 }
 
-TEST(SpeculatePhase, MakesEachUpdateOnceAndIsExactFromCorrectOn) {
+TEST(SpeculatePhase, AppliesEachUpdateOnceByCorrect) {
   BowlRun run({}, late_setup(), 0.1);
   run.run(12);
   EXPECT_EQ(run.bowl.updates, 11);  // one is pending
@@ -38,7 +38,7 @@ TEST(SpeculatePhase, MakesEachUpdateOnceAndIsExactFromCorrectOn) {
   EXPECT_EQ(run.bowl.log, wanted);
 }
 
-TEST(SpeculatePhase, KeepsTheRunsLastStepForExactWeights) {
+TEST(SpeculatePhase, LastStepOfRunIsExact) {
   PhaseMachine::Setup setup = late_setup();
   setup.phases.max_predict_steps = 1000;
   setup.steps = 12;
@@ -46,7 +46,7 @@ TEST(SpeculatePhase, KeepsTheRunsLastStepForExactWeights) {
   EXPECT_EQ(letters_of(run.run(12)), "wwwffffppppc");
 }
 
-TEST(SpeculatePhase, ARunMadeShorterEndsExactToo) {
+TEST(SpeculatePhase, ShortenedRunEndsInCorrect) {
   PhaseMachine::Setup setup = late_setup();
   setup.phases.max_predict_steps = 1000;
   setup.steps = 40;
@@ -61,7 +61,7 @@ TEST(SpeculatePhase, ARunMadeShorterEndsExactToo) {
   EXPECT_EQ(longer.bowl.log.back(), "correct");
 }
 
-TEST(SpeculatePhase, SaysItsLagAndWhatArrived) {
+TEST(SpeculatePhase, ReportsLagOfEachStep) {
   PhaseMachine::Setup setup = late_setup();
   setup.phases.max_predict_steps = 6;
   BowlRun run({}, setup, 0.1);
@@ -71,7 +71,7 @@ TEST(SpeculatePhase, SaysItsLagAndWhatArrived) {
   EXPECT_EQ(lags, wanted);
 }
 
-TEST(SpeculatePhase, EndsWherePredictionsAreTooFarOff) {
+TEST(SpeculatePhase, EndsAtHighPredictionError) {
   PhaseMachine::Setup setup = late_setup();
   setup.phases.asynchronous_optimizer.prediction_error_limit = 0.8;
   BowlRun run({}, setup, 0.1);
@@ -85,7 +85,7 @@ TEST(SpeculatePhase, EndsWherePredictionsAreTooFarOff) {
     EXPECT_NE(outcomes[8].event.find(word), std::string::npos) << outcomes[8].event;
 }
 
-TEST(SpeculatePhase, GoesOnWhateverTheErrorWhereThereIsNoLimitOrNoPrediction) {
+TEST(SpeculatePhase, IgnoresErrorWithoutLimitOrPrediction) {
   for (const std::string side : {"anticipated", "selective", "none"}) {
     PhaseMachine::Setup setup = late_setup();
     setup.phases.asynchronous_optimizer.prediction_error_limit = side == "anticipated" ? 0 : 0.1;
@@ -96,7 +96,7 @@ TEST(SpeculatePhase, GoesOnWhateverTheErrorWhereThereIsNoLimitOrNoPrediction) {
   }
 }
 
-TEST(SpeculatePhase, ASkippedGradientMakesNoUpdateAndTooManyEndTheRun) {
+TEST(SpeculatePhase, SkippedGradientsMakeNoUpdateThenEndRun) {
   PhaseMachine::Setup setup = late_setup();
   setup.divergence.max_skipped_updates = 2;
   BowlRun run({}, setup, 0.1);

@@ -21,7 +21,7 @@ class SavedBatches : public ::testing::Test {
   QuadraticBowl bowl_;
 };
 
-TEST_F(SavedBatches, AreReadWithTheirNamesInTheirOrder) {
+TEST_F(SavedBatches, KeepNamesAndOrder) {
   Batch rows = token_batch(ids(10), ids(20), ids(30));
   rows.set_targets(4);
   const Batch other({{"y", ids(40)}, {"x", ids(50)}});

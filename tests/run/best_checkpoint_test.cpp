@@ -88,7 +88,7 @@ class BestCheckpointTest : public RunOverRanks {
   }
 };
 
-TEST_F(BestCheckpointTest, StaysBesideTheNewestAndIsNamed) {
+TEST_F(BestCheckpointTest, IsKeptInAdditionToNewest) {
   const fs::path run = scratch_ / "run";
   const RunSummary summary = train_tiny(judging(), data_, run).summary;
   const BestCheckpoint lowest = lowest_of(run);
@@ -103,7 +103,7 @@ TEST_F(BestCheckpointTest, StaysBesideTheNewestAndIsNamed) {
   EXPECT_EQ(load_trained_run(run, stream).step, 40);
 }
 
-TEST_F(BestCheckpointTest, KeepsAsManyAsAreAskedFor) {
+TEST_F(BestCheckpointTest, KeepsRequestedNumberOfLowestLosses) {
   HybridTrainerConfig config = judging();
   config.checkpoint.keep_best = 3;
   const fs::path run = scratch_ / "run";
@@ -118,7 +118,7 @@ TEST_F(BestCheckpointTest, KeepsAsManyAsAreAskedFor) {
 }
 
 /// The saved weights are the evaluated ones, even if the live weights are ahead of them.
-TEST_F(BestCheckpointTest, HoldsTheWeightsThatWereJudgedWithEveryMethod) {
+TEST_F(BestCheckpointTest, HoldsEvaluatedWeightsWithEveryMethod) {
   for (const char* method :
        {"skip_backward", "asynchronous_optimizer", "asynchronous_gradients", "local_sgd"}) {
     HybridTrainerConfig config = judging();
@@ -149,7 +149,7 @@ TEST_F(BestCheckpointTest, HoldsTheWeightsThatWereJudgedWithEveryMethod) {
   }
 }
 
-TEST_F(BestCheckpointTest, IsTheSameInARunThatWasStoppedAtAnyStep) {
+TEST_F(BestCheckpointTest, MatchesAfterResumeFromAnyStep) {
   for (const char* method : {"skip_backward", "asynchronous_optimizer"}) {
     HybridTrainerConfig config = judging();
     config.phases.method = method;
@@ -169,7 +169,7 @@ TEST_F(BestCheckpointTest, IsTheSameInARunThatWasStoppedAtAnyStep) {
   }
 }
 
-TEST_F(BestCheckpointTest, IsTheSameOverRanks) {
+TEST_F(BestCheckpointTest, OverRanksMatchesOneRank) {
   HybridTrainerConfig config = judging();
   config.data.batch_size = 2;
   config.gradient_accumulation.micro_batches = 4;
@@ -188,7 +188,7 @@ TEST_F(BestCheckpointTest, IsTheSameOverRanks) {
   }
 }
 
-TEST_F(BestCheckpointTest, OfARunThatWentBackIsOneThatIsThere) {
+TEST_F(BestCheckpointTest, ExistsAfterRollback) {
   HybridTrainerConfig config = judging();
   config.optimizer.learning_rate = 3e-3;  // each evaluation lowers the loss
   config.phases.max_predict_steps = 0;
@@ -210,7 +210,7 @@ TEST_F(BestCheckpointTest, OfARunThatWentBackIsOneThatIsThere) {
   EXPECT_NEAR(loss_of(best), summary.best->validation_loss, 1e-9);
 }
 
-TEST_F(BestCheckpointTest, ThatIsLostIsForgotten) {
+TEST_F(BestCheckpointTest, LostCheckpointIsForgottenOnResume) {
   HybridTrainerConfig config = judging();
   config.training.steps = 30;
   const fs::path run = scratch_ / "run";
@@ -232,7 +232,7 @@ TEST_F(BestCheckpointTest, ThatIsLostIsForgotten) {
             summary.best->step);
 }
 
-TEST_F(BestCheckpointTest, PatienceEndsTheRunAndASecondRunEndsAlike) {
+TEST_F(BestCheckpointTest, PatienceStopsAtSameStepAfterResume) {
   HybridTrainerConfig config = judging();
   config.training.steps = 200;
   config.training.patience = 3;
@@ -265,7 +265,7 @@ TEST_F(BestCheckpointTest, PatienceEndsTheRunAndASecondRunEndsAlike) {
   EXPECT_EQ(train_tiny(config, data_, whole, true).summary.steps, end + 2);
 }
 
-TEST_F(BestCheckpointTest, PatienceWithoutEvaluationsIsRefused) {
+TEST_F(BestCheckpointTest, RejectsPatienceWithoutEvaluations) {
   HybridTrainerConfig config = tiny_config();
   config.training.patience = 2;
   const std::string message =
@@ -275,7 +275,7 @@ TEST_F(BestCheckpointTest, PatienceWithoutEvaluationsIsRefused) {
   EXPECT_FALSE(fs::exists(scratch_ / "run"));
 }
 
-TEST_F(BestCheckpointTest, AskedForWhereThereIsNoneIsAClearError) {
+TEST_F(BestCheckpointTest, ReportsMissingBestOrRequestedStep) {
   train_tiny(tiny_config(), data_, scratch_ / "run");
   const Stream stream(MemoryPool::create("device"));
   const auto message = [&](const RunWeights& weights) {

@@ -31,7 +31,7 @@ HybridTrainerConfig saved_each_moment() {
   return config;
 }
 
-TEST_F(SavedRun, MinutesSaveItAndChangeNoBit) {
+TEST_F(SavedRun, SavesByMinutesWithoutChangingResult) {
   for (const char* method : {"skip_backward", "asynchronous_optimizer"}) {
     HybridTrainerConfig config = saved_each_moment();
     config.phases.method = method;
@@ -45,7 +45,7 @@ TEST_F(SavedRun, MinutesSaveItAndChangeNoBit) {
   }
 }
 
-TEST_F(SavedRun, MinutesThatHaveNotPassedSaveNothing) {
+TEST_F(SavedRun, DoesNotSaveBeforeMinutesElapse) {
   HybridTrainerConfig config = saved_each_moment();
   config.checkpoint.every_minutes = 60;
   train_tiny(config, data_, scratch_ / "run");
@@ -53,7 +53,7 @@ TEST_F(SavedRun, MinutesThatHaveNotPassedSaveNothing) {
 }
 
 // Rollback checkpoints must not depend on the speed of the machine.
-TEST_F(SavedRun, MinutesSaveNothingWhereItMayGoBack) {
+TEST_F(SavedRun, IgnoresMinutesWithRollback) {
   HybridTrainerConfig config = saved_each_moment();
   config.divergence.on_critical = Recovery::kRollBack;
   train_tiny(config, data_, scratch_ / "run");
@@ -90,7 +90,7 @@ class StoppedRun : public SavedRun {
   }
 };
 
-TEST_F(StoppedRun, SaysWhatGoesOnFromWhatIsSaved) {
+TEST_F(StoppedRun, PrintsResumeCommandOfSavedStep) {
   const std::string console = stop(3);
   EXPECT_NE(console.find("stopped after step 3 of 40 and saved; continue with: hybrid train "
                          "--resume --run there\n"),
@@ -99,7 +99,7 @@ TEST_F(StoppedRun, SaysWhatGoesOnFromWhatIsSaved) {
   EXPECT_EQ(checkpoints_of(scratch_ / "run"), 1);
 }
 
-TEST_F(StoppedRun, BeforeTheFirstStepSaysHowToStart) {
+TEST_F(StoppedRun, BeforeFirstStepPrintsRestartCommand) {
   const std::string console = stop(0);
   EXPECT_NE(console.find("nothing was trained; start again with: typed --resume\n"),
             std::string::npos)

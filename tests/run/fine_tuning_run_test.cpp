@@ -77,7 +77,7 @@ class FineTuningRun : public ::testing::Test {
   std::ostringstream console_;
 };
 
-TEST_F(FineTuningRun, LearnsWhatTheExamplesSay) {
+TEST_F(FineTuningRun, LowersValidationLossThroughAllPhases) {
   for (const char* family : {"gpt2", "llama"}) {
     make_folder(family);
     const TrainingRunResult result = train(config(), family);
@@ -87,7 +87,7 @@ TEST_F(FineTuningRun, LearnsWhatTheExamplesSay) {
   }
 }
 
-TEST_F(FineTuningRun, OverRanksHasTheBitsOfOne) {
+TEST_F(FineTuningRun, OverRanksMatchesOneRankBitForBit) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.gradient_accumulation.micro_batches = 3;
   config.data.batch_size = 1;
@@ -109,7 +109,7 @@ std::vector<std::int64_t> saved_steps(const std::filesystem::path& run) {
   return steps;
 }
 
-TEST_F(FineTuningRun, IsSavedAtTheEndOfEachEpoch) {
+TEST_F(FineTuningRun, SavesAtConfiguredEpochInterval) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.data.layout = "apart";
   config.data.batch_size = 4;  // of 22 training rows
@@ -130,7 +130,7 @@ TEST_F(FineTuningRun, IsSavedAtTheEndOfEachEpoch) {
   EXPECT_EQ(saved_steps(scratch_ / "none"), (std::vector<std::int64_t>{12}));
 }
 
-TEST_F(FineTuningRun, LateUpdatesLearnToo) {
+TEST_F(FineTuningRun, AsynchronousOptimizerLowersLoss) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.phases.method = "asynchronous_optimizer";
   const TrainingRunResult result = train(config, "run");
@@ -138,7 +138,7 @@ TEST_F(FineTuningRun, LateUpdatesLearnToo) {
   EXPECT_GT(result.summary.speculation->steps, 0);
 }
 
-TEST_F(FineTuningRun, PackedRowsGiveLossAndGradientOfTheRowsApart) {
+TEST_F(FineTuningRun, PackedRowsMatchSeparateRows) {
   for (const char* family : {"gpt2", "llama"}) {
     make_folder(family);
     HybridTrainerConfig config = FineTuningRun::config();
@@ -168,7 +168,7 @@ TEST_F(FineTuningRun, PackedRowsGiveLossAndGradientOfTheRowsApart) {
   }
 }
 
-TEST_F(FineTuningRun, IsMeasuredOnAFileOfItsOwn) {
+TEST_F(FineTuningRun, EvaluatesOnSeparateValidationFile) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.training.steps = 3;
   write_text(scratch_ / "others.jsonl", R"({"prompt":"ab","completion":"zz"})");
@@ -189,12 +189,12 @@ TEST_F(FineTuningRun, IsMeasuredOnAFileOfItsOwn) {
   EXPECT_THROW(run_training(settings, console_), DataError);  // finds the run's own data again
 }
 
-TEST_F(FineTuningRun, ATableSmallerThanTheTokenizerIsRefused) {
+TEST_F(FineTuningRun, RejectsTableSmallerThanTokenizer) {
   make_folder("gpt2", 250);
   EXPECT_THROW(train(config(), "run"), DataError);
 }
 
-TEST_F(FineTuningRun, AccumulationIsTheLargeBatch) {
+TEST_F(FineTuningRun, AccumulationMatchesLargeBatch) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.phases.max_predict_steps = 0;
   config.training.steps = 6;
@@ -211,7 +211,7 @@ TEST_F(FineTuningRun, AccumulationIsTheLargeBatch) {
   }
 }
 
-TEST_F(FineTuningRun, GoesOnBitForBitFromEachPhaseWithoutTheModelsFolder) {
+TEST_F(FineTuningRun, ResumesFromEachPhaseWithoutModelFolder) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 50;
@@ -233,7 +233,7 @@ TEST_F(FineTuningRun, GoesOnBitForBitFromEachPhaseWithoutTheModelsFolder) {
   }
 }
 
-TEST_F(FineTuningRun, TellsWhatItLeavesOutAndRefusesOtherExamplesAfterwards) {
+TEST_F(FineTuningRun, ReportsSkippedRowsAndRejectsChangedData) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.training.steps = 2;
   const std::string sound = read_text(scratch_ / "examples.jsonl");
@@ -250,7 +250,7 @@ TEST_F(FineTuningRun, TellsWhatItLeavesOutAndRefusesOtherExamplesAfterwards) {
   EXPECT_THROW(train(config, "other"), DataError);
 }
 
-TEST_F(FineTuningRun, NamesSettingsThatRowsCannotGoWith) {
+TEST_F(FineTuningRun, RejectsSettingsIncompatibleWithRows) {
   HybridTrainerConfig config = FineTuningRun::config();
   config.data.layout = "windows";
   EXPECT_THROW(train(config, "run"), ConfigError);
@@ -269,7 +269,7 @@ TEST_F(FineTuningRun, NamesSettingsThatRowsCannotGoWith) {
                UsageError);
 }
 
-TEST_F(FineTuningRun, HoldsBackTheShareThatIsAskedFor) {
+TEST_F(FineTuningRun, HoldsOutRequestedFraction) {
   const auto split = [&](double fraction) {
     DataConfig config{.sequence_length = 16, .validation_fraction = fraction};
     const ExampleData data = read_example_data(
@@ -281,7 +281,7 @@ TEST_F(FineTuningRun, HoldsBackTheShareThatIsAskedFor) {
   EXPECT_EQ(split(0), std::pair(std::size_t{kRows}, std::size_t{kRows}));
 }
 
-TEST_F(FineTuningRun, ShowsWhatTheModelAnsweredBeforeAndAnswersAfter) {
+TEST_F(FineTuningRun, ShowsAnswersBeforeAndAfterTraining) {
   for (const std::int64_t rank : {0, 4}) {
     HybridTrainerConfig config = FineTuningRun::config();
     config.lora.rank = rank;

@@ -22,16 +22,16 @@ TokenIds ids_of(const json::value& list) {
 }
 
 /// Compares with transformers' generate for several settings (tests/golden/make_bart_golden.py).
-class FolderWriting : public ::testing::TestWithParam<const char*> {
+class SourceWriterGolden : public ::testing::TestWithParam<const char*> {
  protected:
-  FolderWriting() { read_hugging_face_weights(folder_, *model_, stream_); }
+  SourceWriterGolden() { read_hugging_face_weights(folder_, *model_, stream_); }
   const Stream stream_{MemoryPool::create("test")};
   const std::string folder_ = concat(HT_TEST_DATA_DIR, "/", GetParam());
   const ModelConfig config_ = read_hugging_face_model_config(folder_, 0);
   const std::unique_ptr<LanguageModel> model_ = make_model(config_, 1, stream_);
 };
 
-TEST_P(FolderWriting, WritesTheTokensOfTransformers) {
+TEST_P(SourceWriterGolden, GeneratesSameTokensAsTransformers) {
   const json::value writings = json::parse(read_text(folder_ + "/writings.json"));
   ASSERT_GT(writings.as_array().size(), 20U);
   for (const json::value& writing : writings.as_array()) {
@@ -47,7 +47,7 @@ TEST_P(FolderWriting, WritesTheTokensOfTransformers) {
   }
 }
 
-TEST_P(FolderWriting, EncodesEachSourceOnceForAllBeams) {
+TEST_P(SourceWriterGolden, RepeatsOutputAfterAnotherSource) {
   const json::value writings = json::parse(read_text(folder_ + "/writings.json"));
   const TokenIds source = ids_of(writings.as_array().front().at("source"));
   SourceWriting writing{.start = 2, .beams = 4, .search = {.end_tokens = {2}}};
@@ -60,10 +60,10 @@ TEST_P(FolderWriting, EncodesEachSourceOnceForAllBeams) {
   EXPECT_EQ(writer.write(source), first);
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, FolderWriting, ::testing::Values("bart_a", "bart_b"),
+INSTANTIATE_TEST_SUITE_P(Folders, SourceWriterGolden, ::testing::Values("bart_a", "bart_b"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(FolderWritingKeys, NameWhatIsWrong) {
+TEST(SourceWriterKeys, ErrorsNameInvalidKey) {
   ModelConfig model{.family = "bart", .layers = 1, .heads = 2, .width = 16, .context = 20};
   model.vocabulary = 61;
   model.encoder.context = 20;

@@ -13,7 +13,7 @@ BenchmarkSettings shape(const std::string& family) {
   return settings;
 }
 
-TEST(GenerationBenchmark, CountsTheWeightsThatATokenReads) {
+TEST(GenerationBenchmark, CountsWeightBytesReadPerToken) {
   const Stream stream(MemoryPool::create("device"));
   BenchmarkSettings settings = shape("gpt2");
   const GenerationRates rates = run_generation_benchmark(settings, 5, stream);
@@ -38,7 +38,7 @@ TEST(GenerationBenchmark, CountsTheWeightsThatATokenReads) {
   EXPECT_EQ(half.weight_bytes, 2 * (2 * 12 * 32 * 32 + 64 * 32) + 4 * (2 * 13 * 32 + 2 * 32));
 }
 
-TEST(GenerationBenchmark, ATableWithoutTheHeadCountsNot) {
+TEST(GenerationBenchmark, ExcludesUntiedEmbeddingTable) {
   const Stream stream(MemoryPool::create("device"));
   BenchmarkSettings settings = shape("llama");
   settings.model.tied_head = true;

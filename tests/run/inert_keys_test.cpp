@@ -78,7 +78,7 @@ const std::vector<Inert>& inert() {
   return cases;
 }
 
-TEST(InertKeys, AreToldWithTheReason) {
+TEST(InertKeys, AreReportedWithReason) {
   for (const Inert& one : inert()) {
     const std::string text = told_of(one.key, one.settings);
     EXPECT_TRUE(text.starts_with(one.key + " is set, but has no effect here: ")) << one.key;
@@ -90,7 +90,7 @@ TEST(InertKeys, AreToldWithTheReason) {
   EXPECT_EQ(told_of("training.label_smoothing", {}), "");
 }
 
-TEST(InertKeys, ChangeNoBit) {
+TEST(InertKeys, DoNotChangeResult) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   int count = 0;
@@ -108,7 +108,7 @@ TEST(InertKeys, ChangeNoBit) {
   }
 }
 
-TEST(InertKeys, AreNotToldWhereTheyMatter) {
+TEST(InertKeys, AreNotReportedWhenEffective) {
   EXPECT_EQ(told_of("phases.skip_backward.trial_steps", {}), "");
   EXPECT_EQ(
       told_of("phases.asynchronous_optimizer.delay", {{"phases.method", "asynchronous_optimizer"}}),
@@ -127,7 +127,7 @@ TEST(InertKeys, AreNotToldWhereTheyMatter) {
   EXPECT_NE(told_of("checkpoint.every_minutes", {{"divergence.on_critical", "roll_back"}}), "");
 }
 
-TEST(InertKeys, OfAnotherMethodAreOneWarning) {
+TEST(InertKeys, OtherMethodsKeysShareOneWarning) {
   const Settings settings{{"phases.method", "asynchronous_optimizer"}};
   EXPECT_EQ(
       inert_settings(with(settings),

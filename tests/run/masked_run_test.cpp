@@ -22,7 +22,7 @@ class MaskedRun : public RunOverRanks {
   }
 };
 
-TEST_F(MaskedRun, HasTheBitsOfOneRankOverSeveralAndWhenItGoesOn) {
+TEST_F(MaskedRun, OverRanksAndResumedMatchesOneRank) {
   train(encoder(), scratch_ / "one", 1);
   const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
   const std::vector<StepRecord> records = records_of(scratch_ / "one");
@@ -44,7 +44,7 @@ TEST_F(MaskedRun, HasTheBitsOfOneRankOverSeveralAndWhenItGoesOn) {
   }
 }
 
-TEST_F(MaskedRun, DrawsRandomWordsThatTheModelHas) {
+TEST_F(MaskedRun, DrawsReplacementsWithinVocabulary) {
   HybridTrainerConfig of = encoder();
   of.model.vocabulary = 40;
   EXPECT_EQ(of.masking(20)->words, 20) << "of the data";
@@ -52,7 +52,7 @@ TEST_F(MaskedRun, DrawsRandomWordsThatTheModelHas) {
   EXPECT_EQ(of.masking(3006)->mask_token, 39);
 }
 
-TEST_F(MaskedRun, HasOneTokenMoreThanItsDataAndSaysWhatItsLossIs) {
+TEST_F(MaskedRun, AddsMaskTokenAndReportsMaskedLoss) {
   HybridTrainerConfig of = encoder("b");
   of.training.steps = 9;
   std::string console;

@@ -27,7 +27,7 @@ class ModelCard : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(ModelCard, NamesTheBaseAndItsLicenseByTheBasesOwnFiles) {
+TEST_F(ModelCard, ReadsBaseAndLicenseFromBaseFiles) {
   write("base/config.json", R"({"_name_or_path": "owner/model", "model_type": "llama"})");
   write("base/README.md", "---\nlanguage: en\nlicense: apache-2.0\n---\n# Base\n");
   write_run((folder_ / "base").string());
@@ -42,7 +42,7 @@ TEST_F(ModelCard, NamesTheBaseAndItsLicenseByTheBasesOwnFiles) {
     EXPECT_TRUE(contains(card, part)) << part << "\n" << card;
 }
 
-TEST_F(ModelCard, LicensesStayOnTheirLine) {
+TEST_F(ModelCard, NormalizesLicenseFromFrontMatter) {
   write("base/config.json", "{}");
   write_run((folder_ / "base").string());
   const std::pair<std::string, std::string> cases[] = {
@@ -70,7 +70,7 @@ TEST_F(ModelCard, LicensesStayOnTheirLine) {
   }
 }
 
-TEST_F(ModelCard, TellsNoFoldersOfThisMachineAndTakesNoMarkup) {
+TEST_F(ModelCard, HidesLocalPathsAndEscapesMarkup) {
   write("base/config.json", R"({"_name_or_path": "owner/na{me"})");
   write_run((folder_ / "base").string());
   write("run/summary.json",
@@ -87,7 +87,7 @@ TEST_F(ModelCard, TellsNoFoldersOfThisMachineAndTakesNoMarkup) {
   EXPECT_FALSE(contains(card, "base_model")) << card;
 }
 
-TEST_F(ModelCard, LeavesOutWhatTheBaseDoesNotTell) {
+TEST_F(ModelCard, OmitsUnknownBaseAndLicense) {
   write("base/config.json", R"({"_name_or_path": "/home/me/model"})");
   write("base/README.md", "# No front matter\nlicense: mit\n");
   write_run((folder_ / "base").string());
@@ -99,7 +99,7 @@ TEST_F(ModelCard, LeavesOutWhatTheBaseDoesNotTell) {
   EXPECT_FALSE(contains(model_card(folder_ / "run", CardKind::kModel), "base_model"));
 }
 
-TEST_F(ModelCard, OfAFolderTellsNothingOfTraining) {
+TEST_F(ModelCard, FolderCardOmitsTraining) {
   write("base/config.json", R"({"_name_or_path": "owner/model"})");
   const std::string card = model_card(folder_ / "base", CardKind::kMergedModel);
   EXPECT_TRUE(contains(card, "base_model: owner/model\nbase_model_relation: finetune"));

@@ -49,7 +49,7 @@ class PartRun : public ::testing::Test {
 
 bool tells(const std::string& text, const char* part) { return text.find(part) != text.npos; }
 
-TEST_F(PartRun, TrainsAdaptersOnSomePartsAndTheRestWhole) {
+TEST_F(PartRun, CombinesAdaptersWithFullyTrainedParts) {
   const TrainingRunResult result = train(config(), "run");
   EXPECT_LT(*result.summary.final_validation_loss, records_of(scratch_ / "run").front().loss);
   EXPECT_TRUE(tells(console_, "h.*.attn.*: lora 2, base bf16")) << console_;
@@ -68,7 +68,7 @@ TEST_F(PartRun, TrainsAdaptersOnSomePartsAndTheRestWhole) {
         << name_of(phase);
 }
 
-TEST_F(PartRun, ResumedHasTheSameBits) {
+TEST_F(PartRun, ResumesBitForBit) {
   train(config(), "whole");
   for (const std::int64_t step : {5, 17, 22}) {
     const std::string run = concat("cut", step);
@@ -79,7 +79,7 @@ TEST_F(PartRun, ResumedHasTheSameBits) {
   }
 }
 
-TEST_F(PartRun, OverRanksHasTheBitsOfOne) {
+TEST_F(PartRun, OverRanksMatchesOneRankBitForBit) {
   HybridTrainerConfig config = PartRun::config();
   config.gradient_accumulation.micro_batches = 2;
   train(config, "one");
@@ -102,7 +102,7 @@ TEST_F(PartRun, OverRanksHasTheBitsOfOne) {
   }
 }
 
-TEST_F(PartRun, IsExportedWithItsAdaptersMerged) {
+TEST_F(PartRun, ExportsWithAdaptersMerged) {
   train(config(), "run");
   const MergedExport merged = export_merged(scratch_ / "run", scratch_ / "merged", {});
   EXPECT_LT(merged.change.largest_change, 2e-3 * merged.change.largest_logit)
@@ -114,7 +114,7 @@ TEST_F(PartRun, IsExportedWithItsAdaptersMerged) {
 }
 
 /// Trains a folder's model by parts and exports it to a folder.
-TEST_F(PartRun, BeginsWithAFolderAndFindsItAgain) {
+TEST_F(PartRun, StartsFromFolderAndFindsItOnResume) {
   train(config(), "first");
   export_merged(scratch_ / "first", scratch_ / "model", {});
   TrainingRunSettings settings{.config = config(),
@@ -135,7 +135,7 @@ TEST_F(PartRun, BeginsWithAFolderAndFindsItAgain) {
   EXPECT_GT(*result.summary.final_validation_loss, 0);
 }
 
-TEST_F(PartRun, OfAWholeModelWithAdaptersHasItsOwnRank) {
+TEST_F(PartRun, PartOverridesAdapterRankOfModel) {
   HybridTrainerConfig config = PartRun::config();
   config.lora.rank = 4;
   config.parts = {{.pattern = "h.*.attn.*", .lora = 2}, {.pattern = "h.*.mlp.c_fc.*", .lora = 0}};
@@ -148,7 +148,7 @@ TEST_F(PartRun, OfAWholeModelWithAdaptersHasItsOwnRank) {
   });
 }
 
-TEST_F(PartRun, RefusesWhatALanguageModelHasNot) {
+TEST_F(PartRun, RejectsUnsupportedLanguageModelParts) {
   EXPECT_TRUE(tells(refusal({{.pattern = "h.0.*", .precision = "fp32"}}),
                     "parts: got h.0.* with recompute or precision, but this model's parts"));
   EXPECT_TRUE(tells(refusal({{.pattern = "encoder.*", .lora = 2}}),

@@ -92,7 +92,7 @@ class PreferenceRun : public ::testing::Test {
   std::ostringstream console_;
 };
 
-TEST_F(PreferenceRun, LearnsThatTheShorterAnswerWinsOnPairsThatItHasNotSeen) {
+TEST_F(PreferenceRun, GeneralizesPreferenceToUnseenPairs) {
   make_folder(2, 32);
   write_pairs("pairs.jsonl", 0, 300);
   for (const char* objective : {"dpo", "orpo"}) {
@@ -129,7 +129,7 @@ TEST_F(PreferenceRun, LearnsThatTheShorterAnswerWinsOnPairsThatItHasNotSeen) {
 }
 
 /// The reference is the initial model.
-TEST_F(PreferenceRun, OfDpoBeginsWithoutRewardsAndWithTheLossOfAToss) {
+TEST_F(PreferenceRun, DpoStartsAtZeroRewardAndLogTwoLoss) {
   for (const std::int64_t rank : {0, 4}) {
     HybridTrainerConfig config = PreferenceRun::config();
     config.lora.rank = rank;
@@ -147,7 +147,7 @@ TEST_F(PreferenceRun, OfDpoBeginsWithoutRewardsAndWithTheLossOfAToss) {
 }
 
 /// Initial adapters are part of the reference, so the first rewards are 0.
-TEST_F(PreferenceRun, GoesOnFromAdaptersWithThemAsReference) {
+TEST_F(PreferenceRun, InitialAdapterIsPartOfReference) {
   HybridTrainerConfig config = PreferenceRun::config();
   config.lora.rank = 4;
   config.optimizer.learning_rate = 1e-2;
@@ -174,7 +174,7 @@ TEST_F(PreferenceRun, DependsOnBeta) {
   }
 }
 
-TEST_F(PreferenceRun, StoppedAtAnyStepAndResumedGivesTheSameBits) {
+TEST_F(PreferenceRun, ResumesFromAnyStepBitForBit) {
   for (const char* objective : {"dpo", "orpo"}) {
     HybridTrainerConfig config = PreferenceRun::config(objective);
     config.checkpoint.every_steps = 1;
@@ -193,7 +193,7 @@ TEST_F(PreferenceRun, StoppedAtAnyStepAndResumedGivesTheSameBits) {
   }
 }
 
-TEST_F(PreferenceRun, GoesThroughPredictionsWhereTheyAreAskedFor) {
+TEST_F(PreferenceRun, WithPredictionsResumesBitForBit) {
   HybridTrainerConfig config = PreferenceRun::config();
   config.phases.max_predict_steps = 6;
   config.checkpoint.every_steps = 1;
@@ -205,7 +205,7 @@ TEST_F(PreferenceRun, GoesThroughPredictionsWhereTheyAreAskedFor) {
   EXPECT_EQ(digest("cut"), digest("whole"));
 }
 
-TEST_F(PreferenceRun, OverRanksHasTheBitsOfOne) {
+TEST_F(PreferenceRun, OverRanksMatchesOneRankBitForBit) {
   HybridTrainerConfig config = PreferenceRun::config();
   config.gradient_accumulation.micro_batches = 3;
   config.data.batch_size = 1;
@@ -236,7 +236,7 @@ TEST_F(PreferenceRun, OverRanksHasTheBitsOfOne) {
   }
 }
 
-TEST_F(PreferenceRun, PackedPairsGiveLossAndGradientOfThePairsApart) {
+TEST_F(PreferenceRun, PackedPairsMatchSeparatePairs) {
   for (const char* objective : {"dpo", "orpo"}) {
     HybridTrainerConfig config = PreferenceRun::config(objective);
     config.training.steps = 4;
@@ -268,7 +268,7 @@ TEST_F(PreferenceRun, PackedPairsGiveLossAndGradientOfThePairsApart) {
   }
 }
 
-TEST_F(PreferenceRun, TakesNoMoreMemoryThanFineTuningOnAsManyTokens) {
+TEST_F(PreferenceRun, UsesNoMoreMemoryThanFineTuning) {
   std::string lines;
   for (std::uint64_t i = 0; i < 48; ++i)
     lines += concat(R"({"prompt":")", letters(i, 8), R"(","completion":")", letters(i + 500, 12),
@@ -296,7 +296,7 @@ TEST_F(PreferenceRun, TakesNoMoreMemoryThanFineTuningOnAsManyTokens) {
   }
 }
 
-TEST_F(PreferenceRun, DoesNotGoOnWithoutItsReference) {
+TEST_F(PreferenceRun, RefusesToResumeWithoutReference) {
   HybridTrainerConfig config = PreferenceRun::config();
   config.training.steps = 6;
   train(config, "run");
@@ -314,7 +314,7 @@ TEST_F(PreferenceRun, DoesNotGoOnWithoutItsReference) {
   EXPECT_EQ(train(config, "run", true).summary.steps, 8);
 }
 
-TEST_F(PreferenceRun, RefusesPairsThatAreEqualByLine) {
+TEST_F(PreferenceRun, SkipsEqualPairAndReportsItsLine) {
   write_text(scratch_ / "pairs.jsonl",
              pair_line(1) + R"({"prompt":"a","chosen":"b","rejected":"b"})" + "\n" + pair_line(2));
   train(config(), "run");
@@ -322,7 +322,7 @@ TEST_F(PreferenceRun, RefusesPairsThatAreEqualByLine) {
   EXPECT_TRUE(contains(console_.str(), "are equal, so there is no preference"));
 }
 
-TEST_F(PreferenceRun, WantsAFileOfPairs) {
+TEST_F(PreferenceRun, RejectsWindowsLayoutAndSegments) {
   HybridTrainerConfig windows = config();
   windows.data.layout = "windows";
   EXPECT_TRUE(contains(message_of<ConfigError>([&] { train(windows, "run"); }),

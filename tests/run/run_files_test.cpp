@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RunFiles, TheRunsTokenizerIsThatOfTheData) {
+TEST(RunFiles, CopiesTokenizerOfData) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "data");
   for (const char* name : {"vocab.json", "merges.txt"})
@@ -24,7 +24,7 @@ TEST(RunFiles, TheRunsTokenizerIsThatOfTheData) {
 }
 
 /// If a resumed run is killed, its earlier end must not remain.
-TEST(RunFiles, ARunThatGoesOnHasNoEnd) {
+TEST(RunFiles, ClearsEndOfResumedRun) {
   const TemporaryFolder folder;
   fs::create_directories(folder / "data");
   const RunPaths run{(folder / "run").string()};
@@ -36,7 +36,7 @@ TEST(RunFiles, ARunThatGoesOnHasNoEnd) {
 }
 
 /// PEFT keeps a tied head unchanged, but changes it when it merges the adapter.
-TEST(RunFiles, AnAdapterOfGpt2sTableIsRefusedByName) {
+TEST(RunFiles, RejectsAdapterOfTiedGpt2Embedding) {
   const TemporaryFolder folder;
   const Stream stream(MemoryPool::create("device"));
   const fs::path adapter = folder / "adapter";

@@ -19,7 +19,7 @@ class RunMemory : public ::testing::Test {
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST_F(RunMemory, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
+TEST_F(RunMemory, LosslessOptionPairsDoNotChangeLosses) {
   const auto losses = [&](const std::vector<std::string>& options) {
     HybridTrainerConfig config = tiny_config();
     config.model.layers = 3;
@@ -54,7 +54,7 @@ TEST_F(RunMemory, LosslessMemoryOptionsAndTheirPairsChangeNoBit) {
 }
 
 /// The factors U and V of two layers of T + U·Vᵀ by position: 16 × 2·2 heads·rank 8, in f32.
-TEST_F(RunMemory, FactorTablesLieWhereTheDeviceMapSays) {
+TEST_F(RunMemory, DeviceMapPlacesFactorTables) {
   constexpr std::size_t kBytes = 2 * 16 * 2 * 2 * 8 * 4;
   const auto trained = [&](const std::string& place) {
     HybridTrainerConfig config = tiny_config();
@@ -75,7 +75,7 @@ TEST_F(RunMemory, FactorTablesLieWhereTheDeviceMapSays) {
   EXPECT_EQ(trained("file").first, wanted);
 }
 
-TEST_F(RunMemory, WhatTheMachineCannotHoldIsRefusedBeforeTheFolderIsMade) {
+TEST_F(RunMemory, RejectsOversizedModelBeforeCreatingFolder) {
   HybridTrainerConfig config = tiny_config();
   config.model.layers = 20;
   config.model.width = 16384;  // 258 GB of weights
@@ -92,7 +92,7 @@ TEST_F(RunMemory, WhatTheMachineCannotHoldIsRefusedBeforeTheFolderIsMade) {
   }
 }
 
-TEST_F(RunMemory, PagesOfTheStateStayOnTheDeviceAsFarAsTheBudgetGoes) {
+TEST_F(RunMemory, PagedStateFillsDeviceBudget) {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;
   config.phases.max_predict_steps = 0;
@@ -130,7 +130,7 @@ HybridTrainerConfig roomy_config() {
   return config;
 }
 
-TEST_F(RunMemory, IsPlannedIntoItsBudgetToTheSameLosses) {
+TEST_F(RunMemory, PlanFitsBudgetWithoutChangingLosses) {
   HybridTrainerConfig config = roomy_config();
   const auto losses = [&](const char* name) {
     std::vector<double> found;
@@ -153,7 +153,7 @@ TEST_F(RunMemory, IsPlannedIntoItsBudgetToTheSameLosses) {
   }
 }
 
-TEST_F(RunMemory, KeepsItsPlanWhenItIsResumed) {
+TEST_F(RunMemory, KeepsPlanOnResume) {
   HybridTrainerConfig config = roomy_config();
   const std::size_t plain =
       train_tiny(config, data_, scratch_ / "plain").summary.phase(Phase::kFull).peak_bytes;
@@ -175,7 +175,7 @@ TEST_F(RunMemory, KeepsItsPlanWhenItIsResumed) {
   EXPECT_EQ(kept.optimizer_state, planned.optimizer_state);
 }
 
-TEST_F(RunMemory, SaysBeforeItsFolderIsMadeThatABudgetIsTooSmall) {
+TEST_F(RunMemory, RejectsSmallBudgetBeforeCreatingFolder) {
   for (const char* plan : {"off", "auto"}) {
     HybridTrainerConfig config = roomy_config();
     config.memory.plan = plan;
@@ -192,7 +192,7 @@ TEST_F(RunMemory, SaysBeforeItsFolderIsMadeThatABudgetIsTooSmall) {
   }
 }
 
-TEST_F(RunMemory, GoesOnWithoutPredictionsWhereTheHostHasNoRoomForThem) {
+TEST_F(RunMemory, DisablesPredictionsWhenHostMemoryIsShort) {
   HybridTrainerConfig config = roomy_config();
   config.memory.host_budget.bytes = 200000;
   std::string console;
@@ -203,7 +203,7 @@ TEST_F(RunMemory, GoesOnWithoutPredictionsWhereTheHostHasNoRoomForThem) {
   EXPECT_NE(console.find("no predictions from here on: host memory"), std::string::npos) << console;
 }
 
-TEST_F(RunMemory, HasRoomInItsPlanForTheBatchesOfALongPrediction) {
+TEST_F(RunMemory, PlanIncludesBatchesOfLongPrediction) {
   HybridTrainerConfig config = roomy_config();
   config.model.vocabulary = 27;
   config.data.batch_size = 2;
@@ -222,7 +222,7 @@ TEST_F(RunMemory, HasRoomInItsPlanForTheBatchesOfALongPrediction) {
   EXPECT_EQ(console.find("memory is too small"), std::string::npos) << console;
 }
 
-TEST_F(RunMemory, SaysSoOfAHostBudgetTooSmallForWhatLeavesTheDevice) {
+TEST_F(RunMemory, RejectsHostBudgetTooSmallForOffloading) {
   HybridTrainerConfig config = roomy_config();
   config.memory.weights = "host";
   config.memory.host_budget.bytes = 1000;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST_F(RunOverRanks, LeavesTheCheckpointsOfOne) {
+TEST_F(RunOverRanks, MatchesCheckpointsOfOneRank) {
   HybridTrainerConfig evaluating = config();
   evaluating.training.evaluate_every_steps = 7;
   train(evaluating, scratch_ / "one", 1);
@@ -39,7 +39,7 @@ TEST_F(RunOverRanks, LeavesTheCheckpointsOfOne) {
   }
 }
 
-TEST_F(RunOverRanks, GoesOnWithAnotherNumberOfThem) {
+TEST_F(RunOverRanks, ResumesWithOtherNumberOfRanks) {
   train(config(), scratch_ / "one", 1);
   const std::string wanted = newest_checkpoint_digest(scratch_ / "one");
   const fs::path run = scratch_ / "run";
@@ -51,7 +51,7 @@ TEST_F(RunOverRanks, GoesOnWithAnotherNumberOfThem) {
 }
 
 /// Exports the weights from before the prediction.
-TEST_F(RunOverRanks, IsReadOutInPredictAsThatOfOne) {
+TEST_F(RunOverRanks, LoadsSameWeightsFromPredictAsOneRank) {
   HybridTrainerConfig saving = config();
   saving.checkpoint.every_steps = 1;
   saving.checkpoint.keep = 100;
@@ -80,7 +80,7 @@ TEST_F(RunOverRanks, IsReadOutInPredictAsThatOfOne) {
 }
 
 /// The disk of rank 1 is full at first.
-TEST_F(RunOverRanks, GoesOnWhereOneCannotSaveAndTriesAgain) {
+TEST_F(RunOverRanks, RetriesCheckpointWhenOneRankCannotSave) {
   train(config(), scratch_ / "one", 1);
   HybridTrainerConfig saving = config();
   saving.checkpoint.keep = 100;
@@ -106,7 +106,7 @@ TEST_F(RunOverRanks, GoesOnWhereOneCannotSaveAndTriesAgain) {
 }
 
 /// All ranks use the last undamaged checkpoint and reach the same end.
-TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
+TEST_F(RunOverRanks, ResumesFromLastUndamagedCheckpoint) {
   train(config(), scratch_ / "one", 1);
   const fs::path run = scratch_ / "run";
   train(config(), run, 3);
@@ -123,7 +123,7 @@ TEST_F(RunOverRanks, GoesOnFromTheOneBeforeADamagedOne) {
 }
 
 /// Runs stopped in any phase on any number of ranks with any sharding, resumed with others.
-class ResumesOverRanks : public RunOverRanks {
+class ResumeOverRanks : public RunOverRanks {
  protected:
   void SetUp() override {
     RunOverRanks::SetUp();
@@ -172,7 +172,7 @@ class ResumesOverRanks : public RunOverRanks {
 
 /// Combines each number of ranks before with each number after, in two phases. Each run, with two
 /// ZeRO stages for each number of ranks, is resumed in each phase.
-TEST_F(ResumesOverRanks, GoOnFromAnyToAny) {
+TEST_F(ResumeOverRanks, MatchesForEachPairOfRankCounts) {
   int number = 0;
   for (const int before : {1, 2, 3, 4}) {
     for (const std::int64_t zero : {before % 4, (before + 2) % 4}) {
@@ -187,7 +187,7 @@ TEST_F(ResumesOverRanks, GoOnFromAnyToAny) {
 }
 
 /// All 1,024 combinations, which take many minutes.
-TEST_F(ResumesOverRanks, DISABLED_GoOnFromEachToEach) {
+TEST_F(ResumeOverRanks, DISABLED_MatchesForAllCombinations) {
   for (const int before : {1, 2, 3, 4}) {
     for (const std::int64_t zero : {0, 1, 2, 3}) {
       const fs::path run = run_of(before, zero);
@@ -200,7 +200,7 @@ TEST_F(ResumesOverRanks, DISABLED_GoOnFromEachToEach) {
   }
 }
 
-TEST_F(RunOverRanks, TrainsAdaptersWithTheBitsOfOne) {
+TEST_F(RunOverRanks, AdaptersMatchOneRankBitForBit) {
   HybridTrainerConfig adapters = config();
   adapters.lora.rank = 4;
   train(adapters, scratch_ / "one", 1);
@@ -210,7 +210,7 @@ TEST_F(RunOverRanks, TrainsAdaptersWithTheBitsOfOne) {
             newest_checkpoint_digest(scratch_ / "one"));
 }
 
-TEST_F(RunOverRanks, RecordFiguresOfAllOfThem) {
+TEST_F(RunOverRanks, RecordsMetricsOverAllRanks) {
   HybridTrainerConfig mixture = config();
   mixture.model.family = "mixtral";
   mixture.model.experts = {.count = 4, .chosen = 2, .balance_loss = 0.02, .z_loss = 1e-3};
@@ -235,7 +235,7 @@ TEST_F(RunOverRanks, RecordFiguresOfAllOfThem) {
   }
 }
 
-TEST_F(RunOverRanks, TellsInItsSummaryWhatWasSent) {
+TEST_F(RunOverRanks, SummaryReportsBytesSent) {
   run_thread_ranks(2, [&](Communicator& rank) {
     const TrainingRunResult result = train_rank(config(), scratch_ / "run", false, rank);
     ASSERT_TRUE(result.summary.distributed);
@@ -247,7 +247,7 @@ TEST_F(RunOverRanks, TellsInItsSummaryWhatWasSent) {
   });
 }
 
-TEST_F(RunOverRanks, RefusesRanksThatDiffer) {
+TEST_F(RunOverRanks, RejectsRanksWithDifferentConfig) {
   const auto rank = [&](Communicator& ranks) {
     HybridTrainerConfig own = config();
     own.training.seed += ranks.rank();
@@ -265,7 +265,7 @@ TEST_F(RunOverRanks, RefusesRanksThatDiffer) {
 }
 
 /// One rank has different data with the same number of tokens.
-TEST_F(RunOverRanks, RefusesOtherDataOfAsManyTokens) {
+TEST_F(RunOverRanks, RejectsDifferentDataOfEqualLength) {
   const fs::path other = scratch_ / "other";
   fs::copy(data_, other);
   std::fstream shard(other / "train_000000.bin", std::ios::in | std::ios::out | std::ios::binary);
@@ -285,7 +285,7 @@ TEST_F(RunOverRanks, RefusesOtherDataOfAsManyTokens) {
   }
 }
 
-TEST_F(RunOverRanks, RefuseAFolderThatIsNotShared) {
+TEST_F(RunOverRanks, RejectsFolderThatIsNotShared) {
   const auto rank = [&](Communicator& ranks) {
     train_rank(config(), scratch_ / concat("run", ranks.rank()), false, ranks);
   };
@@ -301,7 +301,7 @@ TEST_F(RunOverRanks, RefuseAFolderThatIsNotShared) {
   EXPECT_FALSE(fs::exists(scratch_ / "run1"));
 }
 
-TEST_F(RunOverRanks, RefusesAFolderThatHoldsARun) {
+TEST_F(RunOverRanks, RejectsFolderOfExistingRun) {
   train(config(), scratch_ / "run", 1);
   EXPECT_THROW(train(config(), scratch_ / "run", 2), CannotCreate);
 }

@@ -73,7 +73,7 @@ class Windows {
   TemporaryFolder folder_;
 };
 
-TEST(RunRanks, EvaluateTogetherWithTheBitsOfOne) {
+TEST(RunRanks, EvaluationMatchesOneRankBitForBit) {
   const Windows windows;
   const TokenDataset tokens = windows.tokens();
   double wanted = 0;
@@ -96,7 +96,7 @@ TEST(RunRanks, EvaluateTogetherWithTheBitsOfOne) {
   EXPECT_GT(wanted, 0);
 }
 
-TEST(RunRanks, EvaluateInPartsWhereAPassConcernsNoOtherRank) {
+TEST(RunRanks, EvaluationSplitsBatchesExceptWithZero3) {
   const Windows windows;
   const TokenDataset tokens = windows.tokens();
   for (const std::int64_t zero : {2, 3}) {
@@ -119,7 +119,7 @@ TEST(RunRanks, EvaluateInPartsWhereAPassConcernsNoOtherRank) {
   }
 }
 
-TEST(RunRanks, NameTheSlowestOnceItHasTold) {
+TEST(RunRanks, ReportsSlowestRankAfterExchange) {
   run_thread_ranks(3, [](Communicator& others) {
     HybridTrainerConfig config;
     config.gradient_accumulation.micro_batches = 6;
@@ -170,7 +170,7 @@ void expect_named(bool named, std::int64_t micro_batches, std::int64_t zero) {
   });
 }
 
-TEST(RunRanks, NameNobodyWhereTheirSharesDiffer) {
+TEST(RunRanks, UnequalSharesReportNoSlowestRank) {
   expect_named(true, 4, 0);
   expect_named(false, 3, 0);
   expect_named(false, 3, 1);
@@ -179,7 +179,7 @@ TEST(RunRanks, NameNobodyWhereTheirSharesDiffer) {
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-TEST(RunRanks, NameTheOneWhoseWeightsAreNotThoseOfMost) {
+TEST(RunRanks, ReportsRankWithDifferentWeights) {
   for (const int changed : {0, 1, 2}) {
     const std::string told = told_of_change(changed, 3);
     EXPECT_TRUE(told.starts_with(concat("after step 5 rank ", changed, " ("))) << told;
@@ -189,7 +189,7 @@ TEST(RunRanks, NameTheOneWhoseWeightsAreNotThoseOfMost) {
   }
 }
 
-TEST(RunRanks, OfTwoSayOnlyThatTheyDiffer) {
+TEST(RunRanks, TwoRanksReportDifferenceWithoutMajority) {
   const std::string told = told_of_change(0, 2);
   EXPECT_TRUE(has(told, "in the weight wpe.weight: ")) << told;
   EXPECT_FALSE(has(told, "agree")) << told;
@@ -247,7 +247,7 @@ std::pair<std::string, std::size_t> run_with_a_change(std::int64_t check_weights
   return {told, records_of(scratch / "run").size()};
 }
 
-TEST(RunRanks, CompareWeightsEverySoManySteps) {
+TEST(RunRanks, ComparesWeightsAtConfiguredInterval) {
   const auto [told_late, steps_late] = run_with_a_change(0);
   EXPECT_TRUE(told_late.starts_with("after step 10 rank 1 (")) << told_late;
   EXPECT_EQ(steps_late, 10u);

@@ -19,7 +19,7 @@ StepRecord record_of(std::int64_t step) {
   return record;
 }
 
-TEST(RunRecords, AreFoundUpToTheStepThatTheyWereMadeDurableAt) {
+TEST(RunRecords, RestoresRecordsUpToSyncedStep) {
   const TemporaryFolder folder;
   const RunPaths paths{folder.path().string()};
   std::ostringstream console;
@@ -35,7 +35,7 @@ TEST(RunRecords, AreFoundUpToTheStepThatTheyWereMadeDurableAt) {
   EXPECT_EQ(resumed.summary().steps, 4);
 }
 
-TEST(RunRecords, ThatAreMissingAreToldAndTheStepsStay) {
+TEST(RunRecords, ReportsMissingRecordsAndKeepsStepCount) {
   const TemporaryFolder folder;
   const RunPaths paths{folder.path().string()};
   std::ostringstream console;
@@ -61,7 +61,7 @@ std::vector<std::int64_t> steps_of_events(const std::string& folder) {
   return steps;
 }
 
-TEST(RunRecords, HaveEventsOfNoLostStepWhereTheRunGoesBackOrResumes) {
+TEST(RunRecords, RollbackAndResumeDropLaterEvents) {
   const TemporaryFolder folder;
   const RunPaths paths{folder.path().string()};
   std::ostringstream console;
@@ -80,7 +80,7 @@ TEST(RunRecords, HaveEventsOfNoLostStepWhereTheRunGoesBackOrResumes) {
   EXPECT_EQ(steps_of_events(paths.tensorboard()), (std::vector<std::int64_t>{1, 2, 3}));
 }
 
-TEST(RunRecords, GoOnWhereEventsCannotBeWritten) {
+TEST(RunRecords, ContinuesWhenEventsCannotBeWritten) {
   const TemporaryFolder folder;
   const RunPaths paths{folder.path().string()};
   write_text(paths.tensorboard(), "a file in the folder's place");
@@ -92,7 +92,7 @@ TEST(RunRecords, GoOnWhereEventsCannotBeWritten) {
   EXPECT_EQ(records.summary().steps, 2);
 }
 
-TEST(RunRecords, ThatCannotBeMadeDurableAreToldOnceAndGoOn) {
+TEST(RunRecords, ReportsFailedSyncOnceAndContinues) {
   const TemporaryFolder folder;
   const RunPaths paths{folder.path().string()};
   std::filesystem::create_symlink("/dev/null", paths.metrics());  // rejects fsync

@@ -26,7 +26,7 @@ HybridTrainerConfig too_much_for_the_disk() {
   return config;
 }
 
-TEST(RunShortage, LeavesWhatHeldTheMemoryWhereARunEndsForWantOfIt) {
+TEST(RunShortage, OutOfMemoryWritesReportOfLiveBlocks) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   HybridTrainerConfig config = too_much_for_the_disk();

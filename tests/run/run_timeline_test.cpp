@@ -17,7 +17,7 @@ json::array events_of(const std::filesystem::path& run) {
   return json::parse(std::string(std::istreambuf_iterator<char>(in), {})).as_array();
 }
 
-TEST(RunTimeline, ShowsEachPhasesFirstStepsAndChangesNoBit) {
+TEST(RunTimeline, RecordsEachPhaseWithoutChangingResult) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   HybridTrainerConfig config = tiny_config();

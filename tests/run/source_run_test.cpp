@@ -106,7 +106,7 @@ class SourceRun : public RunContracts {
   }
 };
 
-TEST_F(SourceRun, LearnsToWriteWordsBackwards) {
+TEST_F(SourceRun, LearnsToReverseWords) {
   HybridTrainerConfig config = SourceRun::config();
   config.training.steps = 400;
   config.optimizer.learning_rate = 5e-3;
@@ -127,7 +127,7 @@ TEST_F(SourceRun, LearnsToWriteWordsBackwards) {
 
 /// The learning rate leaves the weights unchanged. All phases train on smoothed targets, and the
 /// evaluation uses plain ones.
-TEST_F(SourceRun, SmoothsTheTargetsOfTrainingAlone) {
+TEST_F(SourceRun, SmoothsOnlyTrainingTargets) {
   HybridTrainerConfig config = SourceRun::config();
   config.optimizer.learning_rate = 1e-9;
   config.optimizer.weight_decay = 0;
@@ -145,7 +145,7 @@ TEST_F(SourceRun, SmoothsTheTargetsOfTrainingAlone) {
       << "its losses would not be comparable";
 }
 
-TEST_F(SourceRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
+TEST_F(SourceRun, ResumeRecomputeAndRanksAreBitIdentical) {
   HybridTrainerConfig config = SourceRun::config();
   config.gradient_accumulation.micro_batches = 2;
   config.data.batch_size = 2;
@@ -177,7 +177,7 @@ TEST_F(SourceRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
 }
 
 /// Sources are padded, and the model ignores the padding.
-TEST_F(SourceRun, LongerPaddingChangesNoLoss) {
+TEST_F(SourceRun, LongerPaddingDoesNotChangeLoss) {
   HybridTrainerConfig config = SourceRun::config();
   config.training.steps = 4;
   const double loss = *train(config, "short").summary.final_validation_loss;
@@ -185,7 +185,7 @@ TEST_F(SourceRun, LongerPaddingChangesNoLoss) {
   EXPECT_NEAR(*train(config, "long").summary.final_validation_loss, loss, 1e-5);
 }
 
-TEST_F(SourceRun, AdaptersOfTheDecoderAloneLeaveTheEncoderAsItIs) {
+TEST_F(SourceRun, DecoderAdaptersKeepFewerActivations) {
   HybridTrainerConfig config = SourceRun::config();
   config.training.steps = 12;
   config.lora.rank = 4;
@@ -205,7 +205,7 @@ TEST_F(SourceRun, AdaptersOfTheDecoderAloneLeaveTheEncoderAsItIs) {
   EXPECT_LT(merged.change.largest_change, 1e-4 * merged.change.largest_logit);
 }
 
-TEST_F(SourceRun, NamesARowThatIsNoPairOfSourceAndText) {
+TEST_F(SourceRun, RejectsRowsWithoutSourceTextPair) {
   const auto refusal = [&](const std::string& line) {
     write_text(scratch_ / "pairs.jsonl", line + "\n");
     try {
@@ -224,7 +224,7 @@ TEST_F(SourceRun, NamesARowThatIsNoPairOfSourceAndText) {
                        "a list of messages"));
 }
 
-TEST_F(SourceRun, TellsOfSourcesAndTextsThatAreCut) {
+TEST_F(SourceRun, ReportsTruncatedSourcesAndTexts) {
   write_text(scratch_ / "pairs.jsonl", row("abcdeabcde") + row("ab") + row("abcdeabcdeabcde"));
   HybridTrainerConfig config = SourceRun::config();
   config.training.steps = 2;
@@ -236,7 +236,7 @@ TEST_F(SourceRun, TellsOfSourcesAndTextsThatAreCut) {
       << console_.str();
 }
 
-TEST_F(SourceRun, RefusesPairsOfAnswersAndAMissingStart) {
+TEST_F(SourceRun, RejectsPreferencesAndMissingStartToken) {
   HybridTrainerConfig config = SourceRun::config();
   config.objective = "orpo";
   write_text(scratch_ / "pairs.jsonl", R"({"prompt":"ab","chosen":"ba","rejected":"ab"})");

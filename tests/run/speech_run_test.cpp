@@ -34,7 +34,7 @@ class SpeechRun : public SpeechRuns {
   }
 };
 
-TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
+TEST_F(SpeechRun, LearnsToTranscribeTones) {
   HybridTrainerConfig config = SpeechRuns::config();
   config.training.steps = 120;
   config.optimizer.learning_rate = 1e-2;
@@ -56,7 +56,7 @@ TEST_F(SpeechRun, LearnsWhichWordAToneIs) {
 }
 
 /// A model may write timestamps even if none are requested.
-TEST_F(SpeechRun, WithoutTimestampsAClipIsOneSegment) {
+TEST_F(SpeechRun, WithoutTimestampsClipIsOneSegment) {
   HybridTrainerConfig config = SpeechRuns::config();
   config.training.steps = 1;
   train(config, "run");
@@ -74,7 +74,7 @@ TEST_F(SpeechRun, WithoutTimestampsAClipIsOneSegment) {
   EXPECT_NEAR(heard.segments[0].end, static_cast<double>(clip.frames) / 100, 0.021);
 }
 
-TEST_F(SpeechRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
+TEST_F(SpeechRun, ResumesFromAnyStepBitForBit) {
   expect_resumes(masked_config(), "skip-backward", {5, 14, 21, 33});
   EXPECT_EQ(seen_.size(), std::size(kAllPhases));
   seen_.clear();
@@ -82,10 +82,10 @@ TEST_F(SpeechRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
   EXPECT_EQ(seen_.count(Phase::kPredict), 1u);
 }
 
-TEST_F(SpeechRun, OverRanksHasTheBitsOfOne) { expect_bits_of_one_rank(masked_config()); }
+TEST_F(SpeechRun, OverRanksMatchesOneRankBitForBit) { expect_bits_of_one_rank(masked_config()); }
 
 /// The state includes the feature batches of an undecided prediction.
-TEST_F(SpeechRun, StoppedOverRanksAndResumedOverOthersHasTheSameBits) {
+TEST_F(SpeechRun, ResumesOnOtherRankCountBitForBit) {
   HybridTrainerConfig config = masked_config();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
@@ -102,7 +102,7 @@ TEST_F(SpeechRun, StoppedOverRanksAndResumedOverOthersHasTheSameBits) {
   EXPECT_EQ(trained_over(1, config, "less", true), one);
 }
 
-TEST_F(SpeechRun, MemoryOptionsChangeNoBit) {
+TEST_F(SpeechRun, MemoryOptionsDoNotChangeResult) {
   auto changes = memory_options();
   changes.emplace_back("places", [](auto& config) {
     config.parts = {{.pattern = "encoder.*", .place = "file"}, {.pattern = "h.*", .place = "host"}};
@@ -110,7 +110,7 @@ TEST_F(SpeechRun, MemoryOptionsChangeNoBit) {
   expect_same_bits(masked_config(), changes);
 }
 
-TEST_F(SpeechRun, TakesWhatIsPlannedToTheByte) {
+TEST_F(SpeechRun, UsesExactlyPlannedMemory) {
   std::vector<HybridTrainerConfig> configs(4, masked_config());
   configs[1].memory.recompute = 1;
   configs[2].lora = {.rank = 4, .base = "nf4"};
@@ -124,7 +124,7 @@ TEST_F(SpeechRun, TakesWhatIsPlannedToTheByte) {
   }
 }
 
-TEST_F(SpeechRun, KeepsABudgetAndPlansForIt) {
+TEST_F(SpeechRun, PlanKeepsDeviceBudget) {
   HybridTrainerConfig config = masked_config();
   config.training.steps = 12;
   const std::size_t all = simulate_memory(config, {}, SimulatedPhases::kAll).device_bytes;
@@ -135,7 +135,7 @@ TEST_F(SpeechRun, KeepsABudgetAndPlansForIt) {
   EXPECT_NE(console_.str().find("planned: "), std::string::npos) << console_.str();
 }
 
-TEST_F(SpeechRun, WithoutAdaptersInTheEncoderItKeepsNothingThere) {
+TEST_F(SpeechRun, DecoderAdaptersKeepFewerActivations) {
   HybridTrainerConfig config = SpeechRuns::config();
   config.training.steps = 12;
   config.lora.rank = 4;
@@ -155,7 +155,7 @@ TEST_F(SpeechRun, WithoutAdaptersInTheEncoderItKeepsNothingThere) {
   EXPECT_LT(merged.change.largest_change, 1e-4 * merged.change.largest_logit);
 }
 
-TEST_F(SpeechRun, NamesARowThatCannotBeHeard) {
+TEST_F(SpeechRun, RejectsInvalidClipRowsByName) {
   const auto refusal = [&](const std::string& row) {
     write_text(scratch_ / "clips.jsonl", row + "\n");
     try {

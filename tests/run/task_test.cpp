@@ -151,7 +151,7 @@ class TaskTest : public ::testing::Test {
   std::ostringstream console_;
 };
 
-TEST_F(TaskTest, OfAnotherKindRunsThroughAllPhases) {
+TEST_F(TaskTest, CustomTaskRunsThroughAllPhases) {
   const TrainingRunResult result = train(scratch_ / "run");
   EXPECT_EQ(result.end, RunEnd::kFinished);
   for (const Phase phase : kAllPhases)
@@ -171,7 +171,7 @@ TEST_F(TaskTest, OfAnotherKindRunsThroughAllPhases) {
     EXPECT_TRUE(std::filesystem::exists(scratch_ / "run" / file)) << file;
 }
 
-TEST_F(TaskTest, OfAnotherKindIsExportedOnceItIsFinished) {
+TEST_F(TaskTest, CustomTaskIsExportedWhenFinished) {
   const auto run = scratch_ / "run", output = scratch_ / "exported";
   EXPECT_EQ(train(run, false, output, 7).end, RunEnd::kInterrupted);
   EXPECT_FALSE(std::filesystem::exists(output));
@@ -188,7 +188,7 @@ TEST_F(TaskTest, OfAnotherKindIsExportedOnceItIsFinished) {
   EXPECT_EQ(read_file((scratch_ / "later/weights.txt").string(), 1000), weights);
 }
 
-TEST_F(TaskTest, OfAnotherKindStoppedAtAnyStepAndResumedGivesTheSameBits) {
+TEST_F(TaskTest, CustomTaskResumesFromAnyStepBitForBit) {
   train(scratch_ / "whole");
   const std::string wanted = newest_checkpoint_digest(scratch_ / "whole");
   int in_predict = 0;

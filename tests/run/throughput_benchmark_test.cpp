@@ -14,7 +14,7 @@ BenchmarkSettings tiny() {
   return settings;
 }
 
-TEST(ThroughputBenchmark, TimesThePartsOfTheTrainersOwnStep) {
+TEST(ThroughputBenchmark, TimesPartsOfTrainingStep) {
   Stream stream(MemoryPool::create("device"));
   const BenchmarkResult result = run_throughput_benchmark(tiny(), stream);
   EXPECT_GT(result.step_seconds, 0);
@@ -28,7 +28,7 @@ TEST(ThroughputBenchmark, TimesThePartsOfTheTrainersOwnStep) {
   EXPECT_EQ(stream.profile(), nullptr);
 }
 
-TEST(ThroughputBenchmark, ProfileHoldsEveryKernelOfAStep) {
+TEST(ThroughputBenchmark, ProfileIncludesEveryKernelOfStep) {
   Stream stream(MemoryPool::create("device"));
   const BenchmarkResult result = run_throughput_benchmark(tiny(), stream);
   const auto calls = [&](StepPart part, Work work) {
@@ -48,7 +48,7 @@ TEST(ThroughputBenchmark, ProfileHoldsEveryKernelOfAStep) {
   EXPECT_LE(sum, result.profiled_seconds);
 }
 
-TEST(ThroughputBenchmark, RunsInThePrecisionAskedFor) {
+TEST(ThroughputBenchmark, RunsInRequestedPrecision) {
   Stream stream(MemoryPool::create("device"));
   BenchmarkSettings settings = tiny();
   settings.precision = "bf16";
@@ -57,7 +57,7 @@ TEST(ThroughputBenchmark, RunsInThePrecisionAskedFor) {
   EXPECT_GT(result.profile.of(Work::kProduct).calls, 0);
 }
 
-TEST(PublishedBf16Rate, IsThatOfTheDeviceAndNoneOfAnUnknownOne) {
+TEST(PublishedBf16Rate, MatchesDeviceAndIsZeroIfUnknown) {
   EXPECT_EQ(published_bf16_rate("NVIDIA H200"), 989e12);
   EXPECT_EQ(published_bf16_rate("NVIDIA H100 PCIe"), 756e12);
   EXPECT_EQ(published_bf16_rate("NVIDIA H100 80GB HBM3"), 989e12);

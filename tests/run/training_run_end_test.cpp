@@ -32,7 +32,7 @@ class TrainingRunEnd : public ::testing::Test {
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST_F(TrainingRunEnd, TellsAFailedOffloadOnTheConsoleAndInTheMetrics) {
+TEST_F(TrainingRunEnd, ReportsFailedOffloadOnConsoleAndInMetrics) {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;
   config.predict_aware_memory.offload_strategy = "nvme_offload";
@@ -53,7 +53,7 @@ TEST_F(TrainingRunEnd, TellsAFailedOffloadOnTheConsoleAndInTheMetrics) {
     EXPECT_NE(text.find("the optimizer state is not moved: "), std::string::npos) << text;
 }
 
-TEST_F(TrainingRunEnd, ARunThatDivergesLeavesCheckpointSummaryAndReport) {
+TEST_F(TrainingRunEnd, DivergenceLeavesCheckpointAndReport) {
   HybridTrainerConfig config = tiny_config();
   config.optimizer.learning_rate = 1e30;
   config.optimizer.clip_norm = 0;
@@ -66,7 +66,7 @@ TEST_F(TrainingRunEnd, ARunThatDivergesLeavesCheckpointSummaryAndReport) {
   EXPECT_NE(newest_checkpoint_digest(scratch_ / "run"), "none");
 }
 
-TEST_F(TrainingRunEnd, ResumeOfAFinishedRunChangesNothingAndMoreStepsGoOn) {
+TEST_F(TrainingRunEnd, FinishedRunResumesOnlyWithMoreSteps) {
   HybridTrainerConfig config = tiny_config();
   train_tiny(config, data_, scratch_ / "run");
   const std::string before = newest_checkpoint_digest(scratch_ / "run");
@@ -85,7 +85,7 @@ TEST_F(TrainingRunEnd, ResumeOfAFinishedRunChangesNothingAndMoreStepsGoOn) {
   EXPECT_EQ(train_tiny(config, data_, scratch_ / "run", true).summary.steps, 50);
 }
 
-TEST_F(TrainingRunEnd, AnInterruptedRunEndsWhereItStandsIfAsked) {
+TEST_F(TrainingRunEnd, InterruptedAtLastStepResumesAsFinished) {
   HybridTrainerConfig config = tiny_config();
   const RunSummary whole = train_tiny(config, data_, scratch_ / "run").summary;
   const auto file = scratch_ / "run" / "summary.json";
@@ -100,7 +100,7 @@ TEST_F(TrainingRunEnd, AnInterruptedRunEndsWhereItStandsIfAsked) {
   EXPECT_THROW(train_tiny(config, data_, scratch_ / "run", true), ConfigError);
 }
 
-TEST_F(TrainingRunEnd, AStartThatSavedNothingBindsNobody) {
+TEST_F(TrainingRunEnd, RunWithoutCheckpointAcceptsNewConfig) {
   train_tiny(tiny_config(), data_, scratch_ / "run");
   std::filesystem::remove_all(scratch_ / "run" / "checkpoints");  // as after a start without memory
   HybridTrainerConfig config = tiny_config();
@@ -110,13 +110,13 @@ TEST_F(TrainingRunEnd, AStartThatSavedNothingBindsNobody) {
   EXPECT_NE(console.find("starts at step 1"), std::string::npos) << console;
 }
 
-TEST_F(TrainingRunEnd, ATokenizerThatDoesNotFitIsToldBeforeTheFirstStep) {
+TEST_F(TrainingRunEnd, RejectsDamagedTokenizerBeforeFirstStep) {
   std::filesystem::resize_file(data_ / "tokenizer.json", 0);
   EXPECT_THROW(train_tiny(tiny_config(), data_, scratch_ / "run"), DataError);
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "run" / "metrics.jsonl"));
 }
 
-TEST_F(TrainingRunEnd, AValidationLossThatIsNotFiniteLeavesACheckpoint) {
+TEST_F(TrainingRunEnd, NonFiniteValidationLossLeavesCheckpoint) {
   HybridTrainerConfig config = tiny_config();
   config.optimizer.learning_rate = 1e30;
   config.schedule.warmup_steps = 0;
@@ -126,7 +126,7 @@ TEST_F(TrainingRunEnd, AValidationLossThatIsNotFiniteLeavesACheckpoint) {
   EXPECT_NE(newest_checkpoint_digest(scratch_ / "run"), "none");
 }
 
-TEST_F(TrainingRunEnd, AStartThatWasKilledBeforeItsFirstStepIsInNobodysWay) {
+TEST_F(TrainingRunEnd, RestartsAfterKillBeforeFirstStep) {
   for (const bool resume : {false, true}) {
     const auto run = scratch_ / concat("killed", resume);
     std::filesystem::create_directories(run / "tokenizer");
@@ -160,7 +160,7 @@ int exit_code_of(pid_t child) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-TEST_F(TrainingRunEnd, SignalSavesAndTheRunGoesOnToTheSameBits) {
+TEST_F(TrainingRunEnd, SignalSavesAndResumeIsBitIdentical) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 400;
   train_tiny(config, data_, scratch_ / "whole");
@@ -175,7 +175,7 @@ TEST_F(TrainingRunEnd, SignalSavesAndTheRunGoesOnToTheSameBits) {
             newest_checkpoint_digest(scratch_ / "whole"));
 }
 
-TEST_F(TrainingRunEnd, AKillInAStepWhoseStateAndWeightsAreAwayLosesNoBit) {
+TEST_F(TrainingRunEnd, KillWithOffloadedStateResumesBitForBit) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 60;
   config.checkpoint.every_steps = 7;
@@ -197,7 +197,7 @@ TEST_F(TrainingRunEnd, AKillInAStepWhoseStateAndWeightsAreAwayLosesNoBit) {
   }
 }
 
-TEST_F(TrainingRunEnd, DataThatAreCutShortLeaveACheckpoint) {
+TEST_F(TrainingRunEnd, TruncatedDataLeavesCheckpoint) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 100000;
   config.checkpoint.every_steps = 0;
@@ -210,7 +210,7 @@ TEST_F(TrainingRunEnd, DataThatAreCutShortLeaveACheckpoint) {
   EXPECT_NE(newest_checkpoint_digest(scratch_ / "cut"), "none");
 }
 
-TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
+TEST_F(TrainingRunEnd, FailedSaveOnSignalNamesNewestCheckpoint) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 100000;
   const auto error = scratch_ / "error";
@@ -233,7 +233,7 @@ TEST_F(TrainingRunEnd, SignalWhereNothingCanBeSavedNamesTheNewestCheckpoint) {
   EXPECT_NE(std::string(text).find(found.checkpoint->path), std::string::npos) << text;
 }
 
-TEST_F(TrainingRunEnd, AFailedCheckpointIsTriedAgainAtTheNextStep) {
+TEST_F(TrainingRunEnd, FailedCheckpointIsRetriedAtNextStep) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.keep = 100;
   const auto checkpoints = scratch_ / "run" / "checkpoints";
@@ -268,7 +268,7 @@ TEST_F(TrainingRunEnd, AFailedCheckpointIsTriedAgainAtTheNextStep) {
   EXPECT_TRUE(std::filesystem::exists(checkpoints / "step-0000000020"));
 }
 
-TEST_F(TrainingRunEnd, TheRecordsAreMadeDurableBeforeACheckpointIsSaved) {
+TEST_F(TrainingRunEnd, RecordsAreSyncedBeforeCheckpoint) {
   class FirstSyncFails : public std::stringbuf {  // first fsync of the steps
    public:
     int sync() override {
@@ -295,7 +295,7 @@ TEST_F(TrainingRunEnd, TheRecordsAreMadeDurableBeforeACheckpointIsSaved) {
 }
 
 /// Memory is simulated after the last step, with a model made by the family.
-TEST_F(TrainingRunEnd, AFinishedRunStaysFinishedWhereItsMemoryCannotBeSimulated) {
+TEST_F(TrainingRunEnd, FinishesWhenMemorySimulationFails) {
   static std::function<void()> fail;  // a family's functions cannot capture
   ModelRegistry families{find_family("gpt2")};
   families.front().make = [](const ModelConfig& model, std::uint64_t seed, const Stream& stream) {

@@ -24,7 +24,7 @@ class TrainingRunTest : public ::testing::Test {
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST_F(TrainingRunTest, LearnsThroughAllFourPhasesAndSaysSo) {
+TEST_F(TrainingRunTest, LearnsThroughAllPhasesAndWritesFiles) {
   std::string console;
   const TrainingRunResult result =
       train_tiny(tiny_config(), data_, scratch_ / "run", false, &console);
@@ -41,7 +41,7 @@ TEST_F(TrainingRunTest, LearnsThroughAllFourPhasesAndSaysSo) {
   EXPECT_NE(console.find("vocabulary"), std::string::npos);
 }
 
-TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
+TEST_F(TrainingRunTest, ResumesFromAnyStepBitForBit) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
@@ -60,7 +60,7 @@ TEST_F(TrainingRunTest, StoppedAtAnyStepAndResumedGivesTheSameBits) {
 }
 
 /// The check runs before the training instead of after hours.
-TEST_F(TrainingRunTest, RefusesAnExportThatNoFolderCanTellOfBeforeItTrains) {
+TEST_F(TrainingRunTest, RejectsUnsupportedExportBeforeTraining) {
   for (const char* family : {"mamba2", "semiseparable"}) {
     HybridTrainerConfig config = tiny_config();
     config.model = tiny_model(family);
@@ -81,7 +81,7 @@ TEST_F(TrainingRunTest, RefusesAnExportThatNoFolderCanTellOfBeforeItTrains) {
 }
 
 /// Mamba-2, and attention whose window spans several batches.
-TEST_F(TrainingRunTest, CarriesStatesFromBatchToBatchAndThroughACheckpoint) {
+TEST_F(TrainingRunTest, CarriesStatesAcrossBatchesAndResume) {
   for (const char* family : {"mamba2", "granitemoehybrid"}) {
     HybridTrainerConfig config = tiny_config();
     config.model = tiny_model(family);
@@ -111,7 +111,7 @@ TEST_F(TrainingRunTest, CarriesStatesFromBatchToBatchAndThroughACheckpoint) {
 }
 
 /// With a learning rate near 0, the losses depend only on the states.
-TEST_F(TrainingRunTest, CarriesStatesPastDelayedUpdatesToo) {
+TEST_F(TrainingRunTest, CarriesStatesPastDelayedUpdates) {
   HybridTrainerConfig config = tiny_config();
   config.model = tiny_model("mamba2");
   config.data.carry_state = true;
@@ -134,7 +134,7 @@ TEST_F(TrainingRunTest, CarriesStatesPastDelayedUpdatesToo) {
   EXPECT_GT(predicted, 5);
 }
 
-TEST_F(TrainingRunTest, RefusesToCarryWhatModelOrSettingsDoNotHandOver) {
+TEST_F(TrainingRunTest, RejectsUnsupportedCarryState) {
   HybridTrainerConfig config = tiny_config();
   config.data.carry_state = true;
   const auto message = [&] {
@@ -161,7 +161,7 @@ TEST_F(TrainingRunTest, RefusesToCarryWhatModelOrSettingsDoNotHandOver) {
   }
 }
 
-TEST_F(TrainingRunTest, SavingAndResumingChangeNoBitOfAStateThatPredictRounds) {
+TEST_F(TrainingRunTest, CompressedStateSavesAndResumesBitForBit) {
   HybridTrainerConfig config = tiny_config();
   config.predict_aware_memory.offload_strategy = "compress_in_place";
   const auto losses = [&](const std::filesystem::path& run) {
@@ -188,7 +188,7 @@ TEST_F(TrainingRunTest, SavingAndResumingChangeNoBitOfAStateThatPredictRounds) {
   EXPECT_NE(losses(scratch_ / "exact"), wanted) << "rounding had no effect";
 }
 
-TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) {
+TEST_F(TrainingRunTest, EightBitStateResumesOnlyAsEightBit) {
   HybridTrainerConfig config = tiny_config();
   config.model.width = 64;
   config.optimizer.state_bits = 8;
@@ -210,7 +210,7 @@ TEST_F(TrainingRunTest, ResumesWithEightBitStateToTheSameBitsAndNotWithAnother) 
   }
 }
 
-TEST_F(TrainingRunTest, ReadsItsWeightsOutByTheirMeanBesideTheLast) {
+TEST_F(TrainingRunTest, EvaluatesAndLoadsAverageWeights) {
   HybridTrainerConfig config = tiny_config();
   config.training.evaluate_every_steps = 10;
   const TrainingRunResult plain = train_tiny(config, data_, scratch_ / "plain");
@@ -239,7 +239,7 @@ TEST_F(TrainingRunTest, ReadsItsWeightsOutByTheirMeanBesideTheLast) {
                MissingInput);
 }
 
-TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
+TEST_F(TrainingRunTest, RevertedPredictionsMatchPlainRun) {
   HybridTrainerConfig config = tiny_config();
   config.model.dropout = 0.1;
   config.phases.skip_backward.max_shrinks = 0;
@@ -253,7 +253,7 @@ TEST_F(TrainingRunTest, RevertedPredictionsLeaveTheBitsOfAPlainRun) {
   EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
 }
 
-TEST_F(TrainingRunTest, RevertedPredictionsLeaveThoseBitsWhereCorrectHasAPrecisionOfItsOwn) {
+TEST_F(TrainingRunTest, RevertedMixedPrecisionMatchesPlainRun) {
   HybridTrainerConfig config = tiny_config();
   config.mixed_precision = {"bf16", "bf16", "fp32", "fp32"};
   config.phases.correct_steps = 2;
@@ -269,7 +269,7 @@ TEST_F(TrainingRunTest, RevertedPredictionsLeaveThoseBitsWhereCorrectHasAPrecisi
   EXPECT_EQ(*result.summary.final_validation_loss, *plain.summary.final_validation_loss);
 }
 
-TEST_F(TrainingRunTest, LeavesNoPredictionUndecidedHoweverManyStepsItHas) {
+TEST_F(TrainingRunTest, DecidesEveryPredictionForAnyStepCount) {
   std::int64_t made = 0;
   for (std::int64_t steps = 15; steps < 45; steps += 2) {
     HybridTrainerConfig config = tiny_config();
@@ -282,7 +282,7 @@ TEST_F(TrainingRunTest, LeavesNoPredictionUndecidedHoweverManyStepsItHas) {
   EXPECT_GT(made, 15);
 }
 
-TEST_F(TrainingRunTest, TheRecordsTellEachDecisionAndWhatItsStepsWereCharged) {
+TEST_F(TrainingRunTest, RecordsEachDecisionAndStepCost) {
   const TrainingRunResult result = train_tiny(tiny_config(), data_, scratch_ / "run");
   PredictionCounts counts;
   for_each_record(scratch_ / "run" / "metrics.jsonl", [&](const StepRecord& record) {
@@ -304,7 +304,7 @@ TEST_F(TrainingRunTest, TheRecordsTellEachDecisionAndWhatItsStepsWereCharged) {
       << "each step costs as much as a Full step";
 }
 
-TEST_F(TrainingRunTest, AnEvaluationThatFallsDueInPredictWaitsForTheDecision) {
+TEST_F(TrainingRunTest, EvaluationInPredictWaitsForDecision) {
   HybridTrainerConfig config = tiny_config();
   config.training.evaluate_every_steps = 1;
   config.checkpoint.every_steps = 1;
@@ -328,7 +328,7 @@ TEST_F(TrainingRunTest, AnEvaluationThatFallsDueInPredictWaitsForTheDecision) {
   }
 }
 
-TEST_F(TrainingRunTest, ACheckpointTakenInPredictIsReadAsWhatWasAcceptedBefore) {
+TEST_F(TrainingRunTest, CheckpointInPredictLoadsAcceptedWeights) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
@@ -354,13 +354,13 @@ TEST_F(TrainingRunTest, ACheckpointTakenInPredictIsReadAsWhatWasAcceptedBefore) 
   EXPECT_GT(moved, 0) << "the prediction had not moved the weights";
 }
 
-TEST_F(TrainingRunTest, ResumeWithoutACheckpointStartsFromTheBeginning) {
+TEST_F(TrainingRunTest, ResumeWithoutCheckpointStartsFromScratch) {
   const TrainingRunResult result = train_tiny(tiny_config(), data_, scratch_ / "new", true);
   EXPECT_EQ(result.end, RunEnd::kFinished);
   EXPECT_EQ(result.summary.steps, 40);
 }
 
-TEST_F(TrainingRunTest, RefusesAFolderThatHoldsARunAndNamesResume) {
+TEST_F(TrainingRunTest, ExistingRunFolderSuggestsResume) {
   train_tiny(tiny_config(), data_, scratch_ / "run");
   try {
     train_tiny(tiny_config(), data_, scratch_ / "run");
@@ -370,7 +370,7 @@ TEST_F(TrainingRunTest, RefusesAFolderThatHoldsARunAndNamesResume) {
   }
 }
 
-TEST_F(TrainingRunTest, RefusesAnotherModelOnResumeAndNamesTheField) {
+TEST_F(TrainingRunTest, ResumeRejectsChangedModelByKey) {
   HybridTrainerConfig config = tiny_config();
   train_tiny(config, data_, scratch_ / "run");
   config.model.width = 32;
@@ -382,7 +382,7 @@ TEST_F(TrainingRunTest, RefusesAnotherModelOnResumeAndNamesTheField) {
   }
 }
 
-TEST_F(TrainingRunTest, LeavesNoFolderWhereDataOrConfigAreWrong) {
+TEST_F(TrainingRunTest, InvalidDataOrConfigLeavesNoFolder) {
   HybridTrainerConfig config = tiny_config();
   config.data.batch_size = 0;
   EXPECT_THROW(train_tiny(config, data_, scratch_ / "a"), ConfigError);

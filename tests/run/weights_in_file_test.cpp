@@ -52,7 +52,7 @@ std::vector<float> logits_of_a_token(const TrainedRun& run, const Stream& stream
   return {logits.begin(), logits.end()};
 }
 
-TEST(WeightsInFile, AreReadWhereTheTokensExpertsAreAlone) {
+TEST(WeightsInFile, ReadsOnlyPagesOfRoutedExperts) {
   const Stream stream(MemoryPool::create("test"));
   const TemporaryFolder scratch;
   ModelConfig config{

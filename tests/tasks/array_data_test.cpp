@@ -55,7 +55,7 @@ class ArrayDataRun : public TridentRuns {
   const Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_F(ArrayDataRun, TrainsOnThemAndHoldsTheLastBack) {
+TEST_F(ArrayDataRun, TrainsAndHoldsOutLastExamples) {
   write_arrays(60);
   HybridTrainerConfig config = small_config();
   TrainingRunSettings all = settings(config, "run");
@@ -76,7 +76,7 @@ TEST_F(ArrayDataRun, TrainsOnThemAndHoldsTheLastBack) {
             newest_checkpoint_digest(scratch_ / "run"));
 }
 
-TEST_F(ArrayDataRun, RefusesArraysThatDoNotFit) {
+TEST_F(ArrayDataRun, RejectsMismatchedOrInvalidArrays) {
   const Batch drawn = write_arrays(20);
   const auto expect = [&](const char* told) {
     const std::string text = refusal();

@@ -53,7 +53,7 @@ bool tells(const std::string& text, const std::string& part) {
   return text.find(part) != text.npos;
 }
 
-TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
+TEST_F(NetworkRun, ApproachesAndReportsBestPossibleLoss) {
   HybridTrainerConfig config = NetworkRun::config();
   config.training.steps = 4000;
   config.data.batch_size = 128;
@@ -78,12 +78,12 @@ TEST_F(NetworkRun, LearnsAsMuchAsCanBeLearnedAndSaysSo) {
     EXPECT_TRUE(tells(console_.str(), told)) << told << " in\n" << console_.str();
 }
 
-TEST_F(NetworkRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
+TEST_F(NetworkRun, ResumesFromAnyStepBitForBit) {
   HybridTrainerConfig config = NetworkRun::config();
   expect_resumes(config, "whole", {1, 9, 14, 17, 21, 30});
 }
 
-TEST_F(NetworkRun, InterruptedGoesOnToTheSameBits) {
+TEST_F(NetworkRun, ResumesAfterInterruptBitForBit) {
   const HybridTrainerConfig config = NetworkRun::config();
   const std::string whole = trained(config, "whole");
   Interruption interruption;
@@ -99,9 +99,9 @@ TEST_F(NetworkRun, InterruptedGoesOnToTheSameBits) {
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "cut"), whole);
 }
 
-TEST_F(NetworkRun, OverRanksHasTheBitsOfOne) { expect_bits_of_one_rank(NetworkRun::config()); }
+TEST_F(NetworkRun, OverRanksMatchesOneRankBitForBit) { expect_bits_of_one_rank(NetworkRun::config()); }
 
-TEST_F(NetworkRun, RecomputedAndElsewhereHasTheSameBits) {
+TEST_F(NetworkRun, RecomputeAndPlacementDoNotChangeResult) {
   expect_same_bits(
       NetworkRun::config(),
       {{"recomputed", [](auto& config) { config.memory.recompute = 1; }},
@@ -121,7 +121,7 @@ TEST_F(NetworkRun, RecomputedAndElsewhereHasTheSameBits) {
        {"state-on-host", [](auto& config) { config.optimizer.paged = true; }}});
 }
 
-TEST_F(NetworkRun, TakesWhatIsPlannedToTheByte) {
+TEST_F(NetworkRun, UsesExactlyPlannedMemory) {
   std::vector<HybridTrainerConfig> configs(5, NetworkRun::config());
   configs[1].parts = {{.pattern = "fusion.*", .recompute = 1}};
   configs[2].parts = {{.pattern = "fusion.*", .lora = 4, .base = "nf4"}};
@@ -139,7 +139,7 @@ TEST_F(NetworkRun, TakesWhatIsPlannedToTheByte) {
   }
 }
 
-TEST_F(NetworkRun, KeepsABudgetAndPlansForIt) {
+TEST_F(NetworkRun, PlanKeepsDeviceBudget) {
   HybridTrainerConfig config = NetworkRun::config();
   config.data.batch_size = 256;
   const std::size_t all =
@@ -151,7 +151,7 @@ TEST_F(NetworkRun, KeepsABudgetAndPlansForIt) {
   EXPECT_TRUE(tells(console_.str(), "planned: ")) << console_.str();
 }
 
-TEST_F(NetworkRun, TrainsAdaptersOnItsPartsAlone) {
+TEST_F(NetworkRun, TrainsAdaptersOnSelectedParts) {
   HybridTrainerConfig config = NetworkRun::config();
   config.parts = {{.pattern = "fusion.*", .lora = 4, .base = "nf4"}};
   const TrainingRunResult result = train(config, "run");
@@ -182,7 +182,7 @@ TEST_F(NetworkRun, TrainsAdaptersOnItsPartsAlone) {
   EXPECT_EQ(trained_over(2, config, "ranks"), whole);
 }
 
-TEST_F(NetworkRun, FreezesAPartThatHasABaseAlone) {
+TEST_F(NetworkRun, FreezesPartWithOnlyBase) {
   HybridTrainerConfig config = NetworkRun::config();
   config.parts = {{.pattern = "left.*", .base = "bf16"}};
   train(config, "run");
@@ -193,7 +193,7 @@ TEST_F(NetworkRun, FreezesAPartThatHasABaseAlone) {
   });
 }
 
-TEST_F(NetworkRun, UpdatesAPartInItsOwnWay) {
+TEST_F(NetworkRun, PartOverridesOptimizerAndLearningRate) {
   HybridTrainerConfig config = NetworkRun::config();
   config.parts = {{.pattern = "left.*", .optimizer = "sgd", .learning_rate = 0.0}};
   config.phases.max_predict_steps = 0;
@@ -213,7 +213,7 @@ TEST_F(NetworkRun, UpdatesAPartInItsOwnWay) {
   });
 }
 
-TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
+TEST_F(NetworkRun, RejectsInvalidParts) {
   const auto with = [&](const std::vector<PartConfig>& parts) {
     HybridTrainerConfig config = NetworkRun::config();
     config.parts = parts;
@@ -238,7 +238,7 @@ TEST_F(NetworkRun, RefusesPartsThatDoNotFit) {
   expect({{.pattern = "left.*", .place = "moon"}}, "parts.left.*.place");
 }
 
-TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
+TEST_F(NetworkRun, RejectsLanguageModelFeatures) {
   HybridTrainerConfig config = NetworkRun::config();
   config.stages = {{.until = 0.5, .effective_batch = 4}};
   EXPECT_TRUE(tells(refusal(config), "stages: got some, but a sensors is not a language model"));
@@ -258,7 +258,7 @@ TEST_F(NetworkRun, RefusesWhatIsForLanguageModels) {
   EXPECT_THROW(make_model(run.config.model, 0, stream, sensor_registry()), ConfigError);
 }
 
-TEST_F(NetworkRun, ARunThatGoesOnKeepsItsParts) {
+TEST_F(NetworkRun, ResumeRejectsChangedParts) {
   HybridTrainerConfig config = NetworkRun::config();
   config.parts = {{.pattern = "fusion.*", .recompute = 1, .lora = 4}};
   train(config, "run");

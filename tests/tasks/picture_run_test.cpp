@@ -107,7 +107,7 @@ class PictureRun : public RunContracts {
   }
 };
 
-TEST_F(PictureRun, LearnsToTellKindsApartAndExportsWhatItLearned) {
+TEST_F(PictureRun, LearnsClassesAndExportsModel) {
   HybridTrainerConfig config = PictureRun::config();
   config.training.steps = 120;
   config.data.mirror_pictures = true;
@@ -131,7 +131,7 @@ TEST_F(PictureRun, LearnsToTellKindsApartAndExportsWhatItLearned) {
   EXPECT_NEAR(score(out, scratch_ / "held.jsonl", DType::kF32, stream).loss, found.loss, 1e-6);
 }
 
-TEST_F(PictureRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
+TEST_F(PictureRun, ResumeRecomputeAndRanksAreBitIdentical) {
   HybridTrainerConfig config = PictureRun::config();
   config.gradient_accumulation.micro_batches = 2;
   config.data.batch_size = 4;
@@ -167,7 +167,7 @@ TEST_F(PictureRun, ResumedRecomputedAndOverRanksHasTheSameBits) {
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "patches/preprocessor_config.json"));
 }
 
-TEST_F(PictureRun, AdaptersTrainTheHeadAsAWholeAndMergeToTheSameLoss) {
+TEST_F(PictureRun, AdaptersWithFullHeadMergeToSameLoss) {
   for (const char* base : {"bf16", "nf4"}) {
     HybridTrainerConfig config = PictureRun::config();
     config.training.steps = 80;
@@ -188,7 +188,7 @@ TEST_F(PictureRun, AdaptersTrainTheHeadAsAWholeAndMergeToTheSameLoss) {
   }
 }
 
-TEST_F(PictureRun, KeepsTheHeadWhereItKnowsAllLabels) {
+TEST_F(PictureRun, KeepsHeadWhenLabelsAreKnown) {
   write_folder({{"stairs"}, {"disc"}, {"stripes"}, {"other"}});
   HybridTrainerConfig config = PictureRun::config();
   config.training.steps = 4;
@@ -220,7 +220,7 @@ TEST_F(PictureRun, KeepsTheHeadWhereItKnowsAllLabels) {
   EXPECT_FALSE(contains(console_.str(), "is refused")) << console_.str();
 }
 
-TEST_F(PictureRun, LabelsThatLookAlikeAreTold) {
+TEST_F(PictureRun, WarnsAboutSimilarLabels) {
   for (const auto& [a, b] :
        {std::pair("01", "1"), {"Cat", "cat"}, {"cat ", "cat"}, {"caf\u00E9", "cafe\u0301"}}) {
     const auto row = [](int i, const std::string& label) {
@@ -235,7 +235,7 @@ TEST_F(PictureRun, LabelsThatLookAlikeAreTold) {
 }
 
 /// Damaged images are found before the first step or when a batch needs them.
-TEST_F(PictureRun, DamagedPicturesAreSkippedAndTold) {
+TEST_F(PictureRun, SkipsAndReportsDamagedPictures) {
   HybridTrainerConfig config = PictureRun::config();
   config.training.steps = 12;
   config.data.validation_fraction = 0;
@@ -258,7 +258,7 @@ TEST_F(PictureRun, DamagedPicturesAreSkippedAndTold) {
   EXPECT_EQ(newest_checkpoint_digest(scratch_ / "parts"), whole);
 }
 
-TEST_F(PictureRun, ParquetHoldsThePicturesThemselves) {
+TEST_F(PictureRun, ParquetMatchesPictureFiles) {
   HybridTrainerConfig config = PictureRun::config();
   config.training.steps = 2;
   config.data.validation_fraction = 0;
@@ -277,7 +277,7 @@ TEST_F(PictureRun, ParquetHoldsThePicturesThemselves) {
   EXPECT_EQ(trained(config, "files"), digests[0]);
 }
 
-TEST_F(PictureRun, FoldersOfClassesAreRead) {
+TEST_F(PictureRun, ReadsFolderPerClass) {
   for (int i = 0; i < kPictures; ++i) {
     const std::filesystem::path folder =
         scratch_ / "classes" / kKinds[static_cast<std::size_t>(i) % 3];
@@ -305,7 +305,7 @@ TEST_F(PictureRun, FoldersOfClassesAreRead) {
   EXPECT_THROW(run_training(all, console_), DataError) << "train is not a class";
 }
 
-TEST_F(PictureRun, TrainedRunsRefuseOtherLabels) {
+TEST_F(PictureRun, ScoringRejectsUnknownLabels) {
   HybridTrainerConfig config = PictureRun::config();
   config.training.steps = 4;
   train(config, "run");
@@ -319,7 +319,7 @@ TEST_F(PictureRun, TrainedRunsRefuseOtherLabels) {
   }
 }
 
-TEST_F(PictureRun, NamesARowThatCannotBeSeen) {
+TEST_F(PictureRun, RejectsInvalidPictureRowsByName) {
   const std::string good = "{\"image\": \"held0.npy\", \"label\": \"disc\"}\n";
   EXPECT_TRUE(contains(refusal(R"({"image": "none.png", "label": "disc"})"), "none.png"));
   EXPECT_TRUE(contains(refusal(R"({"image": "held0.npy"})"), "no \"label\""));
@@ -334,7 +334,7 @@ TEST_F(PictureRun, NamesARowThatCannotBeSeen) {
   EXPECT_TRUE(contains(refusal(good), "32 x 32"));
 }
 
-TEST_F(PictureRun, IsSimulatedAsItIsMeasured) {
+TEST_F(PictureRun, SimulatedMemoryMatchesMeasured) {
   HybridTrainerConfig config = PictureRun::config();
   train(config, "run");
   std::map<Phase, std::size_t> peaks;

@@ -68,7 +68,7 @@ class SeriesRun : public ::testing::Test {
   std::ostringstream console_;
 };
 
-TEST_F(SeriesRun, LearnsFromATableAndKeepsItsScale) {
+TEST_F(SeriesRun, LearnsFromTableAndKeepsScale) {
   const auto table = swings("swings.csv", 200);
   const TrainingRunResult result = train(config(), table, "run");
   EXPECT_LT(*result.summary.final_validation_loss, 0.1) << "the variance is 1\n" << console_.str();
@@ -95,7 +95,7 @@ TEST_F(SeriesRun, LearnsFromATableAndKeepsItsScale) {
   EXPECT_EQ(others.examples, 30 * (400 - 16 + 1)) << "windows of all rows";
 }
 
-TEST_F(SeriesRun, ResumedHasTheSameBitsAndWantsTheSameRows) {
+TEST_F(SeriesRun, ResumesBitForBitOnlyWithSameRows) {
   HybridTrainerConfig config = SeriesRun::config();
   config.training.steps = 40;
   const auto table = swings("swings.csv", 200);
@@ -108,7 +108,7 @@ TEST_F(SeriesRun, ResumedHasTheSameBitsAndWantsTheSameRows) {
   EXPECT_THROW(train(config, swings("others.csv", 210), "parts", true), Error);
 }
 
-TEST_F(SeriesRun, RefusesWhatDoesNotFit) {
+TEST_F(SeriesRun, RejectsInvalidTableOrConfig) {
   const auto expect = [&](const HybridTrainerConfig& config, const std::filesystem::path& data,
                           const char* told) {
     const std::string text = refusal(config, data);

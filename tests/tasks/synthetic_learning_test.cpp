@@ -63,19 +63,19 @@ class SyntheticLearning : public ::testing::Test {
   const Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_F(SyntheticLearning, OfClasses) {
+TEST_F(SyntheticLearning, ReachesBestLossOnClasses) {
   expect_best(excess({graph::input("x", {2}), graph::part("net", "x", perceptron(64, 5)),
                       graph::cross_entropy("class", "net", "class")},
                      SectorSet(5, 0.2, 1), {.steps = 3000, .learning_rate = 1e-2, .batch = 128}));
 }
 
-TEST_F(SyntheticLearning, OfARegression) {
+TEST_F(SyntheticLearning, ReachesBestLossOnRegression) {
   expect_best(excess({graph::input("x", {2}), graph::part("net", "x", perceptron(32, 1)),
                       graph::squared_error("error", "net", "y")},
                      SurfaceSet(0.3, 1), {.steps = 500, .learning_rate = 5e-3}));
 }
 
-TEST_F(SyntheticLearning, OfSequences) {
+TEST_F(SyntheticLearning, ReachesBestLossOnSequences) {
   constexpr std::int64_t kSymbols = 6, kLength = 5, kWidth = 32;
   const auto embedded = [&](const char* name, const char* tokens, std::int64_t vocabulary) {
     return graph::part(name, tokens,
@@ -92,7 +92,7 @@ TEST_F(SyntheticLearning, OfSequences) {
       ReversalSet(kSymbols, kLength, 0.2, 1), {.steps = 600, .learning_rate = 5e-3}));
 }
 
-TEST_F(SyntheticLearning, OfGrids) {
+TEST_F(SyntheticLearning, ReachesBestLossOnDetectionGrids) {
   const PlumeShape shape{.size = 16};
   const auto stage = [](std::int64_t channels, std::int64_t stride) {
     return graph::sequence(

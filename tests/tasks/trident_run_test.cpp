@@ -12,7 +12,7 @@ namespace {
 class TridentRun : public TridentRuns {};
 
 /// The preset's run in docs/RESULTS.md shows each loss separately.
-TEST_F(TridentRun, LearnsOfAllSensorsTogether) {
+TEST_F(TridentRun, LearnsFromAllSensors) {
   HybridTrainerConfig config = preset();
   config.training.steps = 300;
   train(config, "run");
@@ -23,7 +23,7 @@ TEST_F(TridentRun, LearnsOfAllSensorsTogether) {
   EXPECT_LT(found.loss, 1.3 * *found.best_loss) << found.text();
 }
 
-TEST_F(TridentRun, GoesThroughAllPhases) {
+TEST_F(TridentRun, RunsThroughAllPhases) {
   const TrainingRunResult result = train(small_config(), "run");
   for (const Phase phase : kAllPhases)
     EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
@@ -32,7 +32,7 @@ TEST_F(TridentRun, GoesThroughAllPhases) {
       << console_.str();
 }
 
-TEST_F(TridentRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
+TEST_F(TridentRun, ResumesFromAnyStepBitForBit) {
   expect_resumes(small_config(), "skip-backward", {5, 10, 17, 26, 33});
   HybridTrainerConfig late = small_config();
   late.phases = {};
@@ -41,9 +41,9 @@ TEST_F(TridentRun, StoppedAtAnyStepAndResumedHasTheSameBits) {
   expect_resumes(late, "late", {5, 10, 17, 26, 33});
 }
 
-TEST_F(TridentRun, OverRanksHasTheBitsOfOne) { expect_bits_of_one_rank(small_config()); }
+TEST_F(TridentRun, OverRanksMatchesOneRankBitForBit) { expect_bits_of_one_rank(small_config()); }
 
-TEST_F(TridentRun, MemoryOptionsChangeNoBit) {
+TEST_F(TridentRun, MemoryOptionsDoNotChangeResult) {
   auto changes = memory_options();
   changes.emplace_back("recomputed-in-part", [](auto& config) {
     config.memory.recompute = 0.4;
@@ -56,7 +56,7 @@ TEST_F(TridentRun, MemoryOptionsChangeNoBit) {
   expect_same_bits(small_config(), changes);
 }
 
-TEST_F(TridentRun, ThePresetsReadWhatTheSetDraws) {
+TEST_F(TridentRun, PresetsMatchDatasetTensors) {
   for (const char* name : {"trident-tiny", "trident"}) {
     const HybridTrainerConfig config = preset_config(name);
     const Stream nowhere(MemoryPool::create("nowhere", {}, simulated_memory({})));
@@ -73,7 +73,7 @@ TEST_F(TridentRun, ThePresetsReadWhatTheSetDraws) {
   }
 }
 
-TEST_F(TridentRun, RefusesSizesThatDoNotMeet) {
+TEST_F(TridentRun, RejectsInconsistentSizes) {
   const auto refusal = [&](const auto& change) {
     HybridTrainerConfig config = small_config();
     change(config);

@@ -72,7 +72,7 @@ class TridentVariants : public TridentRuns {
   }
 };
 
-TEST_F(TridentVariants, TakeWhatIsPlannedToTheByteAndLearn) {
+TEST_F(TridentVariants, UseExactlyPlannedMemoryAndLearn) {
   std::map<std::string, std::size_t> peaks;
   for (const Variant& variant : variants()) {
     SCOPED_TRACE(variant.name);
@@ -97,7 +97,7 @@ TEST_F(TridentVariants, TakeWhatIsPlannedToTheByteAndLearn) {
 
 /// A device with exactly the planned memory runs complete batches. With one byte less, the run uses
 /// smaller micro-batches.
-TEST_F(TridentVariants, KeepToAHardLimit) {
+TEST_F(TridentVariants, RunWithinHardDeviceLimit) {
   for (const Variant& variant : variants()) {
     SCOPED_TRACE(variant.name);
     HybridTrainerConfig config = config_of(variant);
@@ -118,7 +118,7 @@ TEST_F(TridentVariants, KeepToAHardLimit) {
 }
 
 /// With automatic placement, the device map falls back to the host and then to a file.
-TEST_F(TridentVariants, TheDeviceMapFallsBackToHostAndFile) {
+TEST_F(TridentVariants, AutoDeviceMapFallsBackToHostAndFile) {
   HybridTrainerConfig config = config_of(variants()[1]);
   config.training.steps = 12;
   config.memory.optimizer_state = "file";
@@ -137,7 +137,7 @@ TEST_F(TridentVariants, TheDeviceMapFallsBackToHostAndFile) {
 }
 
 /// The large preset on a simulated device of 39 GiB.
-TEST_F(TridentVariants, OfTheLargePresetArePlannedFor39GiB) {
+TEST_F(TridentVariants, LargePresetFitsIn39GiB) {
   HybridTrainerConfig config = preset_config("trident");
   config.phases.max_predict_steps = 0;
   const auto gibibytes = [&](const Variant& variant) {

@@ -20,7 +20,7 @@ double quickest(const std::vector<std::string>& arguments) {
   return best;
 }
 
-TEST(Answers, HelpVersionAndConfigErrorsAreQuick) {
+TEST(HybridCommand, HelpVersionAndConfigErrorsAreQuick) {
   EXPECT_LT(quickest({"--help"}), kQuickSeconds);
   EXPECT_LT(quickest({"--version"}), kQuickSeconds);
   EXPECT_LT(quickest({"train", "--preset", "gpt2-124m", "--data", "x", "--run", "r", "--set",
@@ -28,7 +28,7 @@ TEST(Answers, HelpVersionAndConfigErrorsAreQuick) {
             kQuickSeconds);
 }
 
-TEST(Answers, DoctorMeasuresTheMachineWhoseThreadsSleepUnlessTheUserSaysOtherwise) {
+TEST(HybridCommand, DoctorReportsRatesAndWaitPolicy) {
   const TemporaryFolder folder;
   const auto doctor = [&] {
     const ProcessResult result = run_hybrid(folder.path(), {"doctor", "--json"});

@@ -46,7 +46,7 @@ class ChoiceEvaluationTest : public ::testing::Test {
   }
 };
 
-TEST_F(ChoiceEvaluationTest, GivesAccuracyWithItsStandardError) {
+TEST_F(ChoiceEvaluationTest, ReportsAccuracyWithStandardError) {
   const auto found = evaluated({});
   EXPECT_EQ(found.at("questions").as_int64(), 20);
   EXPECT_NEAR(number(found, "chance"), 0.5, 1e-12);
@@ -69,7 +69,7 @@ TEST_F(ChoiceEvaluationTest, GivesAccuracyWithItsStandardError) {
   EXPECT_EQ(right / 20, number(found, "accuracy"));
 }
 
-TEST_F(ChoiceEvaluationTest, OfTheSameWeightsHasNoDifference) {
+TEST_F(ChoiceEvaluationTest, SameWeightsHaveNoDifference) {
   const auto found = evaluated({"--against", "choices_hf"});
   const auto& base = found.at("against").as_object();
   EXPECT_EQ(number(base, "accuracy"), number(found, "accuracy"));
@@ -77,7 +77,7 @@ TEST_F(ChoiceEvaluationTest, OfTheSameWeightsHasNoDifference) {
   for (const char* key : {"mean", "low", "high"}) EXPECT_EQ(number(difference, key), 0) << key;
 }
 
-TEST_F(ChoiceEvaluationTest, TellsTheDifferenceToAnotherModel) {
+TEST_F(ChoiceEvaluationTest, ReportsDifferenceFromOtherModel) {
   const auto found = evaluated({"--checkpoint", "2", "--against", "run"});
   const auto& difference = found.at("difference").as_object();
   for (const char* key : {"accuracy", "accuracy_by_bytes"}) {
@@ -95,7 +95,7 @@ TEST_F(ChoiceEvaluationTest, TellsTheDifferenceToAnotherModel) {
     EXPECT_NE(table.find(part), std::string::npos) << table;
 }
 
-TEST_F(ChoiceEvaluationTest, RefusesBadLinesAndOptionsThatDoNotGoTogether) {
+TEST_F(ChoiceEvaluationTest, RejectsBadLinesAndConflictingOptions) {
   write_text(trained_folder() / "bad.jsonl", questions() + "{\"prompt\": \"x\"}\n");
   const ProcessResult bad = run_hybrid(trained_folder(), {"eval", "run", "--choices", "bad.jsonl"});
   EXPECT_EQ(bad.exit_code, 65);

@@ -23,7 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class InspectionOf : public ::testing::Test {
+class InspectionTest : public ::testing::Test {
  protected:
   boost::json::object seen(const fs::path& path) {
     const Inspection found = inspect(path);
@@ -47,7 +47,7 @@ class InspectionOf : public ::testing::Test {
   Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_F(InspectionOf, AnAdapterNamesItsBaseAndItsSettings) {
+TEST_F(InspectionTest, AdapterShowsBaseAndSettings) {
   const auto found = seen(std::string(HT_TEST_DATA_DIR) + "/lora_llama");
   EXPECT_EQ(found.at("kind").as_string(), "adapter");
   EXPECT_TRUE(found.at("supported").as_bool());
@@ -56,7 +56,7 @@ TEST_F(InspectionOf, AnAdapterNamesItsBaseAndItsSettings) {
   expect_text({"base", "lora_A.weight", "alpha"});
 }
 
-TEST_F(InspectionOf, AModelWhoseWeightsArePickledSaysWhatItWants) {
+TEST_F(InspectionTest, PickledWeightsSuggestSafetensors) {
   fs::create_directories(folder_ / "pickled");
   replace_file(folder_ / "pickled/config.json", R"({"model_type":"llama"})");
   replace_file(folder_ / "pickled/pytorch_model.bin", "x");
@@ -68,7 +68,7 @@ TEST_F(InspectionOf, AModelWhoseWeightsArePickledSaysWhatItWants) {
   }
 }
 
-TEST_F(InspectionOf, ADigestEndsWithTheOneOverAllTensors) {
+TEST_F(InspectionTest, DigestEndsWithTotalOfTensors) {
   const fs::path first = make_checkpoint(20), second = make_checkpoint(40);
   const Inspection digest = inspect_digest(first);
   const auto found = boost::json::parse(digest.json).as_object();
@@ -82,7 +82,7 @@ TEST_F(InspectionOf, ADigestEndsWithTheOneOverAllTensors) {
   EXPECT_THROW(inspect_digest(folder_ / "run"), DataError);
 }
 
-TEST_F(InspectionOf, ASafetensorsFileNamesItsTensors) {
+TEST_F(InspectionTest, SafetensorsFileListsTensors) {
   const auto found = seen(std::string(HT_TEST_DATA_DIR) + "/gpt2_a.safetensors");
   EXPECT_EQ(found.at("kind").as_string(), "safetensors");
   EXPECT_EQ(found.at("metadata").at("width").as_string(), "32");
@@ -95,7 +95,7 @@ TEST_F(InspectionOf, ASafetensorsFileNamesItsTensors) {
   expect_text({"wte.weight", "F32", "[61, 32]", "safetensors"});
 }
 
-TEST_F(InspectionOf, ATokenShardTellsItsTokens) {
+TEST_F(InspectionTest, TokenShardShowsTokens) {
   ShardWriter writer({.folder = folder_.path(), .split = "train", .vocabulary_size = 1000});
   writer.append(std::vector<std::int32_t>{7, 999, 3});
   writer.finish();
@@ -108,7 +108,7 @@ TEST_F(InspectionOf, ATokenShardTellsItsTokens) {
   expect_text({"999", "[7, 999, 3]"});
 }
 
-TEST_F(InspectionOf, ADataFolderTellsItsSplits) {
+TEST_F(InspectionTest, DataFolderShowsSplits) {
   write_text(folder_ / "text.txt", std::string(5000, 'a') + std::string(5000, 'b'));
   prepare_data(
       {.inputs = {folder_ / "text.txt"}, .output = folder_ / "data", .tokenizer = "bytes"});
@@ -118,7 +118,7 @@ TEST_F(InspectionOf, ADataFolderTellsItsSplits) {
   EXPECT_EQ(found.at("train_tokens").as_int64() + found.at("validation_tokens").as_int64(), 10000);
 }
 
-TEST_F(InspectionOf, ACheckpointIsVerified) {
+TEST_F(InspectionTest, CheckpointIsVerified) {
   const fs::path path = make_checkpoint(20);
   auto found = seen(path);
   EXPECT_EQ(found.at("kind").as_string(), "checkpoint");
@@ -134,7 +134,7 @@ TEST_F(InspectionOf, ACheckpointIsVerified) {
   expect_text({"damaged", "model.safetensors"});
 }
 
-TEST_F(InspectionOf, ARunTellsItsStepsAndCheckpoints) {
+TEST_F(InspectionTest, RunShowsStepsAndCheckpoints) {
   make_checkpoint(2);
   const fs::path damaged = make_checkpoint(4);
   write_text(damaged / "manifest.json", "{");
@@ -167,7 +167,7 @@ TEST_F(InspectionOf, ARunTellsItsStepsAndCheckpoints) {
   EXPECT_TRUE(checkpoints[1].at("step").is_null());
 }
 
-TEST_F(InspectionOf, AHuggingFaceFolderTellsItsModel) {
+TEST_F(InspectionTest, HuggingFaceFolderShowsModel) {
   const auto model_owner =
       make_model({.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 61}, 7, stream_);
   LanguageModel& model = *model_owner;
@@ -179,7 +179,7 @@ TEST_F(InspectionOf, AHuggingFaceFolderTellsItsModel) {
   EXPECT_TRUE(found.at("tokenizer").is_null());
 }
 
-TEST_F(InspectionOf, AHuggingFaceFolderTellsItsTokenizer) {
+TEST_F(InspectionTest, HuggingFaceFolderShowsTokenizer) {
   const auto model_owner = make_model(
       {.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 256}, 7, stream_);
   export_hugging_face(*model_owner, nullptr, folder_ / "hf", stream_);
@@ -194,7 +194,7 @@ TEST_F(InspectionOf, AHuggingFaceFolderTellsItsTokenizer) {
   EXPECT_NE(refused.at("error").as_string().find("tokenizer.json"), std::string::npos);
 }
 
-TEST_F(InspectionOf, AnythingElseIsRefused) {
+TEST_F(InspectionTest, RejectsUnknownFiles) {
   EXPECT_THROW(inspect(folder_ / "nowhere"), MissingInput);
   EXPECT_THROW(inspect(folder_.path()), DataError);
   write_text(folder_ / "notes.txt", "x");
@@ -205,7 +205,7 @@ TEST_F(InspectionOf, AnythingElseIsRefused) {
   EXPECT_THROW(inspect(folder_ / "junk.bin"), DataError);
 }
 
-TEST_F(InspectionOf, ARunThatRanOutOfMemorySaysWhatHeldIt) {
+TEST_F(InspectionTest, OutOfMemoryRunShowsLiveBlocks) {
   const auto pool = MemoryPool::create("device", 4096);
   const MemoryLabel label("wte.weight");
   const Buffer held = pool->allocate(3072, MemoryKind::kParameters, {DType::kF32, {48, 16}});
@@ -229,7 +229,7 @@ TEST_F(InspectionOf, ARunThatRanOutOfMemorySaysWhatHeldIt) {
   expect_text({"wte.weight", "3.07 kB", "[48, 16]", "bf16", "full", "parameters"});
 }
 
-TEST_F(InspectionOf, NumbersAndListsOfAnyKindHaveAText) {
+TEST_F(InspectionTest, FormatsNumbersAndListsOfAnyKind) {
   write_text(folder_ / "oom.json",
              R"({"rows": [{"a": 1}, 5, [[{}]], -1.5e300], "bytes": 18446744073709551615,)"
              R"( "other_bytes": -1, "count": 9223372036854775808})");

@@ -27,7 +27,7 @@ class LocalRanksTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(LocalRanksTest, AreToldWhoTheyAreAndWhereTheyMeet) {
+TEST_F(LocalRanksTest, SetsRankAndAddressVariables) {
   EXPECT_EQ(run(3,
                 "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR "
                 "$MASTER_PORT $HYBRID_RANKS $HYBRID_SECRET >$RANK"),
@@ -49,7 +49,7 @@ TEST_F(LocalRanksTest, AreToldWhoTheyAreAndWhereTheyMeet) {
   }
 }
 
-TEST_F(LocalRanksTest, OneThatFailsEndsTheOthersWithItsCode) {
+TEST_F(LocalRanksTest, FailedRankEndsOthersWithItsCode) {
   const auto begin = Clock::now();
   EXPECT_EQ(run(2,
                 "if [ $RANK = 1 ]; then exit 66; fi; trap 'echo asked >0; exit 130' TERM; "
@@ -59,7 +59,7 @@ TEST_F(LocalRanksTest, OneThatFailsEndsTheOthersWithItsCode) {
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(20));
 }
 
-TEST_F(LocalRanksTest, OneThatIsKilledIsLostAndOneThatDoesNotStopIsKilled) {
+TEST_F(LocalRanksTest, KillsUnresponsiveRankWhenRankIsLost) {
   EXPECT_EQ(run(2,
                 "if [ $RANK = 1 ]; then kill -9 $$; fi; trap '' TERM; "
                 "sleep 30 >/dev/null 2>&1 & wait; wait"),
@@ -67,7 +67,7 @@ TEST_F(LocalRanksTest, OneThatIsKilledIsLostAndOneThatDoesNotStopIsKilled) {
 }
 
 /// Each rank saves its own part, so each must be signaled only once.
-TEST_F(LocalRanksTest, ASignalGoesToAllOnce) {
+TEST_F(LocalRanksTest, ForwardsSignalOnceToAllRanks) {
   EXPECT_EQ(run(2,
                 "trap 'echo asked >>$RANK' TERM; echo >ready$RANK; "
                 "while [ $RANK = 1 ] && [ ! -e ready0 ]; do sleep 0.05; done; "
@@ -77,7 +77,7 @@ TEST_F(LocalRanksTest, ASignalGoesToAllOnce) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_EQ(written(rank), "asked\n");
 }
 
-TEST_F(LocalRanksTest, ASecondSignalKillsThoseThatGoOn) {
+TEST_F(LocalRanksTest, SecondSignalKillsRemainingRanks) {
   const auto begin = Clock::now();
   EXPECT_EQ(run(2,
                 "trap '' TERM; echo >ready$RANK; while [ ! -e ready0 ]; do sleep 0.05; done; "

@@ -25,7 +25,7 @@ class Plan : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(Plan, KnowsAnotherMachinesDeviceByItsMemory) {
+TEST_F(Plan, PlansForAbsentDeviceByBudget) {
   if (look_for_cuda().runtime != nullptr) GTEST_SKIP() << "this machine has a device";
   const json::object found =
       answer({"--preset", "gpt2-1558m", "--device", "cuda", "--device-budget", "16GiB"});

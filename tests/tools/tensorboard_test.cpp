@@ -18,7 +18,7 @@ testing::ReadEvents events_in(const fs::path& folder) {
   return events;
 }
 
-TEST(TensorBoard, HasTheStepsOfARunThatResumedOnceEach) {
+TEST(TensorBoard, ResumedRunHasEachStepOnce) {
   fs::remove_all(trained_folder() / "seen");
   in_trained_folder(tiny_training("seen", {"--tensorboard"}));
   in_trained_folder({"train", "--resume", "--run", "seen", "--set", "training.steps=8"});
@@ -28,7 +28,7 @@ TEST(TensorBoard, HasTheStepsOfARunThatResumedOnceEach) {
     EXPECT_EQ(values[i].step, static_cast<std::int64_t>(i) + 1);
 }
 
-TEST(TensorBoard, IsMadeOfARunThatWroteNone) {
+TEST(TensorBoard, ConvertsRunWithoutEvents) {
   fs::remove_all(trained_folder() / "events");
   const auto found = only_object(
       in_trained_folder({"inspect", "run", "--tensorboard", "events", "--json"}).output);

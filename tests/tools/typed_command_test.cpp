@@ -12,13 +12,13 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(TypedCommand, IsPastedIntoAShellAsItIs) {
+TEST(TypedCommand, IsQuotedForShell) {
   const std::string typed = as_typed("train", {"--run", "my run", "--set", "stages=[]"});
   EXPECT_TRUE(typed.ends_with("test_tools train --run 'my run' --set 'stages=[]'")) << typed;
 }
 
 /// Names come from data, and a user may paste a command from a message into a shell.
-TEST(SuggestedCommands, QuoteTheNamesInThem) {
+TEST(SuggestedCommands, QuoteNamesForShell) {
   const std::string odd = "it's; touch $(x)";
   const auto refusal = [&](std::string_view begin) {
     return message_of<DataError>([&] { refuse_container(begin, odd); });
@@ -37,7 +37,7 @@ TEST(SuggestedCommands, QuoteTheNamesInThem) {
     EXPECT_TRUE(contains(message, command.c_str())) << message;
 }
 
-TEST(TypedCommand, GoesOnWithARunAndStartsItAgain) {
+TEST(TypedCommand, ResumesAndRestartsRun) {
   const std::string alone = resume_command("train", "runs/x", {});
   EXPECT_TRUE(alone.ends_with(" train --resume --run runs/x")) << alone;
   EXPECT_TRUE(resume_command("train", "x", {}, "to").ends_with(" --resume --run x --export to"));

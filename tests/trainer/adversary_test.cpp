@@ -11,7 +11,7 @@ constexpr double kMostOfOneSeed = 1.05;
 
 class Adversaries : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
+TEST_P(Adversaries, RevertedRunMatchesPlainTraining) {
   HybridTrainerConfig config = adversary_config(1, 100);
   config.phases.skip_backward.horizon = GetParam();
   config.phases.skip_backward.trial_share = 0.5;  // allows several probes in a short run
@@ -32,7 +32,7 @@ TEST_P(Adversaries, RevertedLeavesTheBitsOfPlainTraining) {
 
 /// Repeating reverted steps needs no more memory than the steps themselves, so Full's micro-batches
 /// are not halved.
-TEST(Adversary, RevertedUnderTheBudgetOfPlainTrainingLeavesItsBits) {
+TEST(Adversary, RevertedRunInSameBudgetMatchesPlainTraining) {
   HybridTrainerConfig config = adversary_config(1, 100);
   config.phases.skip_backward.trial_share = 0.5;
   auto& precision = config.mixed_precision;
@@ -54,7 +54,7 @@ TEST(Adversary, RevertedUnderTheBudgetOfPlainTrainingLeavesItsBits) {
   EXPECT_GE(reverted, 1);
 }
 
-TEST_P(Adversaries, IsChargedAtMostOnePercentWithTheDefaults) {
+TEST_P(Adversaries, OverheadIsAtMostOnePercentByDefault) {
   constexpr std::int64_t kSteps = 1000;
   HybridTrainerConfig config = adversary_config(2, kSteps);
   config.phases.skip_backward.horizon = GetParam();

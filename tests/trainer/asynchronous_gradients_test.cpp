@@ -29,7 +29,7 @@ class LateGradientsWithZero : public ::testing::TestWithParam<std::int64_t> {
 INSTANTIATE_TEST_SUITE_P(Each, LateGradientsWithZero, ::testing::Values(0, 1),
                          [](const auto& info) { return std::to_string(info.param); });
 
-TEST_P(LateGradientsWithZero, LeaveAllRanksTheSameWeightsInTheEndAndTheSameEachTime) {
+TEST_P(LateGradientsWithZero, AllRanksReproduceSameWeights) {
   for (const char* const optimizer : {"adamw", "muon"}) {
     for (const int ranks : {2, 3, 4}) {
       const HybridTrainerConfig config = config_of(optimizer);
@@ -39,7 +39,7 @@ TEST_P(LateGradientsWithZero, LeaveAllRanksTheSameWeightsInTheEndAndTheSameEachT
   EXPECT_EQ(common_outcome(cut_config(), 3), common_outcome(cut_config(), 3));
 }
 
-TEST_P(LateGradientsWithZero, HaveTheSameBitsWhateverTheLinkIs) {
+TEST_P(LateGradientsWithZero, OverlapAndLinkSpeedDoNotChangeResults) {
   for (const std::int64_t lag : {1, 2}) {
     HybridTrainerConfig config = cut_config();
     config.phases.asynchronous_gradients.delay = lag;
@@ -53,7 +53,7 @@ TEST_P(LateGradientsWithZero, HaveTheSameBitsWhateverTheLinkIs) {
   }
 }
 
-TEST_P(LateGradientsWithZero, EverySettingOfThemCounts) {
+TEST_P(LateGradientsWithZero, EverySettingChangesWeights) {
   std::vector<std::vector<float>> seen;
   const auto expect_new = [&](const char* what, const auto& change) {
     HybridTrainerConfig config = config_of();
@@ -79,7 +79,7 @@ TEST_P(LateGradientsWithZero, EverySettingOfThemCounts) {
               seen.end());
 }
 
-TEST_P(LateGradientsWithZero, PredictOtherWeightsThanTheExactOnesWhichAreTheSameOnAllRanks) {
+TEST_P(LateGradientsWithZero, ExactWeightsAgreeAcrossRanksInPredict) {
   std::array<std::vector<float>, 2> predicted, exact;
   see_steps(cut_config(), 2, 12,
             [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
@@ -108,7 +108,7 @@ double mean_error(const HybridTrainerConfig& config) {
   return sum / static_cast<double>(errors[0].size());
 }
 
-TEST_P(LateGradientsWithZero, AreMissedByLessThanWithoutAPrediction) {
+TEST_P(LateGradientsWithZero, PredictionMoreThanHalvesError) {
   HybridTrainerConfig config = cut_config();
   for (const char* const side : {"anticipated", "shared", "momentum"}) {
     config.phases.asynchronous_gradients.device_side = side;
@@ -118,7 +118,7 @@ TEST_P(LateGradientsWithZero, AreMissedByLessThanWithoutAPrediction) {
   EXPECT_NEAR(mean_error(config), 1, 1e-6);
 }
 
-TEST_P(LateGradientsWithZero, EndPredictForAllRanksWhereTheyAreMissed) {
+TEST_P(LateGradientsWithZero, LargeErrorEndsPredictOnAllRanks) {
   HybridTrainerConfig config = config_of();
   config.phases.asynchronous_gradients.prediction_error_limit = 0.01;
   std::array<std::string, 2> events;
@@ -134,7 +134,7 @@ TEST_P(LateGradientsWithZero, EndPredictForAllRanksWhereTheyAreMissed) {
       << events[0];
 }
 
-TEST_P(LateGradientsWithZero, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
+TEST_P(LateGradientsWithZero, NonFiniteGradientSkipsUpdateOnAllRanks) {
   const HybridTrainerConfig config = config_of();
   std::array<int, 2> skipped{};
   std::array<std::vector<float>, 2> exact;
@@ -162,7 +162,7 @@ TEST_P(LateGradientsWithZero, ThatAreNotFiniteMakeNoUpdateOnAnyRank) {
   for (const float weight : exact[0]) ASSERT_TRUE(std::isfinite(weight));
 }
 
-TEST_P(LateGradientsWithZero, GoOnFromACheckpointAsIfNeverStopped) {
+TEST_P(LateGradientsWithZero, ResumeMatchesUninterruptedRun) {
   for (const std::int64_t lag : {1, 2}) {
     for (const std::int64_t stop : {6, 9, 12, 20, 21}) {
       HybridTrainerConfig config = config_of();
@@ -201,7 +201,7 @@ class SeenCalls final : public DecoratedCommunicator {
 
 /// A single worker runs the collectives in order, so the gradient sum, which may be late, comes
 /// after the weights that the next step needs first.
-TEST_P(LateGradientsWithZero, AreSentLastAndWaitedForLastInTheNextStep) {
+TEST_P(LateGradientsWithZero, NextStepAwaitsCollectivesInOrder) {
   const HybridTrainerConfig config = config_of();
   run_thread_ranks(2, [&](Communicator& others) {
     SeenCalls ranks(others);
@@ -260,7 +260,7 @@ PredictCost most_in_predict(const HybridTrainerConfig& config, int ranks) {
   return most;
 }
 
-TEST(LateGradients, ShareStateAndExactWeightsWithZero1AndSendAsMuch) {
+TEST(LateGradients, ZeroOneShardsStateAtSameTraffic) {
   constexpr double kRanks = 4;
   HybridTrainerConfig config = late_config();
   config.model.width = 80;
@@ -279,7 +279,7 @@ TEST(LateGradients, ShareStateAndExactWeightsWithZero1AndSendAsMuch) {
   EXPECT_NEAR(shared.sent / whole.sent, 1, 0.02);
 }
 
-TEST(LateGradients, RefuseWhatDoesNotGoWithThem) {
+TEST(LateGradients, RejectsIncompatibleSettings) {
   const auto expect_refused = [](const std::string& key, int ranks, const auto& change) {
     HybridTrainerConfig config = late_config();
     change(config);

@@ -8,7 +8,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(DroppedState, EightBitStateThatWasDroppedIsThatOfANewOptimizer) {
+TEST(DroppedState, EightBitStateRestartsFromZero) {
   HybridTrainerConfig config = config_of("adamw", 4, 1);
   config.model.width = 64;
   config.optimizer.state_bits = 8;
@@ -32,7 +32,7 @@ TEST(DroppedState, EightBitStateThatWasDroppedIsThatOfANewOptimizer) {
   EXPECT_GT(codes, 0);
 }
 
-TEST(DroppedState, CountsNoStepsOfStateThatWasDroppedWhereAnotherStrategyGoesOn) {
+TEST(DroppedState, ResumeRestartsStepCountUnderAnyStrategy) {
   HybridTrainerConfig dropping = config_of("adamw", 4, 1);
   dropping.predict_aware_memory.offload_strategy = "drop_and_reinitialize";
   Subject run(dropping);

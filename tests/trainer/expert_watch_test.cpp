@@ -38,7 +38,7 @@ class ExpertWatchTest : public ::testing::Test {
   ExpertWatch watch_{[this](const std::string& text) { warnings_.push_back(text); }};
 };
 
-TEST_F(ExpertWatchTest, CountsWhatHasGoneBackwardSinceTheLastReading) {
+TEST_F(ExpertWatchTest, CountsBackwardPassesSinceLastRead) {
   const auto model = make_model(mixture(), 1, stream_);
   EXPECT_TRUE(watch_.read(*model, stream_).empty()) << "nothing has been computed";
   train(*model, 1);
@@ -56,7 +56,7 @@ TEST_F(ExpertWatchTest, CountsWhatHasGoneBackwardSinceTheLastReading) {
   EXPECT_NEAR(two.balance_loss, one.balance_loss, 1e-9);
 }
 
-TEST_F(ExpertWatchTest, TellsOnceOfExpertsThatGetNothing) {
+TEST_F(ExpertWatchTest, WarnsOnceAboutUnusedExperts) {
   const auto model = make_model(mixture(), 1, stream_);
   model->visit_parameters([](Parameter& parameter) {
     if (parameter.role() != Role::kRouter) return;

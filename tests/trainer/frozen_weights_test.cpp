@@ -62,7 +62,7 @@ class FrozenWeightsTest : public ::testing::Test {
   const std::filesystem::path folder_ = scratch_ / "model";
 };
 
-TEST_F(FrozenWeightsTest, AQuantizedModelComputesWithWhatItsCodesStandFor) {
+TEST_F(FrozenWeightsTest, QuantizedModelMatchesDequantizedWeights) {
   for (const std::string& form : frozen_base_names()) {
     if (!is_quantized_base(form) || form == kFileBase) continue;
     const TrainedRun opened = load_hugging_face_folder(folder_, form, stream_);

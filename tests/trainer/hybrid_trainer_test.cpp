@@ -28,7 +28,7 @@ struct Parts {
   }
 };
 
-TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
+TEST(HybridTrainer, RejectsInvalidConfigBeforeAllocating) {
   Parts parts;
   const auto model_owner = make_model(parts.config.model, 0, parts.stream);
   LanguageModel& model = *model_owner;
@@ -46,7 +46,7 @@ TEST(HybridTrainer, ChecksItsConfigBeforeItTakesAnything) {
   EXPECT_EQ(parts.stream.pool()->use().live_total, before);
 }
 
-TEST(HybridTrainer, ASaveThatFailsLeavesPredictWithTheMemoryItHad) {
+TEST(HybridTrainer, FailedSaveLeavesStateOffloaded) {
   Parts parts;
   parts.config.predict_aware_memory.async_restore = false;
   const auto model_owner = make_model(parts.config.model, 0, parts.stream);
@@ -62,7 +62,7 @@ TEST(HybridTrainer, ASaveThatFailsLeavesPredictWithTheMemoryItHad) {
   std::filesystem::remove(in_the_way);
 }
 
-TEST(HybridTrainer, TellsOfOldCheckpointsThatStay) {
+TEST(HybridTrainer, WarnsAboutOldCheckpointsLeftBehind) {
   Parts parts;
   const TemporaryFolder folder;
   parts.config.checkpoint.keep = 1;

@@ -67,7 +67,7 @@ class LateRun : public ::testing::TestWithParam<LateRunCase> {
   std::string told_;  // console of rank 0 in the latest run
 };
 
-TEST_P(LateRun, AStopInPredictIsAtTheSameStepOnAllRanks) {
+TEST_P(LateRun, RanksStopAtSameStepInPredict) {
   const fs::path run = folder_ / "run";
   for (const RunEnd end : train(run, false, 22)) EXPECT_EQ(end, RunEnd::kInterrupted);
   const std::size_t done = records_of(run).size();
@@ -79,7 +79,7 @@ TEST_P(LateRun, AStopInPredictIsAtTheSameStepOnAllRanks) {
   EXPECT_EQ(records_of(run / "ranks/1").size(), 40u);
 }
 
-TEST_P(LateRun, OneThatWasKilledComesToTheSameWeights) {
+TEST_P(LateRun, KilledRunResumesToSameWeights) {
   const fs::path run = folder_ / "run", again = folder_ / "again";
   train(run, false);
   copy_up_to(run, again, 20, 40);
@@ -89,7 +89,7 @@ TEST_P(LateRun, OneThatWasKilledComesToTheSameWeights) {
 }
 
 /// Evaluations and comparisons use the exact weights.
-TEST_P(LateRun, EvaluationsAndComparisonsInPredictChangeNothing) {
+TEST_P(LateRun, EvaluationsAndWeightChecksChangeNothing) {
   const fs::path run = folder_ / "run", other = folder_ / "other";
   train(run, false);
   config_.training.evaluate_every_steps = 5;
@@ -98,7 +98,7 @@ TEST_P(LateRun, EvaluationsAndComparisonsInPredictChangeNothing) {
   EXPECT_EQ(newest_checkpoint_digest(other), newest_checkpoint_digest(run));
 }
 
-TEST_P(LateRun, SaysInWhichFormRanksExchange) {
+TEST_P(LateRun, ReportsExchangeForm) {
   config_.training.steps = 2;
   train(folder_ / "run", false);
   const bool has_form = GetParam().fragments > 1;

@@ -65,7 +65,7 @@ INSTANTIATE_TEST_SUITE_P(All, FinderRun,
                                            FinderCase{"sgd", "sgd", "fp32", "file", 1}),
                          [](const auto& test) { return test.param.name; });
 
-TEST_P(FinderRun, PutsTheWeightsBackBitForBit) {
+TEST_P(FinderRun, RejectedProbesRestoreWeightsBitwise) {
   HybridTrainerConfig with = config(30), plain = with;  // far too high: all probes fail
   plain.learning_rate_finder.mode = "off";
   train_tiny(with, data(), run("with"));
@@ -76,7 +76,7 @@ TEST_P(FinderRun, PutsTheWeightsBackBitForBit) {
   EXPECT_EQ(probes, 2);
 }
 
-TEST_P(FinderRun, ResumesAtAnyStepWithTheSameBits) {
+TEST_P(FinderRun, ResumesAtAnyStepBitwise) {
   HybridTrainerConfig whole = config(1e-5);
   whole.checkpoint.every_steps = 1;
   whole.checkpoint.keep = 100;
@@ -96,7 +96,7 @@ TEST_P(FinderRun, ResumesAtAnyStepWithTheSameBits) {
   }
 }
 
-TEST_P(FinderRun, IsSimulatedToTheByte) {
+TEST_P(FinderRun, SimulatedPeakMatchesMeasuredPeak) {
   for (const std::int64_t predicted : {0, 6}) {
     HybridTrainerConfig given = config(1e-5);
     given.phases.max_predict_steps = predicted;
@@ -113,7 +113,7 @@ TEST_P(FinderRun, IsSimulatedToTheByte) {
 }
 
 /// The best constant rate of this model, found by trial, is 0.01 to 0.02 (AdamW, 120 steps).
-TEST(LearningRateFinderRun, EndsNearARateThatTrainsWellFromSixtyTimesBelow) {
+TEST(LearningRateFinderRun, FindsGoodRateFromSixtyTimesLower) {
   const TemporaryFolder folder;
   prepare_tiny_data(folder / "data");
   HybridTrainerConfig config = tiny_config();
@@ -148,7 +148,7 @@ TEST(LearningRateFinderRun, EndsNearARateThatTrainsWellFromSixtyTimesBelow) {
   EXPECT_TRUE(contains(page, "no speed-up"));
 }
 
-TEST(LearningRateFinderConfigs, SayWhereNothingCouldBeFound) {
+TEST(LearningRateFinderConfigs, RejectsSettingsThatNeverProbe) {
   HybridTrainerConfig config = tiny_config();
   config.learning_rate_finder = {.mode = "warmup", .interval = 4};
   config.phases.warmup_steps = 9;  // 4 steps of the schedule, 4 updates, 1 probe

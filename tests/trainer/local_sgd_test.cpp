@@ -32,7 +32,7 @@ std::string exchange_name(const ExchangeForm& form) {
   return concat(form.fragments, " fragments, ", form.bits, " bits");
 }
 
-TEST(LocalSteps, LeaveAllRanksTheSameWeightsInTheEndWhateverTheLinkIs) {
+TEST(LocalSteps, AllRanksEndWithSameWeightsOnAnyLink) {
   for (const ExchangeForm& form : {ExchangeForm{}, {3, 32}, {1, 8}, {5, 4}}) {
     for (const char* const optimizer : {"adamw", "muon"}) {
       for (const int ranks : {2, 3}) {
@@ -49,7 +49,7 @@ TEST(LocalSteps, LeaveAllRanksTheSameWeightsInTheEndWhateverTheLinkIs) {
   }
 }
 
-TEST(LocalSteps, EverySettingOfThemCounts) {
+TEST(LocalSteps, EverySettingChangesWeights) {
   std::vector<std::vector<float>> seen;
   const auto expect_new = [&](const char* what, const auto& change) {
     HybridTrainerConfig config = local_config();
@@ -73,7 +73,7 @@ TEST(LocalSteps, EverySettingOfThemCounts) {
   expect_new("bf16", [](auto& c) { c.mixed_precision.full = c.mixed_precision.predict = "bf16"; });
 }
 
-TEST(LocalSteps, SendFarLessThanGradients) {
+TEST(LocalSteps, SendsLessThanHalfOfGradientBytes) {
   const auto sent = [](std::int64_t local_steps) {
     HybridTrainerConfig config = late_config();
     config.phases.warmup_steps = 0;
@@ -106,7 +106,7 @@ std::vector<double> bytes_by_step(const ExchangeForm& form) {
   return bytes;
 }
 
-TEST(LocalSteps, SendOneFragmentAtATime) {
+TEST(LocalSteps, SpreadsFragmentsOverSteps) {
   const std::vector<double> whole = bytes_by_step({}), parts = bytes_by_step({4, 32}),
                             halves = bytes_by_step({2, 32});
   EXPECT_GT(whole[3], 1e5);
@@ -117,7 +117,7 @@ TEST(LocalSteps, SendOneFragmentAtATime) {
   }
 }
 
-TEST(LocalSteps, SendAsManyBytesAsTheirBitsSay) {
+TEST(LocalSteps, SentBytesMatchExchangeBits) {
   const double whole = bytes_by_step({})[3];
   EXPECT_NEAR(bytes_by_step({1, 8})[3] / whole, (8 + 32 / 256.0) / 32, 0.005);
   EXPECT_NEAR(bytes_by_step({1, 4})[3] / whole, (4 + 32 / 64.0) / 32, 0.005);
@@ -157,13 +157,13 @@ void expect_the_mean(const SettledWeights& weights) {
   }
 }
 
-TEST(LocalSteps, EndWithTheMeanOfTheirWeights) {
+TEST(LocalSteps, EndsWithMeanOfRankWeights) {
   expect_the_mean(settle_after(11, local_config()));
   expect_the_mean(settle_after(11, exchanged(local_config(), {1, 4})));
 }
 
 /// Exchanges set the weights to the mean itself.
-TEST(LocalSteps, EndWithTheMeanWhateverWasExchangedBefore) {
+TEST(LocalSteps, EndsWithMeanAfterAveragingExchanges) {
   HybridTrainerConfig config = local_config();
   config.phases.local_sgd.outer_learning_rate = 1;
   config.phases.local_sgd.outer_momentum = 0;
@@ -175,7 +175,7 @@ TEST(LocalSteps, EndWithTheMeanWhateverWasExchangedBefore) {
 }
 
 /// Saves while a low-bit exchange is pending; its rounding errors must not be lost.
-TEST(LocalSteps, EndWithWhatRoundingLeft) {
+TEST(LocalSteps, FinalMeanIncludesRoundingErrors) {
   HybridTrainerConfig config = local_config();
   config.phases.local_sgd.outer_learning_rate = 1;
   config.phases.local_sgd.outer_momentum = 0;
@@ -184,7 +184,7 @@ TEST(LocalSteps, EndWithWhatRoundingLeft) {
   expect_the_mean(settle_after(11, exchanged(config, {2, 4})));
 }
 
-TEST(LocalSteps, TellHowLongAgoAnExchangeBegan) {
+TEST(LocalSteps, RecordsStepsSinceExchangeBegan) {
   std::vector<std::int64_t> lags;
   see_steps(exchanged(local_config(), {2, 32}), 2, 20,
             [&](int rank, const StepRecord& record, auto&, LossModel&, const Stream&) {
@@ -194,10 +194,10 @@ TEST(LocalSteps, TellHowLongAgoAnExchangeBegan) {
   EXPECT_EQ(lags, (std::vector<std::int64_t>{1, 2, 3, 1, 2, 1, 2, 3, 1, 2, 1, 2}));
 }
 
-class LocalStepsInForms : public ::testing::TestWithParam<ExchangeForm> {};
+class LocalStepExchanges : public ::testing::TestWithParam<ExchangeForm> {};
 
 /// All ranks have the common weights after each step. They change when exchanges arrive.
-TEST_P(LocalStepsInForms, EvaluateTheCommonWeights) {
+TEST_P(LocalStepExchanges, EvaluationUsesCommonWeights) {
   std::array<std::vector<std::vector<float>>, 2> own, common;
   see_steps(exchanged(local_config(), GetParam()), 2, 16,
             [&](int rank, auto&, HybridTrainer& trainer, LossModel& model, const Stream& stream) {
@@ -211,7 +211,7 @@ TEST_P(LocalStepsInForms, EvaluateTheCommonWeights) {
   EXPECT_NE(common[0][8], common[0].back());
 }
 
-TEST_P(LocalStepsInForms, ThatAreNotFiniteMakeNoUpdateAndAreTold) {
+TEST_P(LocalStepExchanges, NonFiniteStepIsSkippedAndReportedOnce) {
   const HybridTrainerConfig config = exchanged(local_config(), GetParam());
   std::array<std::string, 2> events;
   std::array<std::vector<float>, 2> weights;
@@ -242,7 +242,7 @@ TEST_P(LocalStepsInForms, ThatAreNotFiniteMakeNoUpdateAndAreTold) {
   for (const float weight : weights[0]) ASSERT_TRUE(std::isfinite(weight));
 }
 
-TEST_P(LocalStepsInForms, GoOnFromACheckpointAsIfNeverStopped) {
+TEST_P(LocalStepExchanges, ResumeMatchesUninterruptedRun) {
   for (const std::int64_t stop : {6, 9, 13, 14, 16, 20, 23}) {
     const HybridTrainerConfig config = exchanged(local_config(), GetParam());
     const TemporaryFolder folder;
@@ -254,7 +254,7 @@ TEST_P(LocalStepsInForms, GoOnFromACheckpointAsIfNeverStopped) {
 
 // With five fragments, no fragment that includes the first weight begins or ends in the step that
 // fails.
-INSTANTIATE_TEST_SUITE_P(LocalSteps, LocalStepsInForms,
+INSTANTIATE_TEST_SUITE_P(LocalSteps, LocalStepExchanges,
                          ::testing::Values(ExchangeForm{}, ExchangeForm{5, 32}, ExchangeForm{1, 8},
                                            ExchangeForm{5, 4}),
                          [](const auto& info) {
@@ -262,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(LocalSteps, LocalStepsInForms,
                                          info.param.bits);
                          });
 
-TEST(LocalSteps, WantAnExchangeToArriveBeforeTheNext) {
+TEST(LocalSteps, RejectsDelayBeyondNextExchange) {
   HybridTrainerConfig config = local_config();
   config.phases.local_sgd.delay = 5;
   EXPECT_THROW(train_ranks(config, 2), ConfigError);
@@ -272,7 +272,7 @@ TEST(LocalSteps, WantAnExchangeToArriveBeforeTheNext) {
   EXPECT_THROW(train_ranks(config, 2), ConfigError);
 }
 
-TEST(LocalSteps, RefuseFormsThatThereAreNot) {
+TEST(LocalSteps, RejectsUnknownExchangeForms) {
   const auto told = [](std::int64_t local_steps, const ExchangeForm& form) {
     HybridTrainerConfig config = exchanged(late_config(), form);
     set_local_steps(config.phases, local_steps);

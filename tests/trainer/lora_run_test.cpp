@@ -70,7 +70,7 @@ class LoraRunTest : public ::testing::Test {
   const fs::path data_ = scratch_ / "data";
 };
 
-TEST_F(LoraRunTest, GoesThroughAllPhasesAndSavesAdaptersAlone) {
+TEST_F(LoraRunTest, RunsAllPhasesAndSavesOnlyAdapters) {
   const TrainingRunResult result = train_tiny(tiny_lora(), data_, scratch_ / "run");
   for (Phase phase : kAllPhases) EXPECT_GT(result.summary.phase(phase).steps, 0) << name_of(phase);
   EXPECT_GT(result.summary.predictions.made, 0);
@@ -86,7 +86,7 @@ TEST_F(LoraRunTest, GoesThroughAllPhasesAndSavesAdaptersAlone) {
   EXPECT_EQ(names.size(), 8u) << "A and B of four products";
 }
 
-TEST_F(LoraRunTest, StoppedInAnyPhaseAndResumedGivesTheSameBits) {
+TEST_F(LoraRunTest, ResumesFromAnyPhaseBitwise) {
   HybridTrainerConfig config = tiny_lora();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
@@ -104,7 +104,7 @@ TEST_F(LoraRunTest, StoppedInAnyPhaseAndResumedGivesTheSameBits) {
   EXPECT_EQ(tried.size(), kPhases);
 }
 
-TEST_F(LoraRunTest, WhereTheWeightsLieChangesNoBitOfAnyVariant) {
+TEST_F(LoraRunTest, WeightLocationDoesNotChangeAnyVariant) {
   HybridTrainerConfig config = tiny_lora();
   config.training.steps = 24;
   config.checkpoint.every_steps = 24;
@@ -131,7 +131,7 @@ TEST_F(LoraRunTest, WhereTheWeightsLieChangesNoBitOfAnyVariant) {
   }
 }
 
-TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
+TEST_F(LoraRunTest, GgufBaseRunResumesAndMerges) {
   HybridTrainerConfig config = tiny_lora();
   config.training.steps = 12;
   config.checkpoint.every_steps = 6;
@@ -163,7 +163,7 @@ TEST_F(LoraRunTest, BesideTheBlocksOfAFileARunResumesAndIsMerged) {
   EXPECT_THROW(train(config, scratch_ / "refused", base(5)), ConfigError);
 }
 
-TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
+TEST_F(LoraRunTest, QuantizedFolderTrainsLikePlainFolder) {
   HybridTrainerConfig config = tiny_lora();
   config.training.steps = 6;
   config.checkpoint.every_steps = 6;
@@ -194,7 +194,7 @@ TEST_F(LoraRunTest, AFolderThatIsQuantizedIsTrainedBesideAsItIs) {
 }
 
 /// Frozen weights in any format are rounded when they are multiplied.
-TEST_F(LoraRunTest, ProductsOfFewBitsGoWithFrozenWeights) {
+TEST_F(LoraRunTest, LowPrecisionProductsWorkOnFrozenWeights) {
   HybridTrainerConfig config = tiny_lora();
   config.mixed_precision.loss_scale = 1 << 24;
   for (const char* const form : {"fp32", "nf4"}) {
@@ -219,7 +219,7 @@ TEST_F(LoraRunTest, ProductsOfFewBitsGoWithFrozenWeights) {
   }
 }
 
-TEST_F(LoraRunTest, LateUpdatesAreOfAdaptersAlone) {
+TEST_F(LoraRunTest, AsynchronousOptimizerResumesBitwise) {
   HybridTrainerConfig config = tiny_lora();
   config.phases.method = "asynchronous_optimizer";
   config.checkpoint.every_steps = 1;
@@ -237,7 +237,7 @@ TEST_F(LoraRunTest, LateUpdatesAreOfAdaptersAlone) {
             newest_checkpoint_digest(scratch_ / "whole"));
 }
 
-TEST_F(LoraRunTest, TwoAccumulationsAgree) {
+TEST_F(LoraRunTest, MicroBatchesMatchWholeBatch) {
   HybridTrainerConfig config = tiny_lora();
   config.phases.max_predict_steps = 0;
   config.training.steps = 12;
@@ -251,7 +251,7 @@ TEST_F(LoraRunTest, TwoAccumulationsAgree) {
     EXPECT_NEAR(whole[i].loss, parts[i].loss, 2e-5) << i;
 }
 
-TEST_F(LoraRunTest, TheOtherBaseIsRefusedAndAMovedOneIsFound) {
+TEST_F(LoraRunTest, RejectsOtherBaseAndFindsMovedBase) {
   HybridTrainerConfig config = tiny_lora();
   config.training.steps = 12;
   const fs::path from = base(5), other = base(6);
@@ -268,7 +268,7 @@ TEST_F(LoraRunTest, TheOtherBaseIsRefusedAndAMovedOneIsFound) {
   EXPECT_THROW(load_trained_run(scratch_ / "run", stream_), DataError);
 }
 
-TEST_F(LoraRunTest, ExportedAdaptersAreTheRunAndGoOnFromThere) {
+TEST_F(LoraRunTest, ExportedAdapterMatchesRunAndContinues) {
   HybridTrainerConfig config = tiny_lora();
   config.lora.targets = "q_proj,v_proj,down_proj";
   config.training.steps = 12;
@@ -286,7 +286,7 @@ TEST_F(LoraRunTest, ExportedAdaptersAreTheRunAndGoOnFromThere) {
   EXPECT_LT(again - last, (first - last) / 2);
 }
 
-TEST_F(LoraRunTest, WithoutAdaptersItIsExportedInTheDtypeOfItsBase) {
+TEST_F(LoraRunTest, ExportUsesBaseDtypeWithoutAdapters) {
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 2;
   const auto dtype = [&](const char* name, const std::optional<fs::path>& from) {
@@ -309,7 +309,7 @@ TEST_F(LoraRunTest, WithoutAdaptersItIsExportedInTheDtypeOfItsBase) {
             DType::kBF16);
 }
 
-TEST_F(LoraRunTest, MergingIsOfTheBasesOwnFilesAndSaysWhatItChanged) {
+TEST_F(LoraRunTest, MergeKeepsBaseDtypeAndReportsChange) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     HybridTrainerConfig config = tiny_lora();
     config.lora.base = "bf16";
@@ -334,7 +334,7 @@ TEST_F(LoraRunTest, MergingIsOfTheBasesOwnFilesAndSaysWhatItChanged) {
   }
 }
 
-TEST_F(LoraRunTest, MergingRefusesLogitsThatAreNotFinite) {
+TEST_F(LoraRunTest, MergeRejectsNonFiniteLogits) {
   ModelConfig shape{.family = "llama", .layers = 2, .heads = 2, .width = 16, .context = 16};
   const std::int64_t words = load_tokenizer(data_)->vocabulary_size();
   shape.vocabulary = words + 64;  // the data has none of these
@@ -360,7 +360,7 @@ TEST_F(LoraRunTest, MergingRefusesLogitsThatAreNotFinite) {
   EXPECT_FALSE(fs::exists(scratch_ / "merged"));
 }
 
-TEST_F(LoraRunTest, ATargetThatNamesNothingIsRefusedBeforeAnythingIsWritten) {
+TEST_F(LoraRunTest, RejectsUnknownTargetBeforeWriting) {
   HybridTrainerConfig config = tiny_lora();
   config.lora.targets = "q_prj";
   try {

@@ -15,7 +15,7 @@ HybridTrainerConfig judging(std::int64_t keep_best, std::int64_t patience, doubl
 
 using Best = std::vector<BestCheckpoint>;
 
-TEST(LossJudge, KeepsTheLowestAndOfEqualOnesTheEarlier) {
+TEST(LossJudge, KeepsLowestAndEarlierOnTies) {
   LossJudge judge(judging(2, 0));
   EXPECT_TRUE(judge.judge(10, 3.0));
   EXPECT_TRUE(judge.judge(20, 2.0));
@@ -27,14 +27,14 @@ TEST(LossJudge, KeepsTheLowestAndOfEqualOnesTheEarlier) {
   EXPECT_EQ(judge.best(), (Best{{40, 2.5}}));
 }
 
-TEST(LossJudge, WithoutRoomKeepsNothing) {
+TEST(LossJudge, WithoutSlotsKeepsNothing) {
   LossJudge judge(judging(0, 2));
   EXPECT_FALSE(judge.judge(10, 1.0));
   EXPECT_TRUE(judge.best().empty());
   EXPECT_TRUE(judge.kept().empty());
 }
 
-TEST(LossJudge, LosesPatienceAfterEvaluationsThatDoNotImproveEnough) {
+TEST(LossJudge, RunsOutOfPatienceWithoutImprovement) {
   LossJudge judge(judging(0, 2, 0.5));
   judge.judge(10, 3.0);
   judge.judge(20, 2.6);
@@ -48,7 +48,7 @@ TEST(LossJudge, LosesPatienceAfterEvaluationsThatDoNotImproveEnough) {
   EXPECT_EQ(judge.improved_at(), 30);
 }
 
-TEST(LossJudge, GoesOnFromASavedState) {
+TEST(LossJudge, ResumesFromSavedState) {
   LossJudge judge(judging(2, 3, 0.1));
   judge.judge(10, 3.0);
   judge.judge(20, 2.0);
@@ -77,7 +77,7 @@ TEST(LossJudge, GoesOnFromASavedState) {
   EXPECT_EQ(best_in({}), std::nullopt);
 }
 
-TEST(LossJudge, KeepsWhatWasTheBestWhereTheRunMayGoBackTo) {
+TEST(LossJudge, KeepsPastBestForRollbackTargets) {
   LossJudge judge(judging(1, 0));
   judge.judge(10, 3.0);
   judge.remember({15});
@@ -93,7 +93,7 @@ TEST(LossJudge, KeepsWhatWasTheBestWhereTheRunMayGoBackTo) {
   EXPECT_TRUE(judge.kept().empty());
 }
 
-TEST(LossJudge, WaitsWithADueEvaluationForWeightsThatAreNotPredicted) {
+TEST(LossJudge, DefersDueEvaluationOfPredictedWeights) {
   LossJudge judge(judging(1, 0));
   EXPECT_FALSE(judge.evaluates(true, true));
   EXPECT_FALSE(judge.evaluates(false, true));

@@ -34,7 +34,7 @@ double largest_difference(Subject& left, Subject& right) {
 
 class Accumulation : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(Accumulation, OfMicroBatchesEqualsTheLargeBatchWithinRounding) {
+TEST_P(Accumulation, MicroBatchesMatchLargeBatchWithinRounding) {
   for (const double dropout : {0.0, 0.2}) {
     HybridTrainerConfig whole = config_of(GetParam(), 8, 1), parts = config_of(GetParam(), 2, 4);
     whole.model.dropout = parts.model.dropout = dropout;
@@ -53,7 +53,7 @@ TEST_P(Accumulation, OfMicroBatchesEqualsTheLargeBatchWithinRounding) {
 
 INSTANTIATE_TEST_SUITE_P(Optimizers, Accumulation, ::testing::Values("sgd", "adamw"));
 
-TEST(ModelTrainable, AccumulatesTheBitsThatTwoPassesByHandGive) {
+TEST(ModelTrainable, AccumulationMatchesManualPasses) {
   Subject setup(config_of("sgd", 4, 2)), by_hand(config_of("sgd", 4, 2));
   setup.trainable.enter_phase(Phase::kFull);
   testing::StepGradients step(
@@ -87,7 +87,7 @@ std::size_t needed_by_a_step(Subject& setup) {
   return setup.stream.pool()->use().peak_total;
 }
 
-TEST(ModelTrainable, HalvesMicroBatchesWhereMemoryIsTooSmallAndGivesTheirBits) {
+TEST(ModelTrainable, HalvesMicroBatchesWhenMemoryIsShort) {
   Subject whole(config_of("sgd", 32, 1)), halves(config_of("sgd", 16, 2));
   const std::size_t much = needed_by_a_step(whole), less = needed_by_a_step(halves);
   ASSERT_LT(less, much);
@@ -108,7 +108,7 @@ TEST(ModelTrainable, HalvesMicroBatchesWhereMemoryIsTooSmallAndGivesTheirBits) {
       << "otherwise the bits would depend on the memory";
 }
 
-TEST(ModelTrainable, SaysThatMemoryIsTooSmallWhereOneExampleIsTooMuch) {
+TEST(ModelTrainable, ThrowsWhenOneExampleExceedsMemory) {
   Subject one(config_of("sgd", 1, 1));
   const std::size_t budget = needed_by_a_step(one) - 4096;
   Subject tight(config_of("sgd", 4, 1), budget);
@@ -128,7 +128,7 @@ std::size_t live_on_host(const Subject& setup, MemoryKind kind) {
   return setup.host->use().live[static_cast<std::size_t>(kind)];
 }
 
-TEST(ModelTrainable, PredictFreesGradientsAndMovesTheOptimizerStateOutAndBackBitForBit) {
+TEST(ModelTrainable, PredictOffloadsStateAndFreesGradients) {
   Subject setup(config_of("adamw", 4, 1)), stayed(config_of("adamw", 4, 1));
   for (Subject* each : {&setup, &stayed}) {
     each->trainable.enter_phase(Phase::kFull);
@@ -155,7 +155,7 @@ TEST(ModelTrainable, PredictFreesGradientsAndMovesTheOptimizerStateOutAndBackBit
   EXPECT_EQ(live_on_host(setup, MemoryKind::kOptimizerState), 0u);
 }
 
-TEST(ModelTrainable, ASaveLeavesStateThatWasOnItsWayBack) {
+TEST(ModelTrainable, SaveDoesNotInterruptStateRestore) {
   for (const bool begun : {false, true}) {
     Subject setup(config_of("adamw", 4, 1));
     setup.trainable.enter_phase(Phase::kFull);
@@ -173,7 +173,7 @@ TEST(ModelTrainable, ASaveLeavesStateThatWasOnItsWayBack) {
   }
 }
 
-TEST(ModelTrainable, LeavesFrozenWeightsOutOfEverything) {
+TEST(ModelTrainable, IgnoresFrozenWeights) {
   const HybridTrainerConfig config = config_of("adamw", 4, 2);
   const Stream stream(MemoryPool::create("device"));
   const auto model_owner = make_model(config.model, 3, stream);
@@ -219,7 +219,7 @@ std::vector<Tensor> matrix_directions(ModelTrainable& trainable) {
   return directions;
 }
 
-TEST(ModelTrainable, MovesMastersAndBf16CopiesAlongDirectionsAndBackBitForBit) {
+TEST(ModelTrainable, MovesAlongDirectionsAndRestoresBitwise) {
   Subject setup(config_of("adamw", 4, 1));
   ModelTrainable& trainable = setup.trainable;
   trainable.enter_phase(Phase::kPredict);
@@ -265,7 +265,7 @@ class WithIdleWeight final : public LossModel {
   Parameter idle_;
 };
 
-TEST(ModelTrainable, TheSlopeLeavesOutAWeightWithoutAGradient) {
+TEST(ModelTrainable, SlopeSkipsWeightWithoutGradient) {
   const HybridTrainerConfig config = config_of("adamw", 4, 2);
   const Subject subject(config);
   WithIdleWeight model(subject.model, subject.stream);
@@ -283,7 +283,7 @@ TEST(ModelTrainable, TheSlopeLeavesOutAWeightWithoutAGradient) {
   EXPECT_NEAR(trainable.weights().wait_for_slope(directions), slope, 1e-9 * std::abs(slope));
 }
 
-TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {
+TEST(ModelTrainable, KeepsBf16CopiesOnlyInBf16Phases) {
   Subject setup(config_of("adamw", 4, 1));
   setup.trainable.enter_phase(Phase::kFull);
   const std::size_t masters = live_weights(setup);
@@ -295,7 +295,7 @@ TEST(ModelTrainable, KeepsNoBf16CopyOutsideABf16Phase) {
   EXPECT_EQ(live_weights(setup), masters);
 }
 
-TEST(ModelTrainable, KeepsTheMastersBesideTheirCopiesWherePredictMovesNothing) {
+TEST(ModelTrainable, KeepsMastersWithoutOffload) {
   HybridTrainerConfig config = config_of("adamw", 4, 1);
   config.predict_aware_memory.offload_strategy = "none";
   Subject setup(config);
@@ -306,7 +306,7 @@ TEST(ModelTrainable, KeepsTheMastersBesideTheirCopiesWherePredictMovesNothing) {
   EXPECT_EQ(setup.host->use().live_total, 0u);
 }
 
-TEST(ModelTrainable, KeepsTheMastersWhereTheHostHasNoRoom) {
+TEST(ModelTrainable, KeepsMastersWhenHostIsFull) {
   Subject setup(config_of("adamw", 4, 1), {}, 10000);
   setup.trainable.enter_phase(Phase::kFull);
   const std::size_t masters = live_weights(setup), state = live(setup, MemoryKind::kOptimizerState);

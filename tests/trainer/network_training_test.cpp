@@ -42,14 +42,14 @@ RankOutcome train_network_alone(const HybridTrainerConfig& config,
   return train_network(config, alone, settings);
 }
 
-TEST(NetworkTraining, GoesThroughAllPhasesAndLearns) {
+TEST(NetworkTraining, RunsAllPhasesAndLearns) {
   const RankOutcome run = train_network_alone(network_config(1));
   for (const Phase phase : kAllPhases)
     EXPECT_GT(std::ranges::count(run.phases, phase), 0) << name_of(phase);
   EXPECT_LT(run.losses.back(), run.losses.front());
 }
 
-TEST(NetworkTraining, OverRanksHasTheBitsOfOne) {
+TEST(NetworkTraining, RanksMatchSingleRank) {
   HybridTrainerConfig config = network_config(4);
   const RankOutcome one = train_network_alone(config);
   for (const int zero : {0, 2, 3}) {
@@ -63,7 +63,7 @@ TEST(NetworkTraining, OverRanksHasTheBitsOfOne) {
   }
 }
 
-TEST(NetworkTraining, KeepsItsBitsWhereverItsPartsLieAndWhateverIsComputedAgain) {
+TEST(NetworkTraining, OffloadAndRecomputeDoNotChangeResults) {
   HybridTrainerConfig config = network_config(2);
   const RankOutcome plain = train_network_alone(config);
   HybridTrainerConfig away = config;

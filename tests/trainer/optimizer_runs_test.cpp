@@ -29,7 +29,7 @@ class OptimizerRuns : public ::testing::TestWithParam<std::pair<const char*, int
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST_P(OptimizerRuns, HaveTheSameBitsWhereverMemoryLies) {
+TEST_P(OptimizerRuns, MemoryPlacementDoesNotChangeResults) {
   HybridTrainerConfig moving = config();
   const std::string wanted = digest(moving, "near");
   moving.memory.optimizer_state = "host";
@@ -42,7 +42,7 @@ TEST_P(OptimizerRuns, HaveTheSameBitsWhereverMemoryLies) {
   EXPECT_EQ(digest(staying, "file"), wanted);
 }
 
-TEST_P(OptimizerRuns, GoOnToTheSameBitsFromACheckpoint) {
+TEST_P(OptimizerRuns, ResumesFromCheckpointBitwise) {
   const std::string wanted = digest(config(), "run");
   std::vector<std::filesystem::path> checkpoints;
   for (const auto& entry : std::filesystem::directory_iterator(scratch_ / "run" / "checkpoints"))

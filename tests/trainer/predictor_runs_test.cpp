@@ -32,7 +32,7 @@ class PredictorRuns : public ::testing::TestWithParam<std::pair<const char*, con
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST_P(PredictorRuns, GoThroughAllPhasesAndOnToTheSameBitsFromAnyCheckpoint) {
+TEST_P(PredictorRuns, RunsAllPhasesAndResumesBitwise) {
   HybridTrainerConfig config = PredictorRuns::config();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
@@ -47,7 +47,7 @@ TEST_P(PredictorRuns, GoThroughAllPhasesAndOnToTheSameBitsFromAnyCheckpoint) {
   }
 }
 
-TEST_P(PredictorRuns, LeaveThePlainRunsBitsWhereTheyAreReverted) {
+TEST_P(PredictorRuns, RevertedRunMatchesPlainRun) {
   HybridTrainerConfig config = PredictorRuns::config();
   config.phases.skip_backward.max_shrinks = 0;
   config.phases.skip_backward.decay = 1;
@@ -63,7 +63,7 @@ TEST_P(PredictorRuns, LeaveThePlainRunsBitsWhereTheyAreReverted) {
             plain.summary.final_average_validation_loss);
 }
 
-TEST_P(PredictorRuns, HaveTheSameBitsWhereverMemoryLies) {
+TEST_P(PredictorRuns, MemoryPlacementDoesNotChangeResults) {
   HybridTrainerConfig config = PredictorRuns::config();
   train_tiny(config, data_, scratch_ / "near");
   const std::string wanted = newest_checkpoint_digest(scratch_ / "near");

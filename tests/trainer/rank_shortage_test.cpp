@@ -49,13 +49,13 @@ class RankShortage : public ::testing::TestWithParam<std::int64_t> {};
 
 /// Fails allocations anywhere in forward and backward. In sums over ranks and in the update,
 /// smaller micro-batches would not help.
-TEST_P(RankShortage, LetsAllRanksHalveAtTheSameStep) {
+TEST_P(RankShortage, AllRanksHalveAtSameStep) {
   for (const std::int64_t step : {0, 1}) {
     EXPECT_GE(halve_at_blocks(short_config("adamw", GetParam()), 2, step, 13), 5);
   }
 }
 
-TEST_P(RankShortage, LetsRanksHalveThatHaveNoMicroBatchesOfTheSameNumber) {
+TEST_P(RankShortage, RanksWithUnevenMicroBatchesHalve) {
   HybridTrainerConfig config = short_config("muon", GetParam());
   config.gradient_accumulation.micro_batches = 5;
   config.memory.recompute = 1;
@@ -64,7 +64,7 @@ TEST_P(RankShortage, LetsRanksHalveThatHaveNoMicroBatchesOfTheSameNumber) {
 }
 
 /// Predict computes only losses.
-TEST_P(RankShortage, LetsAllRanksHalveInPredict) {
+TEST_P(RankShortage, AllRanksHalveInPredict) {
   const HybridTrainerConfig config = short_config("adamw", GetParam());
   const std::vector<Phase> phases = train_alone(config).phases;
   const auto predict = std::find(phases.begin(), phases.end(), Phase::kPredict) - phases.begin();
@@ -119,7 +119,7 @@ std::vector<LateOutcome> train_late(const HybridTrainerConfig& config, std::size
 
 /// No rank waits for it then, so it halves only its own micro-batches, and all ranks get the same
 /// results.
-TEST(LateRankShortage, LetsARankHalveAloneWhereItGoesOnAlone) {
+TEST(LateRankShortage, RankHalvesIndependentlyInPredict) {
   for (const std::int64_t local_steps : {0, 3}) {
     HybridTrainerConfig config = late_config();
     config.data.batch_size = 8;
@@ -151,7 +151,7 @@ TEST(LateRankShortage, LetsARankHalveAloneWhereItGoesOnAlone) {
 }
 
 /// Fails while predicted weights and shards of the state are in flight.
-TEST(LateRankShortage, LeavesAllTheSameWeightsWherePartsOfThemArrive) {
+TEST(LateRankShortage, RanksKeepSameWeightsWhileShardsArrive) {
   const HybridTrainerConfig config = late_config("adamw", 1);
   int halved = 0;
   for (std::int64_t blocks = 0; blocks < 100; blocks += 9) {

@@ -6,7 +6,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(Ranks, OneHasTheBitsOfPlainTraining) {
+TEST(Ranks, SingleRankMatchesPlainTraining) {
   for (const std::int64_t micro_batches : {1, 3, 4}) {
     const HybridTrainerConfig config = rank_config("adamw", micro_batches);
     const Stream stream{MemoryPool::create("device")};
@@ -19,7 +19,7 @@ TEST(Ranks, OneHasTheBitsOfPlainTraining) {
   }
 }
 
-TEST(Ranks, EachComputesItsOwnMicroBatches) {
+TEST(Ranks, EachRankComputesOwnMicroBatches) {
   const HybridTrainerConfig config = rank_config("adamw", 4);
   const auto tokens_matter_on = [&](int rank, std::int64_t example) {
     std::vector<double> losses;
@@ -53,7 +53,7 @@ std::vector<std::string> problems_of(const HybridTrainerConfig& config, int coun
   return problems;
 }
 
-TEST(Ranks, MoreThanMicroBatchesAreRefusedWithSettingsThatFit) {
+TEST(Ranks, RejectsMoreRanksThanMicroBatches) {
   HybridTrainerConfig config = rank_config("adamw", 2);
   config.data.batch_size = 3;
   const auto problems = problems_of(config, 3);
@@ -64,7 +64,7 @@ TEST(Ranks, MoreThanMicroBatchesAreRefusedWithSettingsThatFit) {
       << problems[0];
 }
 
-TEST(Ranks, ABackendOfAnotherDeviceIsRefused) {
+TEST(Ranks, RejectsBackendOfOtherDevice) {
   HybridTrainerConfig config = rank_config("adamw", 2);
   config.device = "cpu";
   config.distributed.backend = "mpi";
@@ -75,7 +75,7 @@ TEST(Ranks, ABackendOfAnotherDeviceIsRefused) {
                                      "sockets; want auto, or device cuda"});
 }
 
-TEST(Ranks, WhatTheyCannotDoIsRefusedByName) {
+TEST(Ranks, RejectsUnsupportedSettingsByName) {
   const auto expect_refused = [](const char* key, const auto& change) {
     HybridTrainerConfig config = rank_config("adamw", 2);
     change(config);

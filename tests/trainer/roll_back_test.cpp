@@ -77,7 +77,7 @@ class RollBackRun : public ::testing::Test {
   std::filesystem::path data_ = scratch_ / "data";
 };
 
-TEST_F(RollBackRun, ToTheStartGivesTheBitsOfARunThatBeganWithThatRate) {
+TEST_F(RollBackRun, RollbackToStartMatchesRunAtThatRate) {
   for (const char* method : {"skip_backward", "asynchronous_optimizer"}) {
     HybridTrainerConfig config = tiny_config();
     config.phases.method = method;
@@ -94,7 +94,7 @@ TEST_F(RollBackRun, ToTheStartGivesTheBitsOfARunThatBeganWithThatRate) {
   }
 }
 
-TEST_F(RollBackRun, IsToldInMetricsSummaryReportAndConsole) {
+TEST_F(RollBackRun, RollbackIsReportedInAllOutputs) {
   HybridTrainerConfig config = tiny_config();
   config.schedule.warmup_steps = 0;
   std::string console;
@@ -116,7 +116,7 @@ TEST_F(RollBackRun, IsToldInMetricsSummaryReportAndConsole) {
   EXPECT_NE(text_of(scratch_ / "run" / "report.html").find("roll_back"), std::string::npos);
 }
 
-TEST_F(RollBackRun, ToACheckpointOfAnyPhaseGivesTheBitsOfARunWithoutIt) {
+TEST_F(RollBackRun, RollbackInAnyPhaseMatchesUndisturbedRun) {
   for (const char* method : {"skip_backward", "asynchronous_optimizer"}) {
     HybridTrainerConfig config = tiny_config();
     config.phases.method = method;
@@ -136,7 +136,7 @@ TEST_F(RollBackRun, ToACheckpointOfAnyPhaseGivesTheBitsOfARunWithoutIt) {
   }
 }
 
-TEST_F(RollBackRun, KilledAfterItGoesOnToTheSameBits) {
+TEST_F(RollBackRun, KilledAfterRollbackResumesBitwise) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.every_steps = 10;
   config.checkpoint.keep = 100;
@@ -155,7 +155,7 @@ TEST_F(RollBackRun, KilledAfterItGoesOnToTheSameBits) {
   }
 }
 
-TEST_F(RollBackRun, GoesFurtherBackWhereTheNewestCheckpointIsRuined) {
+TEST_F(RollBackRun, RollsBackFurtherFromRuinedCheckpoint) {
   HybridTrainerConfig config = tiny_config();
   config.checkpoint.every_steps = 1;
   config.checkpoint.keep = 100;
@@ -174,7 +174,7 @@ TEST_F(RollBackRun, GoesFurtherBackWhereTheNewestCheckpointIsRuined) {
   EXPECT_NE(text_of(run / "report.html").find("2 times"), std::string::npos);
 }
 
-TEST_F(RollBackRun, EndsTheRunAfterItsMostTimes) {
+TEST_F(RollBackRun, EndsRunAfterMaxRollbacks) {
   HybridTrainerConfig config = fatal(tiny_config());
   config.schedule.warmup_steps = 0;
   config.divergence.roll_back_rate = 0.5;  // does not help
@@ -205,7 +205,7 @@ HybridTrainerConfig nervous(Recovery on_warning) {
 
 /// The rate ends at half of the configured one, so the bits depend on the step that the run rolled
 /// back to.
-TEST_F(RollBackRun, GoesBackToTheSameStepWhereverTheRunWasStopped) {
+TEST_F(RollBackRun, StopDoesNotChangeRollbackStep) {
   HybridTrainerConfig config = tiny_config();
   config.phases.max_predict_steps = 0;
   config.divergence.on_critical = Recovery::kRollBack;
@@ -227,7 +227,7 @@ TEST_F(RollBackRun, GoesBackToTheSameStepWhereverTheRunWasStopped) {
   }
 }
 
-TEST_F(RollBackRun, EachRecoveryIsSeenInMetricsSummaryAndReport) {
+TEST_F(RollBackRun, EachRecoveryIsReportedInAllOutputs) {
   for (const Recovery recovery : kAllRecoveries) {
     if (recovery == Recovery::kRollBack || recovery == Recovery::kAbort) continue;
     const auto run = scratch_ / name_of(recovery);
@@ -247,7 +247,7 @@ TEST_F(RollBackRun, EachRecoveryIsSeenInMetricsSummaryAndReport) {
   }
 }
 
-TEST_F(RollBackRun, ASkippedBatchChangesNoWeight) {
+TEST_F(RollBackRun, SkippedBatchChangesNoWeight) {
   HybridTrainerConfig config = nervous(Recovery::kSkipBatch);
   config.phases.max_predict_steps = 0;
   config.checkpoint.every_steps = 1;
@@ -268,7 +268,7 @@ TEST_F(RollBackRun, ASkippedBatchChangesNoWeight) {
   EXPECT_GT(skipped, 0);
 }
 
-TEST_F(RollBackRun, AnAbortIsTheLastRecord) {
+TEST_F(RollBackRun, AbortIsLastRecord) {
   const auto run = scratch_ / "run";
   EXPECT_THROW(train_tiny(nervous(Recovery::kAbort), data_, run), Diverged);
   const StepRecord last = records_of(run).back();
@@ -282,7 +282,7 @@ TEST_F(RollBackRun, AnAbortIsTheLastRecord) {
             std::string::npos);
 }
 
-TEST(RecoveryConfig, RefusesWhatLateUpdatesDoNotHave) {
+TEST(RecoveryConfig, RejectsPredictorActionsWhenAsynchronous) {
   HybridTrainerConfig config = tiny_config();
   config.divergence.on_warning = Recovery::kRaiseThreshold;
   config.divergence.on_critical = Recovery::kResetPredictor;
@@ -291,7 +291,7 @@ TEST(RecoveryConfig, RefusesWhatLateUpdatesDoNotHave) {
   EXPECT_EQ(config.problems().size(), 2u);
 }
 
-TEST_F(RollBackRun, AHealthyRunRaisesNoAlarm) {
+TEST_F(RollBackRun, HealthyRunRaisesNoWarning) {
   prepare_tiny_data(scratch_ / "more", 6000);
   HybridTrainerConfig config = tiny_config();
   config.training.steps = 400;

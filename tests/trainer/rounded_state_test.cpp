@@ -11,7 +11,7 @@ namespace {
 
 /// Second-moment scales rounded as if they were signed would become zeros for gradients that are
 /// relatively small. The next update would then be divided by epsilon alone.
-TEST(RoundedState, EightBitStateIsNotRoundedOnceMoreInPredict) {
+TEST(RoundedState, PredictDoesNotRoundEightBitStateAgain) {
   HybridTrainerConfig config = tiny_config();
   config.model.vocabulary = 20;
   config.model.width = 64;

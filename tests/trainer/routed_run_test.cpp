@@ -59,17 +59,17 @@ class RoutedRunTest : public ::testing::Test {
   const fs::path data_ = scratch_ / "data";
 };
 
-TEST_F(RoutedRunTest, StoppedInAnyPhaseAndResumedGivesTheSameBits) {
+TEST_F(RoutedRunTest, ResumesFromAnyPhaseBitwise) {
   expect_same_bits_after_a_stop(routed());
 }
 
-TEST_F(RoutedRunTest, StoppedAndResumedWithAnAsynchronousOptimizerGivesTheSameBits) {
+TEST_F(RoutedRunTest, AsynchronousOptimizerResumesBitwise) {
   HybridTrainerConfig config = routed();
   config.phases.method = "asynchronous_optimizer";
   expect_same_bits_after_a_stop(config);
 }
 
-TEST_F(RoutedRunTest, CountsInPredictWhatTheRoutersChangeSendsElsewhere) {
+TEST_F(RoutedRunTest, CountsRoutingFlipsInPredict) {
   HybridTrainerConfig config = routed();
   config.optimizer.learning_rate = 0.1;
   config.model.experts = {.count = 16, .chosen = 4};
@@ -83,7 +83,7 @@ TEST_F(RoutedRunTest, CountsInPredictWhatTheRoutersChangeSendsElsewhere) {
   EXPECT_GT(most, 0);
 }
 
-TEST_F(RoutedRunTest, ABiasEvensLoadsAndIsReadWithTheWeights) {
+TEST_F(RoutedRunTest, SelectionBiasBalancesLoadsAndIsSaved) {
   const auto uneven = [&](double rate) {
     HybridTrainerConfig config = routed();
     config.model.experts.bias_rate = rate;
@@ -106,7 +106,7 @@ TEST_F(RoutedRunTest, ABiasEvensLoadsAndIsReadWithTheWeights) {
   EXPECT_THROW(export_hugging_face(run.model(), nullptr, scratch_ / "out", stream_), DataError);
 }
 
-TEST_F(RoutedRunTest, ABiasIsRefusedWhereItWouldBeLost) {
+TEST_F(RoutedRunTest, RejectsSelectionBiasWithAdapters) {
   HybridTrainerConfig config = routed();
   config.lora.rank = 2;
   EXPECT_THROW(config.validate(), ConfigError);

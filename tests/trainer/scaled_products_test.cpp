@@ -57,7 +57,7 @@ void fill_weights(LossModel& model, float value, const Stream& stream) {
   }
 }
 
-TEST(ScaledProducts, AnOverflowSkipsTheStepAndHalvesTheLossScale) {
+TEST(ScaledProducts, OverflowSkipsStepAndHalvesLossScale) {
   Training run(overflowing_config());
   const std::vector<float> first = run.weights();
   run.step_to(1);
@@ -88,7 +88,7 @@ TEST(ScaledProducts, AnOverflowSkipsTheStepAndHalvesTheLossScale) {
 }
 
 /// Scaling by a power of two changes no bit, unless a value overflows or underflows.
-TEST(ScaledProducts, TheNormIsThatOfTheLossItself) {
+TEST(ScaledProducts, ReportsUnscaledGradientNorm) {
   HybridTrainerConfig config = rank_config("adamw", 2);
   config.mixed_precision = MixedPrecisionConfig::all("fp16");
   config.mixed_precision.loss_scale = 4096;
@@ -105,7 +105,7 @@ TEST(ScaledProducts, TheNormIsThatOfTheLossItself) {
   EXPECT_NE(scaled.records[3].loss, plain.records[3].loss);
 }
 
-TEST(ScaledProducts, ALossThatIsNotFiniteIsAFaultOfTheModel) {
+TEST(ScaledProducts, NonFiniteLossEndsRun) {
   HybridTrainerConfig config = overflowing_config();
   config.divergence.max_skipped_updates = 0;
   Training run(config);
@@ -132,7 +132,7 @@ class BrokenModel final : public LossModel {
   LossModel& model_;
 };
 
-TEST(ScaledProducts, AGradientThatNoScaleMakesFiniteIsAFaultOfTheModel) {
+TEST(ScaledProducts, OverflowAtSmallestScaleEndsRun) {
   HybridTrainerConfig config = rank_config("adamw", 1);
   config.mixed_precision = MixedPrecisionConfig::all("fp16");
   config.mixed_precision.loss_scale = 4;
@@ -157,7 +157,7 @@ TEST(ScaledProducts, AGradientThatNoScaleMakesFiniteIsAFaultOfTheModel) {
 
 /// If Correct's own gradient overflows at the initial scale, this does not count against the
 /// prediction.
-TEST(ScaledProducts, NoPredictionIsRevertedForAnOverflow) {
+TEST(ScaledProducts, OverflowInCorrectIsComputedAgain) {
   HybridTrainerConfig config = overflowing_config();
   config.mixed_precision.warmup = config.mixed_precision.full = config.mixed_precision.predict =
       "fp32";
@@ -176,7 +176,7 @@ TEST(ScaledProducts, NoPredictionIsRevertedForAnOverflow) {
 }
 
 /// Options that only move numbers or recompute them change no bit.
-TEST(ScaledProducts, MemoryOptionsKeepTheBits) {
+TEST(ScaledProducts, MemoryOptionsDoNotChangeResults) {
   const std::vector<std::pair<const char*, void (*)(HybridTrainerConfig&)>> options{
       {"recomputation", [](auto& c) { c.memory.recompute = 1; }},
       {"consumed gradients", [](auto& c) { c.memory.gradients = "consume"; }},
@@ -200,7 +200,7 @@ TEST(ScaledProducts, MemoryOptionsKeepTheBits) {
 }
 
 /// The first fp8 scale depends on the operands of a micro-batch, because there is no history yet.
-TEST(ScaledProducts, MicroBatchesAddUp) {
+TEST(ScaledProducts, MicroBatchesMatchWholeBatch) {
   for (const auto& [precision, tolerance] : {std::pair("fp16", 1e-3), std::pair("fp8", 2e-2)}) {
     HybridTrainerConfig config = rank_config("adamw", 4);
     config.model.dropout = 0;
@@ -221,7 +221,7 @@ TEST(ScaledProducts, MicroBatchesAddUp) {
   }
 }
 
-TEST(ScaledProducts, ExpertsAreRoundedToo) {
+TEST(ScaledProducts, ExpertProductsAreRounded) {
   for (const char* const family : {"mixtral", "gpt_oss"}) {
     for (HybridTrainerConfig config : {overflowing_config(), eight_bit_config()}) {
       config.model.family = family;
@@ -241,7 +241,7 @@ TEST(ScaledProducts, ExpertsAreRoundedToo) {
   }
 }
 
-TEST(ScaledProducts, ResumedRunsHaveTheirBits) {
+TEST(ScaledProducts, ResumeMatchesUninterruptedRun) {
   for (const HybridTrainerConfig& config : {overflowing_config(), eight_bit_config()}) {
     const std::string& precision = config.mixed_precision.full;
     Training whole(config);
@@ -264,7 +264,7 @@ TEST(ScaledProducts, ResumedRunsHaveTheirBits) {
   }
 }
 
-TEST(ScaledProducts, RanksSkipTogetherAndHaveTheBitsOfOne) {
+TEST(ScaledProducts, RanksMatchSingleRank) {
   for (const HybridTrainerConfig& config : {overflowing_config(), eight_bit_config()}) {
     const RankOutcome alone = train_alone(config);
     for (const std::int64_t zero : {0, 1}) {
@@ -277,7 +277,7 @@ TEST(ScaledProducts, RanksSkipTogetherAndHaveTheBitsOfOne) {
 }
 
 /// The predicted updates of an asynchronous optimizer do not wait for a gradient that overflowed.
-TEST(ScaledProducts, AnAsynchronousOptimizerSkipsToo) {
+TEST(ScaledProducts, AsynchronousOptimizerSkipsOverflows) {
   HybridTrainerConfig config = overflowing_config();
   config.phases.method = "asynchronous_optimizer";
   config.phases.warmup_steps = 1;
@@ -295,7 +295,7 @@ TEST(ScaledProducts, AnAsynchronousOptimizerSkipsToo) {
   EXPECT_LT(run.records.back().loss, run.records.front().loss);
 }
 
-TEST(ScaledProducts, TrainAsFp32Does) {
+TEST(ScaledProducts, LossMatchesFp32) {
   HybridTrainerConfig config = rank_config("adamw", 1);
   const auto last_loss = [&](const std::string& precision) {
     config.mixed_precision = MixedPrecisionConfig::all(precision);
@@ -310,7 +310,7 @@ TEST(ScaledProducts, TrainAsFp32Does) {
   EXPECT_NE(eight_bits, exact);
 }
 
-TEST(ScaledProducts, AStageComputesInItsOwn) {
+TEST(ScaledProducts, StageOverridesPrecision) {
   HybridTrainerConfig config = eight_bit_config();
   config.phases.max_predict_steps = 0;
   config.mixed_precision = MixedPrecisionConfig::all("fp32");
@@ -324,7 +324,7 @@ TEST(ScaledProducts, AStageComputesInItsOwn) {
   EXPECT_TRUE(run.records.back().loss_scale.has_value());
 }
 
-TEST(ScaledProducts, RunsTellOfOverflows) {
+TEST(ScaledProducts, ReportsOverflows) {
   HybridTrainerConfig config = overflowing_config();
   config.training.steps = 12;
   config.phases.max_predict_steps = 0;
@@ -351,7 +351,7 @@ std::vector<std::string> problems_of(const HybridTrainerConfig& config) {
   return config.problems(model_families());
 }
 
-TEST(ScaledProducts, AreRefusedWhereRanksRunAhead) {
+TEST(ScaledProducts, AsynchronousRanksRejectFp16AndFp8) {
   for (const char* const method : {"asynchronous_gradients", "local_sgd"}) {
     for (const char* const precision : {"fp16", "fp8"}) {
       HybridTrainerConfig config = rank_config("adamw", 4);
@@ -373,7 +373,7 @@ TEST(ScaledProducts, AreRefusedWhereRanksRunAhead) {
   }
 }
 
-TEST(ScaledProducts, ALossScaleIsAPowerOfTwo) {
+TEST(ScaledProducts, RejectsLossScaleNotPowerOfTwo) {
   HybridTrainerConfig config = overflowing_config();
   config.mixed_precision.loss_scale = 1000;
   EXPECT_EQ(problems_of(config),
@@ -381,7 +381,7 @@ TEST(ScaledProducts, ALossScaleIsAPowerOfTwo) {
                                      "which does not round gradients"});
 }
 
-TEST(ScaledProducts, NoUpdateComesBeforeTheNormIsKnown) {
+TEST(ScaledProducts, Fp16DisablesUpdatesWithinBackward) {
   HybridTrainerConfig config = overflowing_config();
   config.memory.gradients = "consume";
   config.optimizer.clip_norm = 0;

@@ -83,7 +83,7 @@ class SecondFamily : public ::testing::Test {
                              testing::random_tokens({4, 16}, 50, 2, stream_));
 };
 
-TEST_F(SecondFamily, ComesWithItsPresetAndIsUnknownElsewhere) {
+TEST_F(SecondFamily, IsKnownOnlyThroughRegistry) {
   EXPECT_EQ(config_.model.family, "twin");
   EXPECT_TRUE(config_.problems(registry()).empty());
   EXPECT_EQ(config_.problems().size(), 1u);
@@ -96,7 +96,7 @@ TEST_F(SecondFamily, ComesWithItsPresetAndIsUnknownElsewhere) {
   }
 }
 
-TEST_F(SecondFamily, RefusesKeysThatItDoesNotHave) {
+TEST_F(SecondFamily, RejectsKeysOfOtherFamilies) {
   config_.model.heads = 4;
   config_.model.dropout = 0.1;
   config_.model.initializer_range = 0.5;
@@ -124,7 +124,7 @@ TEST_F(SecondFamily, TrainsThroughAllPhases) {
   EXPECT_GT(trainer.machine().statistics().of(Phase::kPredict).steps, 0);
 }
 
-TEST_F(SecondFamily, CountsParametersAndGradientsOfItsOwnHead) {
+TEST_F(SecondFamily, CountsParametersOfOwnHead) {
   const auto model = make_model(config_.model, 1, stream_, registry());
   const std::int64_t attention = 4 * 32 * 2 * 24 + 2 * 32, other = 2 * 3 * 32 * 32 + 2 * 32;
   EXPECT_EQ(model->parameter_count(), 2 * 50 * 32 + 16 * 32 + attention + 2 * other + 2 * 32);
@@ -139,7 +139,7 @@ TEST_F(SecondFamily, CountsParametersAndGradientsOfItsOwnHead) {
   });
 }
 
-TEST_F(SecondFamily, GeneratesWhatTheFullForwardSays) {
+TEST_F(SecondFamily, CachedDecodingMatchesForward) {
   const auto model = make_model(config_.model, 1, stream_, registry());
   CachedDecoder decoder(*model, DType::kF32, stream_);
   const Tensor tokens = testing::random_tokens({1, 12}, 50, 5, stream_);
@@ -152,7 +152,7 @@ TEST_F(SecondFamily, GeneratesWhatTheFullForwardSays) {
   }
 }
 
-TEST_F(SecondFamily, GoesToAFolderAndComesBackBitForBit) {
+TEST_F(SecondFamily, RoundTripsThroughFolder) {
   const TemporaryFolder folder;
   const auto model = make_model(config_.model, 1, stream_, registry());
   export_hugging_face(*model, nullptr, folder.path() / "twin", stream_, registry());
@@ -167,7 +167,7 @@ TEST_F(SecondFamily, GoesToAFolderAndComesBackBitForBit) {
   for (std::size_t i = 0; i < left.size(); ++i) EXPECT_TRUE(testing::same_bits(left[i], right[i]));
 }
 
-TEST_F(SecondFamily, GoesFromTextToARunAndIsLoadedFromIt) {
+TEST_F(SecondFamily, TrainsFromTextAndLoadsRun) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   TrainingRunSettings settings;
@@ -184,7 +184,7 @@ TEST_F(SecondFamily, GoesFromTextToARunAndIsLoadedFromIt) {
   EXPECT_EQ(load_trained_run(scratch / "run", stream_, registry()).model().config().family, "twin");
 }
 
-TEST_F(SecondFamily, IsUnknownToASimulationWithoutTheRegistry) {
+TEST_F(SecondFamily, SimulationRejectsUnknownFamily) {
   EXPECT_THROW(simulate_memory(config_, {}), ConfigError);
 }
 

@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"adamw", "anticipated", "host", "fp32", 1, 32, "granitemoehybrid"}),
     name_of_case);
 
-TEST_P(Speculation, WithoutPredictIsPlainTrainingBitForBit) {
+TEST_P(Speculation, WithoutPredictMatchesPlainTraining) {
   HybridTrainerConfig late = config(), plain = config();
   late.phases.max_predict_steps = plain.phases.max_predict_steps = 0;
   plain.phases.method = "skip_backward";
@@ -105,7 +105,7 @@ TEST_P(Speculation, WithoutPredictIsPlainTrainingBitForBit) {
   for (std::size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], 0.02) << i;
 }
 
-TEST_P(Speculation, PredictsTrainsAndEndsExact) {
+TEST_P(Speculation, RecordsLagAndEndsInCorrect) {
   train_tiny(config(), data(), run("run"));
   const std::vector<StepRecord> records = records_of(run("run"));
   std::int64_t late = 0, errors = 0;
@@ -132,7 +132,7 @@ TEST_P(Speculation, PredictsTrainsAndEndsExact) {
       << summary;
 }
 
-TEST_P(Speculation, SameSeedSameBitsAndResumesAnywhere) {
+TEST_P(Speculation, RepeatsAndResumesBitwise) {
   HybridTrainerConfig whole = config();
   train_tiny(whole, data(), run("again"));
   whole.checkpoint.every_steps = 1;
@@ -149,7 +149,7 @@ TEST_P(Speculation, SameSeedSameBitsAndResumesAnywhere) {
   }
 }
 
-TEST_P(Speculation, IsSimulatedToTheByte) {
+TEST_P(Speculation, SimulatedPeaksMatchMeasuredPeaks) {
   train_tiny(config(), data(), run("run"));
   HybridTrainerConfig resolved = config();
   resolved.model.vocabulary = 17;
@@ -167,7 +167,7 @@ TEST_P(Speculation, IsSimulatedToTheByte) {
   }
 }
 
-TEST(SpeculationConfig, EachFieldActs) {
+TEST(SpeculationConfig, EachFieldTakesEffect) {
   const TemporaryFolder folder;
   prepare_tiny_data(folder.path() / "data");
   int runs = 0;
@@ -205,7 +205,7 @@ TEST(SpeculationConfig, EachFieldActs) {
       ConfigError);
 }
 
-TEST(SpeculationConfig, SaysWhatDoesNotGoTogether) {
+TEST(SpeculationConfig, ReportsIncompatibleSettings) {
   HybridTrainerConfig config = tiny_config();
   config.phases.method = "asynchronous_optimizer";
   config.memory.optimizer_state = "host";

@@ -35,7 +35,7 @@ class CountedModel final : public LossModel {
   LossModel& model_;
 };
 
-TEST(StepFrames, AreAtMostNineFromTheTrainerToTheModel) {
+TEST(StepFrames, AtMostNineBetweenTrainerAndModel) {
   for (const std::int64_t micro_batches : {1, 2}) {
     HybridTrainerConfig config = tiny_config();
     config.model.vocabulary = 20;

@@ -29,7 +29,7 @@ void expect_bits_of_one(HybridTrainerConfig config, const std::vector<int>& rank
 
 class ZeroWithOptimizer : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ZeroWithOptimizer, HasTheBitsOfOneRank) {
+TEST_P(ZeroWithOptimizer, MatchesSingleRank) {
   const std::vector<Phase> phases = train_alone(cut_config(GetParam(), 4)).phases;
   for (const Phase phase : kAllPhases)
     EXPECT_TRUE(std::count(phases.begin(), phases.end(), phase)) << name_of(phase);
@@ -41,7 +41,7 @@ TEST_P(ZeroWithOptimizer, HasTheBitsOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(All, ZeroWithOptimizer, ::testing::Values("adamw", "muon"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(Zero, HasTheBitsOfOneRankWithOtherOptimizersToo) {
+TEST(Zero, OtherOptimizersMatchSingleRank) {
   for (const char* const optimizer : {"lion", "sgd", "adam_mini", "adafactor"})
     expect_bits_of_one(cut_config(optimizer, 5), {3}, {0, 1, 2, 3}, optimizer);
 }
@@ -52,7 +52,7 @@ struct Change {
 };
 
 /// Other settings of a run can be combined with sharded weights.
-TEST(Zero, HasTheBitsOfOneRankWithOtherSettingsToo) {
+TEST(Zero, OtherSettingsMatchSingleRank) {
   const std::vector<Change> changes{
       {"bf16", [](auto& c) { c.mixed_precision.warmup = c.mixed_precision.full = "bf16"; }},
       {"fp16",
@@ -87,7 +87,7 @@ TEST(Zero, HasTheBitsOfOneRankWithOtherSettingsToo) {
   }
 }
 
-TEST(Zero, HasTheBitsOfOneRankWhereLayersCarryAState) {
+TEST(Zero, RecurrentLayersMatchSingleRank) {
   HybridTrainerConfig config = cut_config("adamw", 5);
   const std::int64_t vocabulary = config.model.vocabulary;
   config.model = tiny_model("mamba2");
@@ -96,14 +96,14 @@ TEST(Zero, HasTheBitsOfOneRankWhereLayersCarryAState) {
 }
 
 /// Different ranks' tokens choose different experts, some of which get no tokens.
-TEST(Zero, HasTheBitsOfOneRankWhereTokensChooseExperts) {
+TEST(Zero, MixtureOfExpertsMatchesSingleRank) {
   HybridTrainerConfig config = cut_config("adamw", 5);
   config.model.family = "mixtral";
   config.model.experts = {.count = 6, .chosen = 1, .balance_loss = 0.1, .bias_rate = 0.02};
   expect_bits_of_one(config, {2, 3}, {0, 1, 2, 3}, "experts");
 }
 
-TEST(Zero, HasTheBitsOfOneRankWhereWeightsLieElsewhere) {
+TEST(Zero, OffloadedMemoryMatchesSingleRank) {
   for (const char* const home : {"host", "file"}) {
     HybridTrainerConfig config = cut_config("adamw", 4);
     config.memory.weights = home;
@@ -148,7 +148,7 @@ std::size_t bytes_of_weights(const HybridTrainerConfig& config) {
          sizeof(float);
 }
 
-TEST(Zero, LeavesARankItsShareOfStateGradientsAndWeights) {
+TEST(Zero, EachRankHoldsOnlyItsShare) {
   constexpr int kRanks = 4;
   HybridTrainerConfig config = cut_config("adamw", 4);
   config.model.layers = 8;
@@ -174,7 +174,7 @@ TEST(Zero, LeavesARankItsShareOfStateGradientsAndWeights) {
 
 /// Bytes that each rank sends in a step of M micro-batches: the sums of its micro-batches except
 /// its own shard, and its shard to the others.
-TEST(Zero, SendsWhatItsStageSays) {
+TEST(Zero, SentBytesMatchStage) {
   constexpr double kRanks = 2, kMicroBatches = 4;
   for (const char* const optimizer : {"adamw", "muon"}) {
     HybridTrainerConfig config = cut_config(optimizer, 4);
@@ -196,7 +196,7 @@ TEST(Zero, SendsWhatItsStageSays) {
 
 /// Held weights are not sent along with the messages between two steps. Once released, a single
 /// rank may use them.
-TEST(Zero, SendsHeldWeightsWithTheNextStepOrWhenTheyAreHeldNoMore) {
+TEST(Zero, SendsHeldWeightsOnReleaseOrNextStep) {
   HybridTrainerConfig config = cut_config("adamw", 4);
   config.distributed.zero = 1;
   run_thread_ranks(2, [&](Communicator& others) {
@@ -223,7 +223,7 @@ TEST(Zero, SendsHeldWeightsWithTheNextStepOrWhenTheyAreHeldNoMore) {
   });
 }
 
-TEST(Zero, SendsBucketsOfTheSizeThatIsAskedFor) {
+TEST(Zero, BucketSizeFollowsConfig) {
   HybridTrainerConfig config = cut_config("adamw", 2);
   config.distributed.zero = 2;
   config.distributed.bucket_bytes = 1 << 22;
@@ -235,7 +235,7 @@ TEST(Zero, SendsBucketsOfTheSizeThatIsAskedFor) {
             large.memory.peak[static_cast<std::size_t>(MemoryKind::kGradients)]);
 }
 
-TEST(Zero, HasTheSameBitsWithNothingBesideAndOverASlowLink) {
+TEST(Zero, OverlapAndSlowLinkDoNotChangeResults) {
   HybridTrainerConfig config = cut_config("adamw", 5);
   config.distributed.bucket_bytes = 1 << 14;
   config.distributed.overlap = false;
@@ -246,7 +246,7 @@ TEST(Zero, HasTheSameBitsWithNothingBesideAndOverASlowLink) {
   expect_bits_of_one(config, {2}, {0, 1, 2, 3}, "a slow link");
 }
 
-TEST(Zero, RefusesWhatDoesNotGoWithPartsOfWeights) {
+TEST(Zero, RejectsIncompatibleSettings) {
   const auto expect_refused = [](std::int64_t zero, const char* key, const auto& change) {
     HybridTrainerConfig config = rank_config("adamw", 2);
     config.distributed.zero = zero;

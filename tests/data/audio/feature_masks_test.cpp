@@ -19,9 +19,9 @@ struct MaskStatistics {
   double mean, deviation, first, middle, last;
 };
 
-class MasksOfTransformers : public ::testing::TestWithParam<MaskStatistics> {};
+class FeatureMaskDistribution : public ::testing::TestWithParam<MaskStatistics> {};
 
-TEST_P(MasksOfTransformers, HaveTheSameDistribution) {
+TEST_P(FeatureMaskDistribution, MatchesTransformers) {
   constexpr int kDraws = 4000;
   const MaskStatistics wanted = GetParam();
   double sum = 0, squares = 0, first = 0, middle = 0, last = 0;
@@ -47,14 +47,14 @@ TEST_P(MasksOfTransformers, HaveTheSameDistribution) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Axes, MasksOfTransformers,
+    Axes, FeatureMaskDistribution,
     ::testing::Values(MaskStatistics{3000, {.05, 10, 2}, 146.9363, 4.2434, .0065, .0510, .0032},
                       MaskStatistics{80, {.3, 10, 1}, 21.7595, 4.9155, .0315, .3095, .0330},
                       MaskStatistics{50, {.1, 8, 0}, 5.0680, 3.8548, .0150, .1235, .0130},
                       MaskStatistics{12, {.9, 10, 0}, 10, 0, .3307, 1, .3255},
                       MaskStatistics{100, {.02, 10, 2}, 19.0048, 2.3236, .0213, .2042, .0210}));
 
-TEST(FeatureMasks, DependOnTheKeyAlone) {
+TEST(FeatureMasks, DependOnlyOnKey) {
   const AxisMasks masks{.05, 10, 2};
   const auto starts = mask_starts(3000, masks, {1, 2, 3});
   EXPECT_EQ(starts.size(), 15u);
@@ -63,13 +63,13 @@ TEST(FeatureMasks, DependOnTheKeyAlone) {
     EXPECT_NE(starts, mask_starts(3000, masks, other));
 }
 
-TEST(FeatureMasks, AreNoneWithoutAShareOrRoom) {
+TEST(FeatureMasks, AreEmptyForZeroShareOrShortAxis) {
   EXPECT_TRUE(mask_starts(3000, {0, 10, 2}, {}).empty());
   EXPECT_TRUE(mask_starts(9, {.5, 10, 2}, {}).empty());
   EXPECT_THROW(mask_starts(9, {.5, 0, 2}, {}), Error);
 }
 
-TEST(FeatureMasks, SetWholeFramesAndBandsToZero) {
+TEST(FeatureMasks, ZeroWholeFramesAndMelBands) {
   constexpr std::int64_t kFrames = 200, kMels = 16;
   std::vector<float> features(kFrames * kMels, 1.0f);
   const FeatureMasks masks{.frames = {.1, 5, 1}, .mels = {.2, 2, 1}};

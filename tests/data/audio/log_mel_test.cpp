@@ -75,35 +75,35 @@ class LogMelTest : public ::testing::Test {
   SafetensorsFile file_{std::string(HT_TEST_DATA_DIR) + "/log_mel.safetensors"};
 };
 
-TEST_F(LogMelTest, EqualsTransformersOnSpeech) {
+TEST_F(LogMelTest, MatchesTransformersOnSpeech) {
   expect_golden("speech", speech());
   expect_golden("speech", speech(), 128);
 }
 
-TEST_F(LogMelTest, EqualsTransformersOnNoise) {
+TEST_F(LogMelTest, MatchesTransformersOnNoise) {
   expect_golden("noise", noise(30 * kRate));
   expect_golden("noise", noise(30 * kRate), 128);
 }
 
-TEST_F(LogMelTest, EqualsTransformersOnTones) {
+TEST_F(LogMelTest, MatchesTransformersOnTones) {
   expect_golden("sine", tone(0.5, 440, 0, 3));
   expect_golden("tone_of_30_s", tone(0.9, 3000, std::numbers::pi / 2, 30));
 }
 
-TEST_F(LogMelTest, EqualsTransformersOnAClickAndSilence) {
+TEST_F(LogMelTest, MatchesTransformersOnClickAndSilence) {
   std::vector<float> click(kRate);
   expect_golden("silence", click);
   click[8000] = 1;
   expect_golden("click", click);
 }
 
-TEST_F(LogMelTest, PadsShortSoundAndCutsLongSound) {
+TEST_F(LogMelTest, PadsShortAndTruncatesLongAudio) {
   expect_golden("short", noise(320));
   expect_golden("too_long", noise(31 * kRate));
   for (const float value : LogMel().of({})) ASSERT_EQ(value, -1.5f);
 }
 
-TEST_F(LogMelTest, TakesSoundAsLongAsItIs) {
+TEST_F(LogMelTest, UnpaddedAudioMatchesTransformers) {
   std::vector<float> samples = speech();
   samples.resize(15937);
   const std::vector<float> found = LogMel().of_all(samples), wanted = golden("whole.80");
@@ -115,7 +115,7 @@ TEST_F(LogMelTest, TakesSoundAsLongAsItIs) {
   EXPECT_THROW(LogMel().of({}, 1), Error);
 }
 
-TEST_F(LogMelTest, HasTheFiltersOfTransformers) {
+TEST_F(LogMelTest, FiltersMatchTransformers) {
   for (const std::int64_t mels : {80, 128}) {
     const std::vector<double> filters = mel_filters(mels);
     const std::vector<float> wanted = golden(concat("filters.", mels));

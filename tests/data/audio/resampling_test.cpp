@@ -34,7 +34,7 @@ double decibels_off(const std::vector<float>& samples, double frequency, std::in
   return 20 * std::log10(most);
 }
 
-TEST(Resampling, KeepsASineThatBothRatesHold) {
+TEST(Resampling, PreservesSineBelowNyquist) {
   for (const std::int64_t rate :
        {8000, 11025, 12000, 22050, 24000, 32000, 44100, 48000, 96000, 44101}) {
     const Resampling filter(rate, 16000);
@@ -46,7 +46,7 @@ TEST(Resampling, KeepsASineThatBothRatesHold) {
   }
 }
 
-TEST(Resampling, TakesAwayWhatTheNewRateCannotHold) {
+TEST(Resampling, SuppressesAliasesAndImages) {
   for (const std::int64_t rate : {22050, 24000, 44100, 48000})
     for (const double frequency : {8050.0, 9000.0, 10900.0}) {
       const std::vector<float> result = Resampling(rate, 16000).of(sine(frequency, rate, 0.4));
@@ -60,12 +60,12 @@ TEST(Resampling, TakesAwayWhatTheNewRateCannotHold) {
   EXPECT_LT(std::abs(image) / 2000, 1e-4);
 }
 
-TEST(Resampling, LeavesSoundOfTheSameRateAsItIs) {
+TEST(Resampling, SameRateReturnsInputUnchanged) {
   const std::vector<float> samples = sine(440, 16000, 0.1);
   EXPECT_EQ(Resampling(16000, 16000).of(samples), samples);
 }
 
-TEST(Resampling, RoundsTheNumberOfSamplesUp) {
+TEST(Resampling, RoundsSampleCountUp) {
   EXPECT_EQ(Resampling(48000, 16000).of(std::vector<float>(10)).size(), 4u);
   EXPECT_EQ(Resampling(44100, 16000).of(std::vector<float>(44100)).size(), 16000u);
   EXPECT_EQ(Resampling(8000, 16000).of(std::vector<float>(1)).size(), 2u);
@@ -73,17 +73,17 @@ TEST(Resampling, RoundsTheNumberOfSamplesUp) {
   EXPECT_THROW(Resampling(0, 16000), Error);
 }
 
-TEST(Resampling, RefusesRatesWhoseFilterIsHuge) {
+TEST(Resampling, RejectsRatesThatNeedHugeFilter) {
   expect_words(message_of<DataError>([] { Resampling(767'999, 16'000); }),
                {"767999 samples", "16000", "at most 8388608", "-ar 16000"});
 }
 
-TEST(Resampling, KeepsAConstant) {
+TEST(Resampling, PreservesConstantSignal) {
   const std::vector<float> result = Resampling(44100, 16000).of(std::vector<float>(4410, 1.0f));
   for (std::size_t i = 600; i < 1000; ++i) EXPECT_NEAR(result[i], 1, 1e-6) << i;
 }
 
-TEST(SpeechReader, ReadsEveryRateAsSixteenThousand) {
+TEST(SpeechReader, ResamplesEveryRateTo16Kilohertz) {
   const TemporaryFolder folder;
   SpeechReader reader;
   for (const std::int64_t rate : {16000, 8000, 44100, 8000}) {

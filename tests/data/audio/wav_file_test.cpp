@@ -52,7 +52,7 @@ class WavFileTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(WavFileTest, ReadsWhatLibsndfileAndFfmpegWrite) {
+TEST_F(WavFileTest, ReadsLibsndfileAndFfmpegFiles) {
   const auto expected = boost::json::parse(read_text(kWavFolder / "expected.json")).as_object();
   EXPECT_EQ(expected.size(), 9u);
   for (const auto& [name, wanted] : expected) {
@@ -70,7 +70,7 @@ TEST_F(WavFileTest, ReadsWhatLibsndfileAndFfmpegWrite) {
   }
 }
 
-TEST_F(WavFileTest, NamesCompressedSamplesAndOtherFiles) {
+TEST_F(WavFileTest, ReportsUnsupportedFormatByName) {
   const auto told = [](const char* name) {
     return message_of<DataError>([&] { read_wav(kWavFolder / name); });
   };
@@ -91,7 +91,7 @@ TEST_F(WavFileTest, NamesCompressedSamplesAndOtherFiles) {
   EXPECT_THROW(read_wav(folder_ / "none.wav"), MissingInput);
 }
 
-TEST_F(WavFileTest, TakesChunksInAnyOrderAndSkipsUnknownOnes) {
+TEST_F(WavFileTest, AcceptsAnyChunkOrderAndSkipsUnknown) {
   const std::vector<float> wanted{0.5f, -0.5f};
   const std::string data = chunk("data", kTwoSamples);
   EXPECT_EQ(read(riff(kMono16 + data)), wanted);
@@ -101,7 +101,7 @@ TEST_F(WavFileTest, TakesChunksInAnyOrderAndSkipsUnknownOnes) {
   EXPECT_EQ(read(riff(data + chunk("bext", "abc") + kMono16)), wanted) << "samples first";
 }
 
-TEST_F(WavFileTest, ReadsToTheEndWhereTheSizeWasNotKnown) {
+TEST_F(WavFileTest, UnknownDataSizeReadsToEndOfFile) {
   const std::vector<float> wanted{0.5f, -0.5f};
   for (const std::uint64_t size : {0xFFFFFFFFull, 0x7FFFF000ull, 0x7FFFFFDBull, 0ull})
     EXPECT_EQ(read("RIFF" + number(size, 4) + "WAVE" + kMono16 + "data" + number(size, 4) +
@@ -113,7 +113,7 @@ TEST_F(WavFileTest, ReadsToTheEndWhereTheSizeWasNotKnown) {
                {"holds no samples"});
 }
 
-TEST_F(WavFileTest, MixesChannelsAndTakesTheUpperBitsOfABroaderSample) {
+TEST_F(WavFileTest, AveragesChannelsAndReadsHighBits) {
   const std::string three = format(1, 3, 8000, 16);
   const std::string frame = number(0x4000, 2) + number(0xC000, 2) + number(0x2000, 2);
   EXPECT_EQ(read(riff(three + chunk("data", frame))), (std::vector<float>{0.25f / 3}));
@@ -121,7 +121,7 @@ TEST_F(WavFileTest, MixesChannelsAndTakesTheUpperBitsOfABroaderSample) {
             (std::vector<float>{0.5f}));
 }
 
-TEST_F(WavFileTest, RefusesTruncatedFilesAndHeadersWithoutSense) {
+TEST_F(WavFileTest, RejectsTruncatedFilesAndInvalidHeaders) {
   const std::string whole = riff(kMono16 + chunk("data", kTwoSamples));
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_THROW(read(whole.substr(0, bytes)), DataError) << bytes;
@@ -142,7 +142,7 @@ TEST_F(WavFileTest, RefusesTruncatedFilesAndHeadersWithoutSense) {
   expect_words(refusal("RIFX" + whole.substr(4)), {"RIFX"});
 }
 
-TEST_F(WavFileTest, ChangedBytesMakeNoWrongAllocation) {
+TEST_F(WavFileTest, CorruptedHeaderBytesDoNotOverallocate) {
   const std::string whole = read_text(kWavFolder / "extensible.wav");
   std::uint32_t state = 7;
   int refused = 0;
@@ -161,13 +161,13 @@ TEST_F(WavFileTest, ChangedBytesMakeNoWrongAllocation) {
   EXPECT_GT(refused, 1000);
 }
 
-TEST_F(WavFileTest, RefusesSamplesThatAreNotFinite) {
+TEST_F(WavFileTest, RejectsNonFiniteSamples) {
   const Sound sound{{0, std::numeric_limits<float>::quiet_NaN()}, 16000};
   write_wav(folder_ / "nan.wav", sound, WavSamples::kFloat32);
   expect_words(message_of<DataError>([&] { read_wav(folder_ / "nan.wav"); }), {"sample 2", "nan"});
 }
 
-TEST_F(WavFileTest, WritesWhatItReads) {
+TEST_F(WavFileTest, ReadsBackFloatAndRoundedInt16Samples) {
   const Sound sound{{0, 0.25f, -1, 0.999969482421875f, 1.5f, 1e-3f}, 44100};
   write_wav(folder_ / "float.wav", sound, WavSamples::kFloat32);
   EXPECT_EQ(read_wav(folder_ / "float.wav").samples, sound.samples);

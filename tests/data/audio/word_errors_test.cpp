@@ -14,7 +14,7 @@ boost::json::value golden_errors() {
   return boost::json::parse(std::string(std::istreambuf_iterator<char>(file), {}));
 }
 
-TEST(WordErrors, NormalizeTextsAsWhisperDoes) {
+TEST(WordErrors, NormalizationMatchesWhisper) {
   const auto golden = golden_errors();
   ASSERT_GE(golden.at("normal").as_array().size(), 10u);
   for (const auto& one : golden.at("normal").as_array())
@@ -24,7 +24,7 @@ TEST(WordErrors, NormalizeTextsAsWhisperDoes) {
 }
 
 /// In these scripts vowels are combining marks, at which Whisper's normalizer splits words.
-TEST(WordErrors, MarksStayInWords) {
+TEST(WordErrors, CombiningMarksStayInWords) {
   const char* texts[] = {"मैं हिन्दी बोलता हूँ।", "நான் தமிழ் பேசுகிறேன்", "ഞാൻ മലയാളം പറയുന്നു",
                          "আমি বাংলা বলি",    "สวัสดี ครับ",           "مَرْحَبًا بِكَ"};
   const std::int64_t words[] = {4, 3, 3, 3, 2, 2};
@@ -36,7 +36,7 @@ TEST(WordErrors, MarksStayInWords) {
       << "a mark after a symbol does not belong to a word";
 }
 
-TEST(WordErrors, EqualThoseOfJiwer) {
+TEST(WordErrors, CountsMatchJiwer) {
   const auto golden = golden_errors();
   ASSERT_GE(golden.at("errors").as_array().size(), 200u);
   for (const auto& one : golden.at("errors").as_array()) {
@@ -49,7 +49,7 @@ TEST(WordErrors, EqualThoseOfJiwer) {
   }
 }
 
-TEST(WordErrors, AddUpAndGiveARate) {
+TEST(WordErrors, CountsAccumulateIntoRate) {
   WordErrors all = word_errors("one two three four", "One, two!");
   EXPECT_EQ(all.words, 4);
   EXPECT_EQ(all.deletions, 2);

@@ -48,7 +48,7 @@ std::pair<std::string, std::string> rendered(const json::object& value) {
   }
 }
 
-TEST(ChatGolden, TextsAndSpansAreThoseOfJinja2) {
+TEST(ChatGolden, TextsAndSpansMatchJinja2) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();
   const json::array& cases = golden().at("cases").as_array();

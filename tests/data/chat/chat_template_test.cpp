@@ -22,7 +22,7 @@ std::string template_refusal(const std::string& source, const json::object& vari
   return message_of<DataError>([&] { rendered(source, variables); });
 }
 
-TEST(ChatTemplate, NamesWhatIsOutsideTheSubsetAndItsLine) {
+TEST(ChatTemplate, ReportsUnsupportedSyntaxWithLine) {
   expect_words(template_refusal("\n\n{% include 'x' %}"), {"t:3:", "include"});
   expect_words(template_refusal("{% raw %}{{{% endraw %}"), {"t:1:", "raw"});
   expect_words(template_refusal("a\n{{ x | xmlattr }}"), {"t:2:", "filter", "xmlattr"});
@@ -44,7 +44,7 @@ TEST(ChatTemplate, NamesWhatIsOutsideTheSubsetAndItsLine) {
 }
 
 /// Each of these attributes used to render as an empty text.
-TEST(ChatTemplate, AttributesOfPythonAreThereOrRefused) {
+TEST(ChatTemplate, SupportsOrRejectsPythonAttributes) {
   EXPECT_EQ(rendered("{% for a in [1] %}{% for b in [2] %}{{ loop.depth }}{{ loop.depth0 }}"
                      "{% endfor %}{% endfor %}"),
             "10");
@@ -67,12 +67,12 @@ TEST(ChatTemplate, AttributesOfPythonAreThereOrRefused) {
   EXPECT_EQ(rendered("{{ [[1, 2], [3, 4]] | map(attribute='1') | list }}"), "[2, 4]");
 }
 
-TEST(ChatTemplate, TitlesBeginEachWordInUpperCase) {
+TEST(ChatTemplate, TitleCapitalizesEachWord) {
   EXPECT_EQ(rendered("{{ \"it's a2b CODE\".title() }}"), "It'S A2B Code");
   EXPECT_EQ(rendered("{{ 'GPT4 correct_user'.title() }}"), "Gpt4 Correct_User");
 }
 
-TEST(ChatTemplate, SaysWhereItStopped) {
+TEST(ChatTemplate, RenderErrorsReportLineAndCause) {
   expect_words(template_refusal("a\n{{ raise_exception('roles must alternate') }}"),
                {"t:2:", "roles must alternate"});
   expect_words(template_refusal("{{ a.b.c }}", {{"a", json::object{}}}),
@@ -82,7 +82,7 @@ TEST(ChatTemplate, SaysWhereItStopped) {
   expect_words(template_refusal("{{ 'x' | tojson | list | join(1, 2, 3) }}"), {"join"});
 }
 
-TEST(ChatTemplate, RepeatsTextsAndListsAWholeNumberOfTimesAndNothingElse) {
+TEST(ChatTemplate, RepeatsTextsAndListsOnlyByIntegers) {
   EXPECT_EQ(rendered("{{ 'ab' * 3 }}{{ 2 * 'c' }}{{ 'd' * 0 }}{{ 'e' * -1 }}"), "abababcc");
   EXPECT_EQ(rendered("{{ ([1] * 2) | length }}{{ ([] * 5) | length }}{{ '' * 5 }}"), "20");
   for (const char* wrong : {"'a' * 'b'", "[1] * [2]", "'a' * 1.5", "'a' * none", "2 * none",
@@ -90,7 +90,7 @@ TEST(ChatTemplate, RepeatsTextsAndListsAWholeNumberOfTimesAndNothingElse) {
     expect_words(template_refusal(concat("{{ ", wrong, " }}")), {"t:1:", "*"});
 }
 
-TEST(ChatTemplate, ChangesTheCaseOfAsciiLettersAloneTheFirstAndLastIncluded) {
+TEST(ChatTemplate, CaseFiltersChangeOnlyAsciiLetters) {
   EXPECT_EQ(rendered("{{ 'azAZ`{@[09' | upper }}"), "AZAZ`{@[09");
   EXPECT_EQ(rendered("{{ 'azAZ`{@[09' | lower }}"), "azaz`{@[09");
   EXPECT_EQ(rendered("{{ 'zAZ a' | capitalize }}"), "Zaz a");
@@ -98,7 +98,7 @@ TEST(ChatTemplate, ChangesTheCaseOfAsciiLettersAloneTheFirstAndLastIncluded) {
 }
 
 /// Checks both ends of each range and their neighbors.
-TEST(ChatTemplate, TrimsWhatIsWhiteSpaceInPythonAndNothingElse) {
+TEST(ChatTemplate, TrimsExactlyPythonWhiteSpace) {
   const auto trimmed = [](char32_t character) {
     std::string text = "x";
     append_utf8(character, text);
@@ -113,7 +113,7 @@ TEST(ChatTemplate, TrimsWhatIsWhiteSpaceInPythonAndNothingElse) {
     EXPECT_FALSE(trimmed(other)) << std::uint32_t{other};
 }
 
-TEST(ChatTemplate, EndsWhateverTheTemplateDoes) {
+TEST(ChatTemplate, LimitsDepthAndOutputSize) {
   expect_words(template_refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), {"deeply"});
   expect_words(
       template_refusal("{{ " + std::string(1000, '(') + "1" + std::string(1000, ')') + " }}"),
@@ -128,7 +128,7 @@ TEST(ChatTemplate, EndsWhateverTheTemplateDoes) {
       {"writes"});
 }
 
-TEST(ChatTemplate, CanBeRenderedAgain) {
+TEST(ChatTemplate, RendersSameTextTwice) {
   const ChatTemplate chat_template(
       "{% set n = namespace(x=0) %}{% set n.x = n.x + 1 %}{{ n.x }}{{ strftime_now('%Y') }}", "t");
   for (int i = 0; i < 2; ++i) EXPECT_EQ(chat_template.render({}, 86400 * 400).text, "11971");
@@ -137,7 +137,7 @@ TEST(ChatTemplate, CanBeRenderedAgain) {
   EXPECT_TRUE(ChatTemplate("{% generation %}{% endgeneration %}", "t").marks_generation());
 }
 
-TEST(ChatFiles, TemplateAndSpecialTokensAreRead) {
+TEST(ChatFiles, ReadsTemplateAndSpecialTokens) {
   const TemporaryFolder folder;
   folder.write(
       "tokenizer_config.json",
@@ -153,7 +153,7 @@ TEST(ChatFiles, TemplateAndSpecialTokensAreRead) {
   EXPECT_EQ(read_chat_files(folder.path()).chat_template->render({}, 0).text, "from the file");
 }
 
-TEST(ChatFiles, SpecialTokensHaveTheNamesThatTransformersGivesThem) {
+TEST(ChatFiles, SpecialTokenNamesMatchTransformers) {
   const TemporaryFolder folder;
   folder.write("special_tokens_map.json", R"({"bos_token": "<s>", "pad_token": "<pad>"})");
   folder.write("tokenizer_config.json",
@@ -173,7 +173,7 @@ TEST(ChatFiles, SpecialTokensHaveTheNamesThatTransformersGivesThem) {
   EXPECT_EQ(files.special_token("pad_token"), "<pad>");
 }
 
-TEST(ChatFiles, TheDefaultOfSeveralTemplatesIsTaken) {
+TEST(ChatFiles, SelectsDefaultOrToolUseTemplate) {
   const TemporaryFolder folder;
   folder.write("tokenizer_config.json",
                R"({"chat_template": [{"name": "tool_use", "template": "a"},
@@ -192,7 +192,7 @@ TEST(ChatFiles, TheDefaultOfSeveralTemplatesIsTaken) {
                {"tokenizer_config.json", "default", "tool_use"});
 }
 
-TEST(ChatFiles, NamedTemplatesMayStandInFilesOfTheirOwn) {
+TEST(ChatFiles, ReadsNamedTemplatesFromSeparateFiles) {
   const TemporaryFolder folder;
   const auto written = [&](bool has_tools) {
     return read_chat_files(folder.path()).template_for(has_tools).render({}, 0).text;
@@ -208,14 +208,14 @@ TEST(ChatFiles, NamedTemplatesMayStandInFilesOfTheirOwn) {
   EXPECT_FALSE(ChatTemplate("{{ m['abc'] }}", "t").mentions("b"));
 }
 
-TEST(ChatFiles, SayWhatToDoWithoutATemplate) {
+TEST(ChatFiles, MissingTemplateErrorSuggestsFix) {
   const TemporaryFolder folder;
   const ChatFiles files = read_chat_files(folder.path());
   expect_words(message_of<DataError>([&] { files.template_for(false); }),
                {folder.path().c_str(), "copy", "chat_template.jinja", "prompt and completion"});
 }
 
-TEST(ChatFiles, BadFilesAreNamed) {
+TEST(ChatFiles, ErrorsNameInvalidFile) {
   const TemporaryFolder folder;
   EXPECT_FALSE(read_chat_files(folder.path()).chat_template.has_value());
   message_of<MissingInput>([&] { read_chat_files(folder / "nowhere"); });
@@ -228,7 +228,7 @@ TEST(ChatFiles, BadFilesAreNamed) {
   expect_words(message_of<DataError>(read), {"tokenizer_config.json", ":2:", "nope"});
 }
 
-TEST(ChatTemplate, ComparesWholeNumbersFloatsTextsAndListsAsPython) {
+TEST(ChatTemplate, ComparesValuesLikePython) {
   for (const auto& [lesser, greater] : {std::pair("1", "2"),
                                         {"1", "1.5"},
                                         {"1.25", "1.5"},
@@ -251,7 +251,7 @@ TEST(ChatTemplate, ComparesWholeNumbersFloatsTextsAndListsAsPython) {
   }
 }
 
-TEST(ChatTemplate, NumbersHaveDigitsBehindTheirPointAndExponent) {
+TEST(ChatTemplate, NumbersNeedDigitsAfterPointOrExponent) {
   EXPECT_EQ(ChatTemplate("{{ 1.5 }} {{ 1e2 }} {{ 1.5e-1 }} {{ 2E+1 }}{{ 1.e2 }}", "template")
                 .render({}, 0)
                 .text,
@@ -261,12 +261,12 @@ TEST(ChatTemplate, NumbersHaveDigitsBehindTheirPointAndExponent) {
         << number;
 }
 
-TEST(ChatTemplate, TakesStrayBytesForCharacters) {
+TEST(ChatTemplate, TreatsStrayBytesAsOneCharacter) {
   EXPECT_EQ(ChatTemplate("{{ x | last }}", "template").render({{"x", "\x80\x80"}}, 0).text,
             "\x80\x80");
 }
 
-TEST(ChatTemplate, EscapesInTextsAreCharactersOrRefused) {
+TEST(ChatTemplate, DecodesOnlyValidUnicodeEscapes) {
   for (const auto& [escape, text] : {std::pair("\\ud7ff", "\xED\x9F\xBF"),
                                      {"\\ue000", "\xEE\x80\x80"},
                                      {"\\U0010ffff", "\xF4\x8F\xBF\xBF"}})

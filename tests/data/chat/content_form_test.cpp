@@ -12,7 +12,7 @@ bool takes_parts(const std::string& source) {
   return takes_parts_alone(chat, 0);
 }
 
-TEST(ContentForm, IsAListWhereATextIsNotWritten) {
+TEST(ContentForm, UsesPartsIfTextIsNotWritten) {
   const std::string of_parts = "{% for part in m.content %}{{ part.text }}{% endfor %}";
   const std::string loop = "{{ bos_token }}{% for m in messages %}";
   EXPECT_TRUE(takes_parts(loop + of_parts + "{% endfor %}"));
@@ -20,7 +20,7 @@ TEST(ContentForm, IsAListWhereATextIsNotWritten) {
                           "{% endif %}" + of_parts + "{% endfor %}"));
 }
 
-TEST(ContentForm, IsATextElse) {
+TEST(ContentForm, UsesTextByDefault) {
   EXPECT_FALSE(takes_parts_alone(ChatFiles(), 0));
   EXPECT_FALSE(takes_parts("{% for m in messages %}{{ m.content }}{% endfor %}"));
   EXPECT_FALSE(takes_parts("nothing"));

@@ -33,7 +33,7 @@ std::string repeated(const std::string& text, int times) {
 }
 std::string printed(const std::string& expression) { return "{{ " + expression + " }}"; }
 
-TEST(HostileTemplate, DeepExpressionsAreRefusedByTheirConstruct) {
+TEST(HostileTemplate, DeepNestingErrorNamesConstruct) {
   expect_words(soon_refused(printed("'a'" + repeated("|trim", 20000))),
                {"t:1:", "\"trim\"", "deeply"});
   expect_words(soon_refused(printed("1" + repeated("+1", 16000))), {"\"+\"", "deeply"});
@@ -52,14 +52,14 @@ TEST(HostileTemplate, DeepExpressionsAreRefusedByTheirConstruct) {
                {"statements", "deeply"});
 }
 
-TEST(HostileTemplate, WhatIsWideIsRendered) {
+TEST(HostileTemplate, WideExpressionsAreRendered) {
   EXPECT_EQ(text_of(printed("'a'" + repeated("~'a'", 5000))), std::string(5001, 'a'));
   EXPECT_EQ(text_of(printed("[" + repeated("1,", 5000) + "]|length")), "5000");
   EXPECT_EQ(text_of(printed("1" + repeated("+1", 150))), "151");
   EXPECT_EQ(text_of("{% if 0 %}" + repeated("{% elif 0 %}", 5000) + "{% else %}b{% endif %}"), "b");
 }
 
-TEST(HostileTemplate, ValuesThatGrowWithoutEndAreRefused) {
+TEST(HostileTemplate, UnboundedValueGrowthIsRejected) {
   const std::string loop = "{% set n = namespace(x='ab') %}{% for i in range(100) %}";
   const auto growing = [&](const std::string& next) {
     return soon_refused(loop + "{% set n.x = " + next + " %}{% endfor %}");
@@ -91,7 +91,7 @@ TEST(HostileTemplate, ValuesThatGrowWithoutEndAreRefused) {
       {"writes", "MiB", "chat of"});
 }
 
-TEST(HostileTemplate, ValuesThatAreNestedWithoutEndAreRefused) {
+TEST(HostileTemplate, UnboundedValueNestingIsRejected) {
   const auto nested = [](const std::string& next) {
     return soon_refused("{% set n = namespace(x=1) %}{% for i in range(100000) %}{% set n.x = " +
                         next + " %}{% endfor %}{{ n.x }}");
@@ -105,13 +105,13 @@ TEST(HostileTemplate, ValuesThatAreNestedWithoutEndAreRefused) {
   expect_words(soon_refused("", {{"x", std::move(deep)}}), {"a list", "nested", "deep"});
 }
 
-TEST(HostileTemplate, NamespacesThatHoldEachOtherAreFreed) {
+TEST(HostileTemplate, CyclicNamespacesAreFreed) {
   EXPECT_EQ(text_of("{% set n = namespace() %}{% set n.x = n %}{% set n.y = [n] %}"
                     "{% for i in range(90000) %}{% set n.x = namespace(y=n.x) %}{% endfor %}"),
             "");
 }
 
-TEST(HostileTemplate, ComputingWithoutEndIsRefused) {
+TEST(HostileTemplate, EndlessComputationIsRejected) {
   std::string loops = "{% set r = range(100) %}", ends;
   for (int i = 0; i < 8; ++i) {
     loops += "{% for i in r %}";
@@ -133,13 +133,13 @@ TEST(HostileTemplate, ComputingWithoutEndIsRefused) {
 }
 
 /// The allowed depth must fit on the stack, even with a sanitizer.
-TEST(HostileTemplate, MacrosStatementsAndExpressionsAreDeepTogether) {
+TEST(HostileTemplate, MixedNestingCountsTowardOneDepthLimit) {
   const std::string body = repeated("{% if 1 %}", 60) + "{{ " + repeated("(", 40) + "m()" +
                            repeated(" ~ '')", 40) + " }}" + repeated("{% endif %}", 60);
   expect_words(soon_refused("{% macro m() %}" + body + "{% endmacro %}{{ m() }}"), {"deeply"});
 }
 
-TEST(HostileTemplate, OperationsOfLargeValuesCount) {
+TEST(HostileTemplate, LargeValueOperationsCountTowardLimit) {
   const std::string x = "{% set x = 'a' * 1000000 %}{% set y = 'b' * 500000 ~ 'a' %}";
   const auto in_a_loop = [&](const std::string& expression) {
     return soon_refused(x + "{% for i in range(100000) %}{% if " + expression +
@@ -178,7 +178,7 @@ TEST(HostileTemplate, LongTextsTakeLinearTime) {
   EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, 10);
 }
 
-TEST(HostileTemplate, LongTemplatesAreRefused) {
+TEST(HostileTemplate, LongTemplatesAreRejected) {
   expect_words(soon_refused(repeated("{{1}}", 200000)), {"more than 100000", "signs"});
   expect_words(soon_refused(std::string((1 << 20) + 1, 'x')), {"t:", "1048577", "1048576"});
   EXPECT_EQ(text_of(std::string(1 << 20, 'x')).size(), std::size_t{1} << 20);

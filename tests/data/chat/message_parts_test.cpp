@@ -24,7 +24,7 @@ std::string parts(const std::string& source) {
   return text;
 }
 
-TEST(MessageParts, ARoundIsOfItsItem) {
+TEST(MessageParts, LoopIterationBelongsToItsMessage) {
   EXPECT_EQ(parts("x{% for m in messages %}<{{ m.content }}>{% endfor %}y"), "0:<a> 1:<b> 2:<c> ");
   EXPECT_EQ(
       parts("{% set rest = messages[1:] %}{% for m in rest | list %}{{ m.content }}{% endfor %}"),
@@ -33,14 +33,14 @@ TEST(MessageParts, ARoundIsOfItsItem) {
             "2:c 0:a ");
 }
 
-TEST(MessageParts, ARoundThatWritesNothingHasNone) {
+TEST(MessageParts, EmptyIterationsHaveNoPart) {
   EXPECT_EQ(
       parts("{% for m in messages %}{% if loop.last %}{{ m.content }}{% endif %}{% endfor %}"),
       "2:c ");
   EXPECT_EQ(parts("{% for m in messages[::-1] %}{% set last = m %}{% endfor %}"), "");
 }
 
-TEST(MessageParts, ARoundOverNumbersIsOfTheMessageItTakes) {
+TEST(MessageParts, IndexedIterationBelongsToReadMessage) {
   EXPECT_EQ(parts("{% for i in range(messages | length) %}<{{ messages[i].content }}>{% endfor %}"),
             "0:<a> 1:<b> 2:<c> ");
   EXPECT_EQ(parts("{% for i in range(1, 3) %}{% set before = messages[i - 1] %}"
@@ -48,14 +48,14 @@ TEST(MessageParts, ARoundOverNumbersIsOfTheMessageItTakes) {
             "1:ab 2:bc ");
 }
 
-TEST(MessageParts, AnInnerLoopOverOthersIsTheirs) {
+TEST(MessageParts, InnerLoopPartsBelongToInnerMessages) {
   EXPECT_EQ(parts("{% for m in messages[:1] %}({{ m.content }}{% for k in range(1, 3) %}"
                   "{% set other = messages[k] %}[{{ other.content }}]{% endfor %}){% endfor %}"),
             "1:[b] 2:[c] 0:(a[b][c]) ");
 }
 
 /// No value that the template creates may reuse the address of a dropped message.
-TEST(MessageParts, MessagesThatATemplateDropsAreHeld) {
+TEST(MessageParts, DroppedMessagesAreKeptAlive) {
   EXPECT_EQ(
       parts("{% set messages = messages[2:] %}{% for x in [{'content': 'x'}, {'content': 'y'}, "
             "{'content': 'z'}] %}{{ x.content }}{% endfor %}"
@@ -63,7 +63,7 @@ TEST(MessageParts, MessagesThatATemplateDropsAreHeld) {
       "2:c ");
 }
 
-TEST(MessageParts, WhatIsCapturedFirstHasNoPlace) {
+TEST(MessageParts, CapturedTextHasNoPart) {
   EXPECT_EQ(parts("{% set all %}{% for m in messages %}{{ m.content }}{% endfor %}{% endset %}"
                   "{{ all }}"),
             "");

@@ -49,7 +49,7 @@ TEST(OllamaTemplate, WritesChatMl) {
   EXPECT_TRUE(made.remarks.empty());
 }
 
-TEST(OllamaTemplate, WritesASystemMessageOfTheTemplatesOwn) {
+TEST(OllamaTemplate, WritesDefaultSystemMessage) {
   const OllamaTemplate made = derived(
       "{% for m in messages %}{% if loop.first and m.role != 'system' %}"
       "{{ '<|im_start|>system\nYou help.<|im_end|>\n' }}{% endif %}"
@@ -72,7 +72,7 @@ const std::string kHeaders =
     "m.content | trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}";
 
-TEST(OllamaTemplate, WritesHeadersWithoutTheTokenThatTheRunnerAdds) {
+TEST(OllamaTemplate, OmitsBosTokenAddedByRunner) {
   const OllamaTemplate made = derived(kHeaders, "<|begin_of_text|>");
   EXPECT_EQ(made.text.find("<|begin_of_text|>"), std::string::npos) << made.text;
   EXPECT_NE(made.text.find("December 2023\n\n{{ .Content }}<|eot_id|>"), std::string::npos);
@@ -81,12 +81,12 @@ TEST(OllamaTemplate, WritesHeadersWithoutTheTokenThatTheRunnerAdds) {
   EXPECT_EQ(made.remarks.front(), "leaves out tools");
 }
 
-TEST(OllamaTemplate, KeepsTheTokenThatNoRunnerAdds) {
+TEST(OllamaTemplate, KeepsBosTokenNotAddedByRunner) {
   EXPECT_NE(derived("{{ bos_token }}" + kChatMl).text.find("{{ if eq $i 0 }}<s><|im_start|>user"),
             std::string::npos);
 }
 
-TEST(OllamaTemplate, TellsOfATokenThatTheRunnerAddsAlone) {
+TEST(OllamaTemplate, ReportsBosTokenAddedOnlyByRunner) {
   const OllamaTemplate made = derived(kChatMl, "<bos>");
   ASSERT_EQ(made.remarks.size(), 1u);
   EXPECT_NE(made.remarks.front().find("<bos>"), std::string::npos);
@@ -103,7 +103,7 @@ const std::string kWithinFirstTurn =
     "{{ '<end_of_turn>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}";
 
-TEST(OllamaTemplate, WritesASystemMessageWithinTheFirstTurn) {
+TEST(OllamaTemplate, WritesSystemMessageInFirstTurn) {
   const OllamaTemplate made = derived(kWithinFirstTurn, "<bos>");
   EXPECT_NE(made.text.find("<start_of_turn>user\n{{ .Content }}\n\n{{ else if eq .Role \"user\" }}"
                            "{{ if and (eq $i 1) $.System }}{{ .Content }}<end_of_turn>\n"),
@@ -122,7 +122,7 @@ const std::string kWithinLastTurn =
     "{% else %}{{ '[INST] ' + m.content + '[/INST]' }}{% endif %}"
     "{% else %}{{ ' ' + m.content | trim + eos_token }}{% endif %}{% endfor %}";
 
-TEST(OllamaTemplate, WritesASystemMessageWithinTheLastTurn) {
+TEST(OllamaTemplate, WritesSystemMessageInLastTurn) {
   const OllamaTemplate made = derived(kWithinLastTurn, "<s>");
   EXPECT_NE(made.text.find("{{ if and $last $.System }}[INST] {{ $.System }}\n\n{{ .Content }}"
                            "[/INST]{{ else }}[INST] {{ .Content }}[/INST]{{ end }}"),
@@ -131,7 +131,7 @@ TEST(OllamaTemplate, WritesASystemMessageWithinTheLastTurn) {
   EXPECT_EQ(made.stop, "</s>");
 }
 
-TEST(OllamaTemplate, WritesEarlierAnswersOtherwiseThanTheLast) {
+TEST(OllamaTemplate, WritesLastAnswerInItsOwnForm) {
   const OllamaTemplate made = derived(
       "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
       "{% if m.role == 'assistant' and loop.last %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
@@ -141,7 +141,7 @@ TEST(OllamaTemplate, WritesEarlierAnswersOtherwiseThanTheLast) {
             std::string::npos);
 }
 
-TEST(OllamaTemplate, LeavesOutSystemMessagesThatTheTemplateRefuses) {
+TEST(OllamaTemplate, OmitsSystemMessagesTemplateRejects) {
   const OllamaTemplate made = derived(
       "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
       "{{ '[' + m.role + ']' + m.content + '[end]' }}{% endfor %}"
@@ -151,14 +151,14 @@ TEST(OllamaTemplate, LeavesOutSystemMessagesThatTheTemplateRefuses) {
   EXPECT_NE(made.remarks.front().find("leaves out system messages"), std::string::npos);
 }
 
-TEST(OllamaTemplate, StopsWhereTheNextTurnBeginsIfNothingEndsOne) {
+TEST(OllamaTemplate, StopsAtNextTurnWithoutEndToken) {
   const OllamaTemplate made = derived(
       "{% for m in messages %}{{ '### ' + m.role + ':\n' + m.content + '\n\n' }}{% endfor %}"
       "{% if add_generation_prompt %}{{ '### assistant:\n' }}{% endif %}");
   EXPECT_EQ(made.stop, "### user:");
 }
 
-TEST(OllamaTemplate, RefusesWhatDependsOnMoreThanRoleAndPlace) {
+TEST(OllamaTemplate, RejectsTemplatesOllamaCannotExpress) {
   EXPECT_NE(
       refusal_of_ollama("{% for m in messages %}{{ loop.index ~ m.role ~ m.content }}{% endfor %}")
           .find("depends on more than role and place: for "),
@@ -185,12 +185,12 @@ TEST(OllamaTemplate, RefusesWhatDependsOnMoreThanRoleAndPlace) {
       std::string::npos);
 }
 
-TEST(OllamaTemplate, RefusesWhereThereIsNone) {
+TEST(OllamaTemplate, RejectsMissingOrFailingTemplate) {
   EXPECT_THROW(derive_ollama_template(ChatFiles(), ""), DataError);
   EXPECT_NE(refusal_of_ollama("{{ raise_exception('never') }}").find("never"), std::string::npos);
 }
 
-TEST(GoTemplate, WritesBracesAsGoReadsThem) {
+TEST(GoTemplate, EscapesBracesForGo) {
   GoTemplate source;
   source.turns = {{"user",
                    {{GoTemplate::Place::kAny,

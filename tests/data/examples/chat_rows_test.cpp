@@ -37,7 +37,7 @@ std::string assistant(const std::string& text, const std::string& more = "") {
   return R"({"role": "assistant", "content": ")" + text + "\"" + more + "}";
 }
 
-TEST_F(ChatRowsTest, EveryAnswerOfAThinkingTemplateIsLearnt) {
+TEST_F(ChatRowsTest, TrainsOnEveryAnswerOfThinkingTemplate) {
   set_template(kThinking);
   EXPECT_EQ(chat(user("a") + "," + assistant("b", R"(, "reasoning_content": "r")") + "," +
                  user("c") + "," + assistant("d", R"(, "reasoning_content": "s")")),
@@ -49,7 +49,7 @@ TEST_F(ChatRowsTest, EveryAnswerOfAThinkingTemplateIsLearnt) {
             "[<think></think>d<|endoftext|>]");
 }
 
-TEST_F(ChatRowsTest, OfAGenerationPromptThatOpensAThoughtOnlyWhatIsWrittenIsPassed) {
+TEST_F(ChatRowsTest, IgnoresUnwrittenThinkTagInPrompt) {
   set_template(
       "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}<|endoftext|>"
       "{% endfor %}{% if add_generation_prompt %}<assistant><think>\n{% endif %}");
@@ -60,7 +60,7 @@ TEST_F(ChatRowsTest, OfAGenerationPromptThatOpensAThoughtOnlyWhatIsWrittenIsPass
             "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
 }
 
-TEST_F(ChatRowsTest, WhatEndsAChatBelongsToItsLastAnswer) {
+TEST_F(ChatRowsTest, TrailingTokenBelongsToLastAnswer) {
   set_template(
       "{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}"
       "{% if add_generation_prompt %}<assistant>{% else %}<|endoftext|>{% endif %}");
@@ -68,7 +68,7 @@ TEST_F(ChatRowsTest, WhatEndsAChatBelongsToItsLastAnswer) {
             "<user>a;<assistant>[b;]<user>c;<assistant>[d;<|endoftext|>]");
 }
 
-TEST_F(ChatRowsTest, WhatAToolSaysWithinAnAnswersRoundIsNotLearnt) {
+TEST_F(ChatRowsTest, DoesNotTrainOnToolOutputInsideAnswer) {
   set_template(
       "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{{ m.content }}"
       "{% for k in range(loop.index0 + 1, messages | length) %}{% set other = messages[k] %}"
@@ -77,7 +77,7 @@ TEST_F(ChatRowsTest, WhatAToolSaysWithinAnAnswersRoundIsNotLearnt) {
   EXPECT_EQ(chat(assistant("b") + R"(, {"role": "tool", "content": "t"})"), "<assistant>[b](t)[;]");
 }
 
-TEST_F(ChatRowsTest, ATemplateWithoutALoopOverMessagesIsFollowedTurnByTurn) {
+TEST_F(ChatRowsTest, CapturedLoopIsRenderedTurnByTurn) {
   set_template(
       "{% set text %}{% for m in messages %}<{{ m.role }}>{{ m.content }};{% endfor %}{% endset %}"
       "{{ text }}{% if add_generation_prompt %}<assistant>{% endif %}");
@@ -85,7 +85,7 @@ TEST_F(ChatRowsTest, ATemplateWithoutALoopOverMessagesIsFollowedTurnByTurn) {
             "<user>a;<assistant>[b;]<user>c;");
 }
 
-TEST_F(ChatRowsTest, AnAnswerThatIsWrittenTwiceIsLeftOut) {
+TEST_F(ChatRowsTest, RejectsAnswerThatIsWrittenTwice) {
   set_template(
       "{% for m in messages %}{{ m.content }}{% endfor %}|{% for m in messages %}"
       "{{ m.content }}{% endfor %}");
@@ -93,7 +93,7 @@ TEST_F(ChatRowsTest, AnAnswerThatIsWrittenTwiceIsLeftOut) {
                {"no target tokens", "template", "distinguished"});
 }
 
-TEST_F(ChatRowsTest, TurnsThatTheFileTakesOutAreNotLearnt) {
+TEST_F(ChatRowsTest, DoesNotTrainOnExcludedTurns) {
   for (const char* key : {R"("weight": 0)", R"("train": false)", R"("trainable": false)"}) {
     EXPECT_EQ(chat(user("a") + "," + assistant("b", std::string(", ") + key) + "," + user("c") +
                    "," + assistant("d", R"(, "weight": 1)")),
@@ -109,7 +109,7 @@ TEST_F(ChatRowsTest, TurnsThatTheFileTakesOutAreNotLearnt) {
                {"weight", "0.5"});
 }
 
-TEST_F(ChatRowsTest, ToolCallsAreWrittenAsTheTemplateTakesThem) {
+TEST_F(ChatRowsTest, WritesToolCallsInTemplateForm) {
   const std::string call =
       R"(, "tool_calls": [{"function": {"name": "f", "arguments": "{\"x\": 1}"}}])";
   const std::string head = "{% for m in messages %}{{ m.role }}:{% for c in m.tool_calls %}";
@@ -127,7 +127,7 @@ TEST_F(ChatRowsTest, ToolCallsAreWrittenAsTheTemplateTakesThem) {
   EXPECT_EQ(chat(user("a") + "," + assistant("", call)), "user:a;assistant:[f;]");
 }
 
-TEST_F(ChatRowsTest, ArgumentsInTextAreReadAsPythonReadsThem) {
+TEST_F(ChatRowsTest, ParsesTextArgumentsLikePython) {
   set_template(
       "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.name }}"
       "{{ c.function.arguments | tojson }}{% endfor %}<|endoftext|>{% endfor %}");
@@ -148,7 +148,7 @@ TEST_F(ChatRowsTest, ArgumentsInTextAreReadAsPythonReadsThem) {
   }
 }
 
-TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
+TEST_F(ChatRowsTest, RejectsAnswerWithUnwrittenToolCalls) {
   const std::string call = R"(, "tool_calls": [{"function": {"name": "get_weather"}}])";
   expect_words(only_reason(R"({"messages": [)" + user("a") + "," + assistant("", call) + "]}"),
                {"no target tokens", "template"});
@@ -160,7 +160,7 @@ TEST_F(ChatRowsTest, AnAnswerWhoseToolCallsAreNotWrittenIsLeftOut) {
                {"no target tokens", "template"});
 }
 
-TEST_F(ChatRowsTest, ANameInTheTextIsNoToolCall) {
+TEST_F(ChatRowsTest, FunctionNameInTextIsNotToolCall) {
   const std::string call = R"(, "tool_calls": [{"function": {"name": "search"}}])";
   const std::string answer = assistant("I will search the web.", call);
   for (const std::string& line :
@@ -169,7 +169,7 @@ TEST_F(ChatRowsTest, ANameInTheTextIsNoToolCall) {
     expect_words(only_reason(line), {"no target tokens", "template"});
 }
 
-TEST_F(ChatRowsTest, FlatToolCallsAreWrittenByATemplateOfFunctions) {
+TEST_F(ChatRowsTest, ConvertsFlatToolCallsToFunctions) {
   set_template(
       "{% for m in messages %}{{ m.role }}:{{ m.content }}{% for c in m.tool_calls %}"
       "{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %};{% endfor %}"
@@ -181,7 +181,7 @@ TEST_F(ChatRowsTest, FlatToolCallsAreWrittenByATemplateOfFunctions) {
         "user:a;assistant:[f{\"x\": 1};]");
 }
 
-TEST_F(ChatRowsTest, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
+TEST_F(ChatRowsTest, ChatsWithToolsUseToolTemplate) {
   std::filesystem::remove(folder_ / "chat_template.jinja");
   folder_.write("tokenizer_config.json", R"({"chat_template": [
       {"name": "default", "template": "{% for m in messages %}{{ m.content }}|{% endfor %}"},
@@ -192,7 +192,7 @@ TEST_F(ChatRowsTest, ChatsWithToolsHaveATemplateOfTheirOwnWhereThereIsOne) {
   EXPECT_EQ(chat(assistant("b"), R"(, "tools": [{"function": {"name": "f"}}])"), "1[b;]");
 }
 
-TEST_F(ChatRowsTest, WhatATemplateLeavesOutIsNamedOnce) {
+TEST_F(ChatRowsTest, ReportsMembersOmittedByTemplate) {
   const std::string row = R"({"messages": [{"role": "system", "content": " be brief "},
       {"role": "user", "content": "a"},
       {"role": "assistant", "content": "b", "reasoning": "because "}],
@@ -217,7 +217,7 @@ TEST_F(ChatRowsTest, WhatATemplateLeavesOutIsNamedOnce) {
   expect_words(read(line).notes().at(0), {"content of system", "leaves out"});
 }
 
-TEST_F(ChatRowsTest, APartOfAnAnswerThatATemplateLeavesOutIsNamed) {
+TEST_F(ChatRowsTest, ReportsPartiallyOmittedAnswer) {
   const std::string line = concat(R"({"messages": [)", user("a"), ",",
                                   assistant("<think>why</think>\\n\\nHello world"), "]}");
   const std::pair<const char*, std::size_t> kWritten[] = {
@@ -233,7 +233,7 @@ TEST_F(ChatRowsTest, APartOfAnAnswerThatATemplateLeavesOutIsNamed) {
   }
 }
 
-TEST_F(ChatRowsTest, WhatTakesNoPartInAChatIsNamed) {
+TEST_F(ChatRowsTest, ReportsUnusedKeysAndUnknownRoles) {
   set_template(
       "{% for m in messages %}<{{ m.role }}{% if m.role == 'tool' %} {{ m.name }}{% endif %}>"
       "{{ m.content }}{% for c in m.tool_calls %}{{ c.function.name }}{% endfor %}<|endoftext|>"
@@ -248,7 +248,7 @@ TEST_F(ChatRowsTest, WhatTakesNoPartInAChatIsNamed) {
   EXPECT_EQ(rows.findings.empty_answers, 1);
 }
 
-TEST_F(ChatRowsTest, ATemplateOfPartsGetsParts) {
+TEST_F(ChatRowsTest, PassesPartsToPartsTemplate) {
   set_template(
       "{% for m in messages %}<{{ m.role }}>{% for part in m.content %}"
       "{% if part.type == 'text' %}{{ part.text }}{% endif %}{% endfor %};{% endfor %}"
@@ -256,7 +256,7 @@ TEST_F(ChatRowsTest, ATemplateOfPartsGetsParts) {
   EXPECT_EQ(chat(user("ab") + "," + assistant("c")), "<user>ab;<assistant>[c;]");
 }
 
-TEST_F(ChatRowsTest, AChatThatBeginsWithAnAnswerIsFoundToo) {
+TEST_F(ChatRowsTest, TrainsOnAnswerThatBeginsChat) {
   EXPECT_EQ(chat(assistant("b") + "," + user("c")),
             "<assistant>[b<|endoftext|>]<user>c<|endoftext|>");
   set_template(
@@ -267,7 +267,7 @@ TEST_F(ChatRowsTest, AChatThatBeginsWithAnAnswerIsFoundToo) {
             "<system>be good<assistant>[b<|endoftext|>]<user>c<|endoftext|>");
 }
 
-TEST_F(ChatRowsTest, WhatOthersAreBegunWithMayEndAnAnswer) {
+TEST_F(ChatRowsTest, EndTokenBeforeToolOutputEndsAnswer) {
   set_template(
       "{% for m in messages %}{% if m.role != 'tool' %}<{{ m.role }}>{{ m.content }}"
       "{% set ns = namespace(said=false) %}{% for k in range(loop.index0 + 1, messages | length) %}"
@@ -279,7 +279,7 @@ TEST_F(ChatRowsTest, WhatOthersAreBegunWithMayEndAnAnswer) {
             "<assistant>[b<|endoftext|>]t");
 }
 
-TEST_F(ChatRowsTest, TimeGrowsWithTheLengthOfTheChat) {
+TEST_F(ChatRowsTest, TimeIsNotQuadraticInChatLength) {
   set_template(kThinking);
   const auto seconds = [&](int turns) {
     std::string messages = user("some words of a question");

@@ -27,7 +27,7 @@ class ChoiceQuestionsTest : public RowsFixture {
   }
 };
 
-TEST_F(ChoiceQuestionsTest, AreRefusedWhereTheTemplateWritesNothing) {
+TEST_F(ChoiceQuestionsTest, RejectsTemplateThatWritesNothing) {
   set_template("{# nothing #}");
   expect_words(
       refusal(
@@ -35,7 +35,7 @@ TEST_F(ChoiceQuestionsTest, AreRefusedWhereTheTemplateWritesNothing) {
       {"as empty text"});
 }
 
-TEST_F(ChoiceQuestionsTest, AreAPromptAndWhatFollowsIt) {
+TEST_F(ChoiceQuestionsTest, TokenizesPromptAndChoices) {
   const ChoiceQuestion one =
       only(R"({"prompt": "The cat", "choices": [" sat", " flew away"], "answer": 1})");
   EXPECT_EQ(one.line, 1);
@@ -48,7 +48,7 @@ TEST_F(ChoiceQuestionsTest, AreAPromptAndWhatFollowsIt) {
   EXPECT_EQ(one.choices[1].bytes, 10u);
 }
 
-TEST_F(ChoiceQuestionsTest, BeginBehindTheSameTokensForAllChoices) {
+TEST_F(ChoiceQuestionsTest, AllChoicesShareSamePromptTokens) {
   const ChoiceQuestion one = only(R"({"prompt": "of the ", "choices": ["the", "7"], "answer": 0})");
   for (const auto& choice : one.choices) {
     std::vector<std::int32_t> whole = one.prompt;
@@ -59,7 +59,7 @@ TEST_F(ChoiceQuestionsTest, BeginBehindTheSameTokensForAllChoices) {
   EXPECT_EQ(one.choices[0].bytes, 3u) << "counts only the bytes of the choice";
 }
 
-TEST_F(ChoiceQuestionsTest, HaveAPromptOfMessagesByTheChatTemplate) {
+TEST_F(ChoiceQuestionsTest, RendersMessagePromptWithChatTemplate) {
   const ChoiceQuestion one = only(
       R"({"prompt": [{"role": "user", "content": "Hi"}], "choices": ["Yes", "No"], "answer": "B"})");
   EXPECT_EQ(text_of(one.prompt), "<user>Hi<|endoftext|><assistant>");
@@ -67,13 +67,13 @@ TEST_F(ChoiceQuestionsTest, HaveAPromptOfMessagesByTheChatTemplate) {
   EXPECT_EQ(one.answer, 1u);
 }
 
-TEST_F(ChoiceQuestionsTest, TakeTheTokenBetweenDocumentsBeforeAnEmptyPrompt) {
+TEST_F(ChoiceQuestionsTest, EmptyPromptBecomesEndOfTextToken) {
   const ChoiceQuestion one = only(R"({"prompt": "", "choices": ["Yes", "No"], "answer": 0})");
   EXPECT_EQ(one.prompt, (std::vector<std::int32_t>{*tokenizer_->end_of_text()}));
   EXPECT_EQ(text_of(one.choices[0].tokens), "Yes");
 }
 
-TEST_F(ChoiceQuestionsTest, NameTheAnswerByIndexLetterOrText) {
+TEST_F(ChoiceQuestionsTest, AcceptsAnswerAsIndexLetterOrText) {
   const auto answer = [&](const std::string& value) {
     return only(concat(R"({"prompt": "x", "choices": [" red", " b", " blue"], "answer": )", value,
                        "}"))
@@ -87,7 +87,7 @@ TEST_F(ChoiceQuestionsTest, NameTheAnswerByIndexLetterOrText) {
       << "letter and text agree";
 }
 
-TEST_F(ChoiceQuestionsTest, CountLinesOfAnArrayToo) {
+TEST_F(ChoiceQuestionsTest, CountsArrayElementsAsLines) {
   const ChoiceQuestions read = questions(
       R"([{"prompt": "x", "choices": [" a", " b"], "answer": 0},
           {"prompt": "y", "choices": ["a", "b"], "answer": 1}])");
@@ -96,7 +96,7 @@ TEST_F(ChoiceQuestionsTest, CountLinesOfAnArrayToo) {
   EXPECT_EQ(read.joined_words, 1);
 }
 
-TEST_F(ChoiceQuestionsTest, AreRefusedByLineWithAReason) {
+TEST_F(ChoiceQuestionsTest, InvalidLinesAreReportedWithReason) {
   const std::string good = R"({"prompt": "x", "choices": [" a", " b"], "answer": 0})";
   const auto expect = [&](const std::string& line, const std::string& reason) {
     const std::string message = refusal(good + "\n" + line + "\n" + good);
@@ -125,7 +125,7 @@ TEST_F(ChoiceQuestionsTest, AreRefusedByLineWithAReason) {
          "the text of choice 1 and the letter of choice 2");
 }
 
-TEST_F(ChoiceQuestionsTest, OfManyBadLinesShowFive) {
+TEST_F(ChoiceQuestionsTest, ErrorShowsFirstFiveInvalidLines) {
   std::string lines;
   for (int i = 0; i < 7; ++i) lines += "{}\n";
   const std::string message = refusal(lines);
@@ -135,7 +135,7 @@ TEST_F(ChoiceQuestionsTest, OfManyBadLinesShowFive) {
   EXPECT_TRUE(contains(refusal("\n"), "holds no questions"));
 }
 
-TEST_F(ChoiceQuestionsTest, ThatDoNotFitTheContextAreRefused) {
+TEST_F(ChoiceQuestionsTest, RejectsQuestionsLongerThanContext) {
   const std::string line =
       R"({"prompt": "x", "choices": [" a", " the of the of the of the of the"], "answer": 0})";
   EXPECT_NO_THROW(questions(line, 40));

@@ -51,7 +51,7 @@ class ClipRowsTest : public ::testing::Test {
   std::ostringstream warnings_;
 };
 
-TEST_F(ClipRowsTest, AreReadFromEachContainer) {
+TEST_F(ClipRowsTest, ReadsJsonLinesJsonAndCsv) {
   const std::vector<std::pair<const char*, const char*>> files{
       {"a.jsonl", "{\"audio\":\"clips/a.wav\",\"text\":\"stop now\",\"language\":\"en\"}\n"},
       {"a.json", "[{\"audio\":\"clips/a.wav\",\"text\":\"stop now\",\"language\":\"en\"}]"},
@@ -71,7 +71,7 @@ TEST_F(ClipRowsTest, AreReadFromEachContainer) {
   EXPECT_EQ(warnings_.str(), "");
 }
 
-TEST_F(ClipRowsTest, ParquetHoldsPathsOrTheSoundItself) {
+TEST_F(ClipRowsTest, ReadsParquetWithPathsOrAudioBytes) {
   const std::filesystem::path golden(HT_TEST_DATA_DIR);
   std::filesystem::copy_file(golden / "clip_path.parquet", folder_ / "a.parquet");
   const ClipRows clips = read_clips(folder_ / "a.parquet");
@@ -87,7 +87,7 @@ TEST_F(ClipRowsTest, ParquetHoldsPathsOrTheSoundItself) {
   expect_words(held.rows[0].sound.name, {"clips/a.wav in row 1 of ", "b.parquet"});
 }
 
-TEST_F(ClipRowsTest, TakeOtherColumnsAndAbsolutePaths) {
+TEST_F(ClipRowsTest, AcceptsRenamedColumnsAndAbsolutePaths) {
   const std::string path = (folder_ / "clips/a.wav").string();
   const ClipRows clips =
       read("a.jsonl", "{\"audio_filepath\":\"" + path + "\",\"sentence\":\"go\"}\n",
@@ -97,7 +97,7 @@ TEST_F(ClipRowsTest, TakeOtherColumnsAndAbsolutePaths) {
   EXPECT_EQ(clips.rows[0].language, "");
 }
 
-TEST_F(ClipRowsTest, AreRefusedByTheirLine) {
+TEST_F(ClipRowsTest, RejectsInvalidRowsByLine) {
   const ClipRows clips = read("a.jsonl",
                               "{\"audio\":\"clips/a.wav\",\"text\":\"go\"}\n\n"
                               "{\"audio\":\"clips/b.wav\",\"text\":\"go\"}\nno JSON\n");
@@ -108,7 +108,7 @@ TEST_F(ClipRowsTest, AreRefusedByTheirLine) {
   EXPECT_EQ(clips.refused[1].line, 4);
 }
 
-TEST_F(ClipRowsTest, SayWhatIsWrongWithARow) {
+TEST_F(ClipRowsTest, ReportsReasonForRejectedRow) {
   folder_.write("clips/a.mp3", "ID3 and so on");
   expect_words(reason(R"({"audio":"clips/a.mp3","text":"go"})"), {"a.mp3", "MP3", "ffmpeg"});
   expect_words(reason(R"({"audio":"clips/long.wav","text":"go"})"),
@@ -127,7 +127,7 @@ TEST_F(ClipRowsTest, SayWhatIsWrongWithARow) {
       1u);
 }
 
-TEST_F(ClipRowsTest, WarnOnceOfKeysThatAreNotRead) {
+TEST_F(ClipRowsTest, WarnsOnceAboutUnreadKeys) {
   const std::string row = "{\"audio\":\"clips/a.wav\",\"text\":\"go\",\"speaker\":1,\"age\":2}\n";
   EXPECT_EQ(read("a.jsonl", row + row).rows.size(), 2u);
   const std::string told = warnings_.str();
@@ -135,7 +135,7 @@ TEST_F(ClipRowsTest, WarnOnceOfKeysThatAreNotRead) {
   EXPECT_EQ(std::count(told.begin(), told.end(), '\n'), 1);
 }
 
-TEST_F(ClipRowsTest, EndWhereAFileHoldsNoneOfThem) {
+TEST_F(ClipRowsTest, RejectsFileWithoutValidRows) {
   EXPECT_THROW(read("a.jsonl", "\n"), DataError);
   std::string rows;
   for (int i = 0; i < 1200; ++i) rows += "{\"text\":\"go\"}\n";

@@ -80,7 +80,7 @@ class Containers : public RowsFixture {
   RowObjects alpaca_, messages_, shared_;
 };
 
-TEST_F(Containers, AndShapesGiveTheSameTokensAndTargets) {
+TEST_F(Containers, AllShapesGiveSameTokensAndTargets) {
   const ExampleRows expected = read_file(folder_.write("expected.jsonl", as_lines(messages_)));
   EXPECT_EQ(expected.rows.size(), 200u);
   int files = 0;

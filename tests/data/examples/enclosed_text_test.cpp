@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(EnclosedText, EndsWithTheEndOfTextOnce) {
+TEST(EnclosedText, EndsWithOneEndOfTextToken) {
   const auto tokenizer = load_tokenizer(HT_TEST_DATA_DIR "/bpe_small/tokenizer.json");
   const auto enclosed = [&](const char* text, std::int64_t longest = 100) {
     const EnclosedText made = enclosed_text(text, *tokenizer, ControlText::kAsTokens, longest);

@@ -17,19 +17,19 @@ class EndTokensTest : public RowsFixture {
                                  R"({"role": "assistant", "content": "b"}]})";
 };
 
-TEST_F(EndTokensTest, AreThoseThatTheTemplateEndsAnswersWith) {
+TEST_F(EndTokensTest, FindsTokenThatEndsAnswers) {
   EXPECT_EQ(ends(chat_line_), end_);
   set_template(std::string(kChat) + "\n\n");
   EXPECT_EQ(ends(chat_line_), end_);
   EXPECT_EQ(ends(R"({"text": "a"})"), end_);
 }
 
-TEST_F(EndTokensTest, NoneWhereTheTemplateEndsWithText) {
+TEST_F(EndTokensTest, EmptyIfTemplateEndsWithText) {
   set_template("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
   EXPECT_TRUE(ends(chat_line_).empty());
 }
 
-TEST_F(EndTokensTest, ChatsThatEndWithTextAreToldOfOnce) {
+TEST_F(EndTokensTest, ReportsChatsThatEndWithTextOnce) {
   const auto notes = [&](const std::string& source, const std::string& lines) {
     set_template(source);
     return read(lines).notes();
@@ -51,7 +51,7 @@ TEST_F(EndTokensTest, ChatsThatEndWithTextAreToldOfOnce) {
                   .empty());
 }
 
-TEST_F(EndTokensTest, OneBehindWhichAnAnswerGoesOnIsNone) {
+TEST_F(EndTokensTest, ExcludesTokenThatOccursInsideAnswer) {
   set_template(
       "{% for m in messages %}{{ m.role }}:{{ m.reasoning_content }}<|endoftext|>"
       "{% if m.reasoning_content %}{{ m.content }}<|endoftext|>{% endif %}{% endfor %}");
@@ -61,7 +61,7 @@ TEST_F(EndTokensTest, OneBehindWhichAnAnswerGoesOnIsNone) {
                   .empty());
 }
 
-TEST_F(EndTokensTest, AreKnownOfARowThatIsCut) {
+TEST_F(EndTokensTest, FindsEndTokenOfTruncatedRow) {
   const ExampleRows examples = read(R"({"prompt": "0", "completion": "1\n2\n3\n4"})", 4);
   EXPECT_EQ(end_tokens_of(examples.rows, *tokenizer_), end_);
 }

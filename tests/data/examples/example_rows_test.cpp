@@ -12,16 +12,16 @@ namespace {
 
 using ExampleRowsTest = RowsFixture;
 
-TEST_F(ExampleRowsTest, AllOfATextIsLearntButItsFirstToken) {
+TEST_F(ExampleRowsTest, TextTrainsOnAllButFirstToken) {
   EXPECT_EQ(only_row(R"({"text": "0ab"})"), "0[ab<|endoftext|>]");
   EXPECT_EQ(only_row(R"({"text": "0ab<|endoftext|>"})"), "0[ab<|endoftext|>]");
 }
 
-TEST_F(ExampleRowsTest, OfAPromptTheCompletionIsLearnt) {
+TEST_F(ExampleRowsTest, PromptRowTrainsOnlyOnCompletion) {
   EXPECT_EQ(only_row(R"({"prompt": "Q: 1\n", "completion": "A: 2"})"), "Q: 1\n[A: 2<|endoftext|>]");
 }
 
-TEST_F(ExampleRowsTest, TextsBeginAsTheTokenizerLetsThem) {
+TEST_F(ExampleRowsTest, TextsStartWithOneBosToken) {
   tokenizer_ = load_tokenizer(HT_TEST_DATA_DIR "/tokenizers/llama3.json");
   chat_.special_tokens = {{"eos_token", "<|end_of_text|>"}};
   EXPECT_EQ(only_row(R"({"text": "0"})"), "<|begin_of_text|>[0<|end_of_text|>]");
@@ -30,7 +30,7 @@ TEST_F(ExampleRowsTest, TextsBeginAsTheTokenizerLetsThem) {
             "<|begin_of_text|>1:[2<|end_of_text|>]");
 }
 
-TEST_F(ExampleRowsTest, SpecialTokensThatATextSpellsMayBeText) {
+TEST_F(ExampleRowsTest, SpecialTokensInTextCanBePlainText) {
   const std::string line = R"({"prompt": "a<|endoftext|>", "completion": "b<|endoftext|>"})";
   const auto tokens = [&] { return read(line + "\n").rows.at(0).tokens; };
   const std::int32_t end = *tokenizer_->end_of_text();
@@ -44,7 +44,7 @@ TEST_F(ExampleRowsTest, SpecialTokensThatATextSpellsMayBeText) {
             "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
 }
 
-TEST_F(ExampleRowsTest, OfMessagesWhatTheAssistantSaysIsLearnt) {
+TEST_F(ExampleRowsTest, MessagesTrainOnAssistantTurns) {
   EXPECT_EQ(only_row(R"({"messages": [{"role": "user", "content": "a"}, )"
                      R"({"role": "assistant", "content": "b"}, {"role": "user", "content": "c"}, )"
                      R"({"role": "assistant", "content": "d"}]})"),
@@ -55,7 +55,7 @@ TEST_F(ExampleRowsTest, OfMessagesWhatTheAssistantSaysIsLearnt) {
             "<user>a<|endoftext|><assistant>[b<|endoftext|>]");
 }
 
-TEST_F(ExampleRowsTest, GenerationBlocksSayWhatIsLearnt) {
+TEST_F(ExampleRowsTest, GenerationBlocksSelectTargets) {
   set_template(
       "{% for m in messages %}{{ '<' ~ m.role ~ '>' }}{% if m.role == 'assistant' %}"
       "{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}"
@@ -65,7 +65,7 @@ TEST_F(ExampleRowsTest, GenerationBlocksSayWhatIsLearnt) {
             "<user>a<|endoftext|><assistant>[b]<|endoftext|>");
 }
 
-TEST_F(ExampleRowsTest, ToolsAndMoreReachTheTemplate) {
+TEST_F(ExampleRowsTest, ToolsAndTemplateKwargsReachTemplate) {
   set_template(
       "{{ tools[0].x }}{{ style }}|{% for m in messages %}{{ m.thinking }}{{ m.content }}"
       "{% endfor %}{% if not add_generation_prompt %}.{% endif %}");
@@ -74,7 +74,7 @@ TEST_F(ExampleRowsTest, ToolsAndMoreReachTheTemplate) {
             "1s|[rb.]");
 }
 
-TEST_F(ExampleRowsTest, EveryLineIsARowOrRefusedByItsNumber) {
+TEST_F(ExampleRowsTest, RejectsInvalidLinesByNumber) {
   const ExampleRows examples = read(
       "{\"text\": \"good\"}\n\n{\"text\": [5]}\n[1]\n{broken\n{\"prompt\": \"a\"}\r\n"
       "{\"messages\": []}\n{\"messages\": [{\"content\": \"a\"}]}\n"
@@ -91,13 +91,13 @@ TEST_F(ExampleRowsTest, EveryLineIsARowOrRefusedByItsNumber) {
   }
 }
 
-TEST_F(ExampleRowsTest, APrefixThatDoesNotHoldIsRefused) {
+TEST_F(ExampleRowsTest, RejectsPromptThatIsNotTokenPrefix) {
   expect_words(only_reason(R"({"prompt": "i", "completion": "ng"})"), {"prompt", "begin"});
   set_template("{{ raise_exception('never') }}");
   expect_words(only_reason(R"({"messages": [{"role": "user", "content": "a"}]})"), {"never"});
 }
 
-TEST_F(ExampleRowsTest, ASpaceBetweenPromptAndCompletionBelongsToTheLatter) {
+TEST_F(ExampleRowsTest, SeparatingSpaceMustBeginCompletion) {
   const ExampleRows examples = read(
       "{\"prompt\": \"the \", \"completion\": \"the\"}\n"
       "{\"prompt\": \"the\", \"completion\": \" the\"}");
@@ -108,7 +108,7 @@ TEST_F(ExampleRowsTest, ASpaceBetweenPromptAndCompletionBelongsToTheLatter) {
             std::string::npos);
 }
 
-TEST_F(ExampleRowsTest, RowsKeepTheirStartAndATargetThatIsCutAwayIsRefused) {
+TEST_F(ExampleRowsTest, TruncationKeepsStartAndRequiresTarget) {
   const ExampleRows examples = read(R"({"prompt": "0", "completion": "1\n2\n3\n4"})", 4);
   ASSERT_EQ(examples.rows.size(), 1u);
   EXPECT_EQ(shown(examples.rows[0]), "0[1\n2]");
@@ -117,7 +117,7 @@ TEST_F(ExampleRowsTest, RowsKeepTheirStartAndATargetThatIsCutAwayIsRefused) {
   expect_words(only_reason(R"({"prompt": "0\n1\n2", "completion": "3"})", 4), {"token", "4"});
 }
 
-TEST_F(ExampleRowsTest, WhatIsLeftOutIsCountedAndToldOnce) {
+TEST_F(ExampleRowsTest, ReportsOmittedAnswersOnce) {
   set_template(
       "{% for m in messages %}{% if m.content != 'drop' %}<{{ m.role }}>{{ m.content }}"
       "<|endoftext|>{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}");
@@ -134,7 +134,7 @@ TEST_F(ExampleRowsTest, WhatIsLeftOutIsCountedAndToldOnce) {
   EXPECT_TRUE(read("{\"text\": \"0\"}").notes().empty());
 }
 
-TEST_F(ExampleRowsTest, MembersThatTakeNoPartAreNamedOnce) {
+TEST_F(ExampleRowsTest, ReportsUnusedMembersOnce) {
   const std::string chat = R"("messages": [{"role": "user", "content": "a", "name": "n"}, )"
                            R"({"role": "assistant", "content": "b"}])";
   const ExampleRows rows =
@@ -150,7 +150,7 @@ TEST_F(ExampleRowsTest, MembersThatTakeNoPartAreNamedOnce) {
   EXPECT_EQ(read(concat("{", chat, R"(, "documents": ["d"]})")).notes().size(), 1u);
 }
 
-TEST_F(ExampleRowsTest, TurnsOfARoleThatTheTemplateDropsAreNamed) {
+TEST_F(ExampleRowsTest, ReportsRolesDroppedByTemplate) {
   set_template(
       "{% for m in messages %}{% if m.role in ['user', 'assistant', 'tool'] %}<{{ m.role }}>"
       "{{ m.content | tojson if m.role == 'tool' else m.content }}<|endoftext|>{% endif %}"
@@ -166,7 +166,7 @@ TEST_F(ExampleRowsTest, TurnsOfARoleThatTheTemplateDropsAreNamed) {
                {"target", "\"critic\", \"user\"", "must be \"assistant\""});
 }
 
-TEST_F(ExampleRowsTest, TextsBesideAChatTemplateSaySo) {
+TEST_F(ExampleRowsTest, NotesPlainTextDespiteChatTemplate) {
   ASSERT_EQ(read(R"({"prompt": "a", "completion": "b"})").notes().size(), 1u);
   expect_words(read(R"({"prompt": "a", "completion": "b"})").notes()[0],
                {"1 text", "plain text", "--columns instruction=prompt,output=completion"});
@@ -181,7 +181,7 @@ TEST_F(ExampleRowsTest, TextsBesideAChatTemplateSaySo) {
                {"--columns prompt=KEY,completion=KEY"});
 }
 
-TEST_F(ExampleRowsTest, MostlyRefusedIsAProblem) {
+TEST_F(ExampleRowsTest, ReportsFileWithMostlyInvalidLines) {
   const std::string good = "{\"text\": \"0a\"}\n", bad = "{\"text\": \"\xE4\"}\n";
   EXPECT_EQ(read(good + bad).mostly_refused(), "");
   expect_words(read(good + bad + bad).mostly_refused(),
@@ -189,7 +189,7 @@ TEST_F(ExampleRowsTest, MostlyRefusedIsAProblem) {
   expect_words(read(bad).mostly_refused(), {"every line is refused", "line 1"});
 }
 
-TEST_F(ExampleRowsTest, BadFilesAreNamed) {
+TEST_F(ExampleRowsTest, ErrorsNameMissingOrEmptyFile) {
   message_of<MissingInput>(
       [&] { read_example_rows(folder_ / "no.jsonl", {.tokenizer = *tokenizer_, .chat = chat_}); });
   expect_words(message_of<DataError>([&] { read("\n\n"); }), {"examples.jsonl", "no examples"});
@@ -198,7 +198,7 @@ TEST_F(ExampleRowsTest, BadFilesAreNamed) {
                {"chat template"});
 }
 
-TEST_F(ExampleRowsTest, StandInAnArrayAsInLines) {
+TEST_F(ExampleRowsTest, ReadsRowsOfJsonArray) {
   const ExampleRows rows =
       read("\xEF\xBB\xBF [{\"text\": \"0],[\\\"a\"},\n{\"text\": \"0b\"}\n]\n");
   ASSERT_EQ(rows.rows.size(), 2u);
@@ -209,7 +209,7 @@ TEST_F(ExampleRowsTest, StandInAnArrayAsInLines) {
   EXPECT_EQ(read("{\"text\": \"0a\"}").files.at(0).form.container, RowContainer::kJsonLines);
 }
 
-TEST_F(ExampleRowsTest, OfAnArrayAreUsedOrRefusedByTheirPlace) {
+TEST_F(ExampleRowsTest, RejectsInvalidArrayElementsByPosition) {
   const ExampleRows rows = read(R"([{"text": "0a"}, {"text": "0b"} {}, {"text": "0c"}])");
   ASSERT_EQ(rows.rows.size(), 2u);
   ASSERT_EQ(rows.refused.size(), 1u) << "the item after the missing comma";
@@ -219,7 +219,7 @@ TEST_F(ExampleRowsTest, OfAnArrayAreUsedOrRefusedByTheirPlace) {
     EXPECT_THROW(read(broken), DataError) << broken;
 }
 
-TEST_F(ExampleRowsTest, MayGoOverSeveralLines) {
+TEST_F(ExampleRowsTest, RowsMaySpanSeveralLines) {
   const ExampleRows rows =
       read("\n{\n  \"text\": \"0a\"\n}\n{\n\"text\": \"0{\"\n}\n{\"text\": [1]}");
   ASSERT_EQ(rows.rows.size(), 2u);
@@ -233,7 +233,7 @@ TEST_F(ExampleRowsTest, MayGoOverSeveralLines) {
   EXPECT_EQ(read("{\"text\": {\n{\"text\": \"0b\"}\n").rows.size(), 1u);
 }
 
-TEST_F(ExampleRowsTest, MayStandInTheOneListOfAnObject) {
+TEST_F(ExampleRowsTest, ReadsSingleListInsideObject) {
   for (const char* wrapped :
        {R"({"version": "1", "data": [{"text": "0a"}, {"text": "0,]b"}]})",
         "{\n \"train\": [\n  {\"text\": \"0a\"},\n  {\"text\": \"0,]b\"}\n ],\n \"n\": [1]\n}\n"}) {
@@ -250,13 +250,13 @@ TEST_F(ExampleRowsTest, MayStandInTheOneListOfAnObject) {
   EXPECT_EQ(read(R"({"text": "0", "data": [{"text": "0a"}]})").rows.size(), 1u);
 }
 
-TEST_F(ExampleRowsTest, ThatPythonWroteNoJsonOfSaySo) {
+TEST_F(ExampleRowsTest, RejectsNanWithAdvice) {
   expect_words(only_reason(R"({"text": "0", "score": NaN})"),
                {"NaN is not valid JSON", "write null"});
 }
 
 /// Rejecting a million invalid lines one by one took 5 s.
-TEST_F(ExampleRowsTest, AreNotSearchedForToTheEndOfAFileOfSomethingElse) {
+TEST_F(ExampleRowsTest, StopsAfter100000InvalidLines) {
   std::string lines;
   for (int i = 0; i < 100'001; ++i) lines += "1\n";
   const std::string problem = message_of<DataError>([&] { read(lines); });
@@ -264,7 +264,7 @@ TEST_F(ExampleRowsTest, AreNotSearchedForToTheEndOfAFileOfSomethingElse) {
       << problem;
 }
 
-TEST_F(ExampleRowsTest, MayBeATableUnderAnotherName) {
+TEST_F(ExampleRowsTest, DetectsCsvInFileNamedJsonl) {
   const ExampleRows rows = read("prompt,completion,id\n0,\"a\nb\",\n0,,1\n");
   ASSERT_EQ(rows.rows.size(), 1u);
   EXPECT_EQ(shown(rows.rows[0]), "0[a\nb<|endoftext|>]");
@@ -273,14 +273,14 @@ TEST_F(ExampleRowsTest, MayBeATableUnderAnotherName) {
   EXPECT_EQ(rows.place(0, rows.refused[0].line, false), "row 2");
 }
 
-TEST_F(ExampleRowsTest, GoByOtherNamesWhereColumnsSaySo) {
+TEST_F(ExampleRowsTest, AppliesColumnNames) {
   columns_ = ColumnNames("prompt=q,completion=a,text=");
   EXPECT_EQ(only_row(R"({"q": "0", "a": "1", "text": "2"})"), "0[1<|endoftext|>]");
   expect_words(message_of<DataError>([&] { read(R"({"question": "0", "a": "1"})"); }),
                {"no column \"q\"", "question, a"});
 }
 
-TEST_F(ExampleRowsTest, OfAnInstructionArePromptOrMessages) {
+TEST_F(ExampleRowsTest, InstructionBecomesPromptOrMessages) {
   const std::string line =
       R"({"instruction": "0", "input": "1", "output": "2", "system": "s", "history": [["3", "4"]]})";
   EXPECT_EQ(only_row(line),
@@ -290,7 +290,7 @@ TEST_F(ExampleRowsTest, OfAnInstructionArePromptOrMessages) {
   EXPECT_EQ(only_row(line), "s\n3\n4\n0\n1\n[2<|endoftext|>]");
 }
 
-TEST_F(ExampleRowsTest, OfAPreferenceAreAPair) {
+TEST_F(ExampleRowsTest, PreferenceRowBecomesPair) {
   const auto both = [&](const std::string& line) {
     const ExampleRows examples = read(line);
     if (examples.pairs.size() != 1 || !examples.rows.empty())
@@ -323,7 +323,7 @@ TEST_F(ExampleRowsTest, OfAPreferenceAreAPair) {
   expect_words(both(R"({"prompt": "0", "chosen": "1", "rejected": []})"), {"want", "chosen"});
 }
 
-TEST_F(ExampleRowsTest, OfAPreferenceGiveTheChosenAnswerAlone) {
+TEST_F(ExampleRowsTest, ChosenColumnsTrainOnlyOnChosenAnswer) {
   const std::string chat = "<user>0<|endoftext|><assistant>[1<|endoftext|>]";
   for (
       const std::string line :
@@ -341,7 +341,7 @@ TEST_F(ExampleRowsTest, OfAPreferenceGiveTheChosenAnswerAlone) {
   }
 }
 
-TEST_F(ExampleRowsTest, RefuseAColumnWithoutEffect) {
+TEST_F(ExampleRowsTest, RejectsColumnWithoutEffect) {
   const std::string line =
       R"({"messages": [{"role": "user", "content": "0"}, {"role": "assistant", "content": "1"}], "chosen": "2"})";
   columns_ = ColumnNames("completion=chosen");
@@ -350,7 +350,7 @@ TEST_F(ExampleRowsTest, RefuseAColumnWithoutEffect) {
   expect_words(message_of<ConfigError>([&] { read(line); }), {"mesages", "did you mean messages"});
 }
 
-TEST_F(ExampleRowsTest, SayWhatTheyLack) {
+TEST_F(ExampleRowsTest, ErrorsNameMissingMember) {
   expect_words(only_reason(R"({"prompt": "0", "chosen": "1"})"), {"rejected", "missing"});
   expect_words(only_reason(R"({"prompt": null, "completion": "1"})"),
                {"empty values for", "prompt"});
@@ -363,14 +363,14 @@ TEST_F(ExampleRowsTest, SayWhatTheyLack) {
       {"without \"text\"", "value"});
 }
 
-TEST_F(ExampleRowsTest, OfTwoShapesAreRefused) {
+TEST_F(ExampleRowsTest, RejectsRowsWithTwoShapes) {
   expect_words(only_reason(R"({"instruction": "0", "output": "1", "text": "2"})"),
                {"two shapes", "instruction with output", "--columns text="});
   expect_words(only_reason(R"({"prompt": "0", "completion": "1", "chosen": "1", "rejected": "2"})"),
                {"two shapes", "chosen"});
 }
 
-TEST_F(ExampleRowsTest, OfAnEncoderHaveASourceAndAText) {
+TEST_F(ExampleRowsTest, EncoderRowsHaveSourceAndTarget) {
   const ExampleRows rows = read_example_rows(
       folder_.write("sources.jsonl",
                     "{\"prompt\": \"0123\", \"completion\": \"45\"}\n"
@@ -396,7 +396,7 @@ TEST_F(ExampleRowsTest, OfAnEncoderHaveASourceAndAText) {
   expect_words(rows.refused[1].reason, {"list of messages"});
 }
 
-TEST_F(ExampleRowsTest, OfAFolderComeInOrderOfNames) {
+TEST_F(ExampleRowsTest, ReadsFolderInNameOrder) {
   folder_.write("rows/b.jsonl", "{\"text\": \"0b\"}\n{}\n");
   folder_.write("rows/a.csv", "text\n0a\n");
   folder_.write("rows/c.json", "[{\"text\": \"0c\"}]");

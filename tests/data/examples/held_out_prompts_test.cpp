@@ -16,7 +16,7 @@ ExampleRow row_of(const Tokenizer& tokenizer, const std::string& prompt,
   return row;
 }
 
-TEST(HeldOutPrompts, AreThoseOfTheFirstRowsThatHaveOne) {
+TEST(HeldOutPrompts, TakesFirstDistinctPromptsThatFit) {
   const auto tokenizer = make_byte_tokenizer();
   ExampleRow text = row_of(*tokenizer, " ", "only text");
   const std::vector<ExampleRow> rows = {text,
@@ -35,14 +35,14 @@ TEST(HeldOutPrompts, AreThoseOfTheFirstRowsThatHaveOne) {
   EXPECT_TRUE(held_out_prompts(rows, *tokenizer, 0, 10).empty());
 }
 
-TEST(HeldOutPrompts, OfAPairWantTheChosenAnswer) {
+TEST(HeldOutPrompts, PairExpectsChosenAnswer) {
   const auto tokenizer = make_byte_tokenizer();
   ExampleRow row = row_of(*tokenizer, "Who?", "I.You.");
   row.rejected_at = 6;
   EXPECT_EQ(held_out_prompts({row}, *tokenizer, 1, 10).at(0).wanted, "I.");
 }
 
-TEST(HeldOutPrompts, OfAChatAreWhatWasSaidLast) {
+TEST(HeldOutPrompts, ChatPromptShowsLastMessage) {
   const auto tokenizer = load_tokenizer(HT_TEST_DATA_DIR "/tokenizers/llama3.json");
   ExampleRow row;
   row.tokens = tokenizer->encode(

@@ -31,7 +31,7 @@ std::string used(const std::string& line) {
   return join({keys.begin(), keys.end()}, " ");
 }
 
-TEST(NormalRow, NullAndNothingAreAsAbsent) {
+TEST(NormalRow, TreatsNullAndEmptyAsAbsent) {
   EXPECT_EQ(
       normal(R"({"text": "t", "messages": null, "prompt": "p", "completion": null})").completion,
       "t");
@@ -45,7 +45,7 @@ TEST(NormalRow, NullAndNothingAreAsAbsent) {
             R"([{"role":"user","content":""}])");
 }
 
-TEST(NormalRow, TextsOfJsonBecomeWhatTheySay) {
+TEST(NormalRow, ParsesToolsAndArgumentsFromJsonText) {
   const NormalRow row = normal(R"({"messages": [{"role": "assistant", "content": "", "tool_calls":
       [{"function": {"name": "f", "arguments": "{\"x\": [1]}"}}, {"name": "g", "arguments": null}]}],
       "tools": "[{\"type\": \"function\"}]"})");
@@ -57,7 +57,7 @@ TEST(NormalRow, TextsOfJsonBecomeWhatTheySay) {
                {"tools", "get_weather", "list"});
 }
 
-TEST(NormalRow, ArgumentsAreTextWhereThatIsWanted) {
+TEST(NormalRow, WritesArgumentsAsTextOnRequest) {
   const std::string line = R"({"messages": [{"role": "assistant", "tool_calls":
       [{"function": {"name": "f", "arguments": {"x": 1, "y": "é"}}}]}]})";
   const json::value function =
@@ -67,7 +67,7 @@ TEST(NormalRow, ArgumentsAreTextWhereThatIsWanted) {
   EXPECT_TRUE(function.at(0).at("content").is_null());
 }
 
-TEST(NormalRow, PartsOfTextAreOneText) {
+TEST(NormalRow, JoinsTextPartsOfContent) {
   const std::string line = R"({"messages": [{"role": "user", "content":
       [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, "c"]}]})";
   EXPECT_EQ(messages(line), R"([{"role":"user","content":"abc"}])");
@@ -78,7 +78,7 @@ TEST(NormalRow, PartsOfTextAreOneText) {
   expect_words(row_refusal(R"({"messages": [{"role": "user", "content": 5}]})"), {"content", "5"});
 }
 
-TEST(NormalRow, WhatAToolSaysMayBeAnObjectUnderLlamasNameToo) {
+TEST(NormalRow, AcceptsObjectContentFromToolRoles) {
   for (const char* role : {"tool", "ipython"})
     EXPECT_EQ(normal(concat(R"({"messages": [{"role": ")", role, R"(", "content": {"a": 1}}]})"))
                   .messages[0]
@@ -99,7 +99,7 @@ TEST(NormalRow, ReadsShareGptAndAlpaca) {
             R"([{"role":"user","content":"Say hi"},{"role":"assistant","content":"hi"}])");
 }
 
-TEST(NormalRow, ReadsOtherNamesOfSpeakersAndTexts) {
+TEST(NormalRow, AcceptsAlternativeRoleAndTextKeys) {
   EXPECT_EQ(messages(R"({"messages": [{"role": "User", "text": "a"},
                                       {"role": "MODEL", "parts": [{"text": "b"}]},
                                       {"role": "prompter", "content": "c"},
@@ -112,7 +112,7 @@ TEST(NormalRow, ReadsOtherNamesOfSpeakersAndTexts) {
             R"([{"role":"user","content":"Who?"},{"role":"assistant","content":"R"}])");
 }
 
-TEST(NormalRow, TextsOfMessagesAreRead) {
+TEST(NormalRow, ParsesMessagesFromJsonText) {
   EXPECT_EQ(messages(R"({"prompt": "[{\"role\": \"user\", \"content\": \"a\"}]",
                          "completion": " [{\"from\": \"gpt\", \"value\": \"b\"}]"})"),
             R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"}])");
@@ -124,7 +124,7 @@ TEST(NormalRow, TextsOfMessagesAreRead) {
                  {"Python", "json.dumps"});
 }
 
-TEST(NormalRow, ReadsWhatToolsWereCalledBefore) {
+TEST(NormalRow, ReadsLegacyFunctionCalls) {
   const NormalRow row = normal(R"({"messages": [{"role": "assistant", "content": null,
       "function_call": {"name": "f", "arguments": "{}"}}, {"role": "function", "name": "f",
       "content": "x"}], "functions": [{"name": "f"}]})");
@@ -135,7 +135,7 @@ TEST(NormalRow, ReadsWhatToolsWereCalledBefore) {
             R"([{"type":"function","function":{"name":"f"}}])");
 }
 
-TEST(NormalRow, FunctionsThatAreNoneAreNoTools) {
+TEST(NormalRow, EmptyFunctionsGiveNoTools) {
   for (const char* none : {"\"\"", "\"[]\"", "[]", "null"}) {
     const std::string row =
         concat(R"({"messages": [{"role": "user", "content": "a"}], "functions": )", none, "}");
@@ -143,7 +143,7 @@ TEST(NormalRow, FunctionsThatAreNoneAreNoTools) {
   }
 }
 
-TEST(NormalRow, ReadsCallsThatAreTurns) {
+TEST(NormalRow, ReadsToolCallsGivenAsTurns) {
   const NormalRow row = normal(R"({"conversations": [
       {"from": "function_call", "value": "{\"name\": \"f\", \"arguments\": {\"x\": 1}}"},
       {"from": "observation", "value": "y"}],
@@ -158,7 +158,7 @@ TEST(NormalRow, ReadsCallsThatAreTurns) {
                {"function_call", "JSON"});
 }
 
-TEST(NormalRow, SaysWhichTurnsAreTargets) {
+TEST(NormalRow, MarksTargetTurns) {
   const NormalRow row = normal(R"({"messages": [{"role": "assistant", "weight": 0},
       {"role": "assistant", "train": true}, {"role": "assistant", "loss_mask": 0}]})");
   EXPECT_EQ(row.trains, (std::vector<bool>{false, true, false}));
@@ -167,7 +167,7 @@ TEST(NormalRow, SaysWhichTurnsAreTargets) {
                {"train", "no"});
 }
 
-TEST(NormalRow, NamesMembersThatAreUsed) {
+TEST(NormalRow, ReportsUsedMembers) {
   constexpr std::pair<const char*, const char*> kRows[] = {
       {R"({"messages": [{"role": "user"}], "images": ["a"], "videos": null, "tools": [{}]})",
        "messages tools"},
@@ -183,7 +183,7 @@ TEST(NormalRow, NamesMembersThatAreUsed) {
   for (const auto& [row, wanted] : kRows) EXPECT_EQ(used(row), wanted) << row;
 }
 
-TEST(NormalRow, NumbersInPlaceOfTextsAreTheirJson) {
+TEST(NormalRow, ConvertsScalarsToText) {
   EXPECT_EQ(messages(R"({"instruction": "Add", "input": 17, "output": 1.5})"),
             R"([{"role":"user","content":"Add\n\n17"},{"role":"assistant","content":"1.5"}])");
   EXPECT_EQ(normal(R"({"prompt": "p", "completion": true})").completion, "true");
@@ -193,7 +193,7 @@ TEST(NormalRow, NumbersInPlaceOfTextsAreTheirJson) {
         {"input", "want a text"});
 }
 
-TEST(NormalRow, SaysWhatItWants) {
+TEST(NormalRow, ErrorsNameExpectedKeys) {
   expect_words(row_refusal(R"({"question": "q", "answer": "a"})"),
                {"question", "answer", "messages", "completion"});
   expect_words(row_refusal(R"({"prompt": "q", "completion": null})"),

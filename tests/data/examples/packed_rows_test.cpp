@@ -29,14 +29,14 @@ Batch all_of(const PackedRows& rows) {
   return rows.read(0, rows.empty_batch(rows.size(), Stream(MemoryPool::create("device"))));
 }
 
-TEST(BestFitDecreasing, PutsEachIntoTheFullestBinThatHasRoom) {
+TEST(BestFitDecreasing, UsesFullestBinWithRoom) {
   const std::vector<std::int64_t> lengths{3, 7, 2, 5, 3, 10, 1};
   using Bins = std::vector<std::vector<std::size_t>>;
   EXPECT_EQ(best_fit_decreasing(lengths, 10), (Bins{{5}, {1, 0}, {3, 4, 2}, {6}}));
   EXPECT_EQ(best_fit_decreasing({}, 10), Bins{});
 }
 
-TEST(PackedRows, WriteInputsTargetsAndPositionsThatRestart) {
+TEST(PackedRows, WritesTargetsAndRestartsPositions) {
   const PackedRows packed({row_of(10, 3), row_of(20, 5)}, {.sequence_length = 8, .padding = 9});
   ASSERT_EQ(packed.size(), 1);
   EXPECT_EQ(packed.fill(), 6.0 / 8);
@@ -48,13 +48,13 @@ TEST(PackedRows, WriteInputsTargetsAndPositionsThatRestart) {
   EXPECT_EQ(batch.loss_divisor(), 4);
 }
 
-TEST(PackedRows, HaveASequenceEachWhereTheyAreNotPacked) {
+TEST(PackedRows, UnpackedRowsHaveOneSequenceEach) {
   const PackedRows apart({row_of(0, 3), row_of(10, 3)}, {.sequence_length = 8, .packs = false});
   ASSERT_EQ(apart.size(), 2);
   EXPECT_EQ(apart.rows_of(1), std::vector<std::size_t>{1});
 }
 
-TEST(PackedRows, SourcesHaveRowsOfTheirOwnWithPaddingBehindThem) {
+TEST(PackedRows, WritesSourcesInSeparatePaddedRows) {
   std::vector<ExampleRow> rows{row_of(0, 3), row_of(10, 3)};
   rows[0].source = {7, 8, 9};
   rows[1].source = {5};
@@ -69,7 +69,7 @@ TEST(PackedRows, SourcesHaveRowsOfTheirOwnWithPaddingBehindThem) {
   EXPECT_THROW(PackedRows(rows, packed), Error);
 }
 
-TEST(PackedRows, PadABatchThatHasMoreSequencesThanThereAre) {
+TEST(PackedRows, PadsBatchLargerThanDataset) {
   const std::vector<ExampleRow> rows{row_of(10, 5), row_of(20, 5)};
   const ShuffledBatches few(
       std::make_shared<PackedRows>(rows, PackedRows::Settings{.sequence_length = 4}),
@@ -83,7 +83,7 @@ TEST(PackedRows, PadABatchThatHasMoreSequencesThanThereAre) {
   EXPECT_EQ(few.epochs_in(2), 2) << "a batch is an epoch";
 }
 
-TEST(PackedRows, WithoutRowsThereIsNothingToTrainOn) {
+TEST(PackedRows, RejectsEmptyDataset) {
   EXPECT_THROW(PackedRows({}, {.sequence_length = 8}), DataError);
 }
 

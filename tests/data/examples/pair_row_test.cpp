@@ -38,12 +38,12 @@ class PairRow : public RowsFixture {
   }
 };
 
-TEST_F(PairRow, OfTextsLearnBothAnswers) {
+TEST_F(PairRow, TextsTrainOnBothAnswers) {
   EXPECT_EQ(only_pair(R"({"prompt": "The cat", "chosen": " sat", "rejected": " flew"})"),
             "The cat[ sat<|endoftext|>] / The cat[ flew<|endoftext|>]");
 }
 
-TEST_F(PairRow, WithoutAPromptAreRefusedUnlessBothBeginAlike) {
+TEST_F(PairRow, WithoutPromptRequiresCommonPrefix) {
   expect_words(refusal(R"({"question": "q", "chosen": "a", "rejected": "b"})"),
                {"no prompt", "--columns prompt=", "\"question\""});
   expect_words(refusal(R"({"chosen": [{"role": "user", "content": "a"}], "rejected": )"
@@ -53,7 +53,7 @@ TEST_F(PairRow, WithoutAPromptAreRefusedUnlessBothBeginAlike) {
             "0[a<|endoftext|>] / 0[b<|endoftext|>]");
 }
 
-TEST_F(PairRow, MayHaveAnotherShapeBesideThem) {
+TEST_F(PairRow, IgnoresOtherShapeInSameRow) {
   const std::string wanted = only_pair(R"({"prompt": "0", "chosen": "1", "rejected": "2"})");
   for (const char* beside :
        {R"("messages": [{"role": "user", "content": "0"}, {"role": "assistant", "content": "1"}])",
@@ -69,7 +69,7 @@ TEST_F(PairRow, MayHaveAnotherShapeBesideThem) {
   }
 }
 
-TEST_F(PairRow, OfMessagesLearnWhatTheAssistantSays) {
+TEST_F(PairRow, MessagesTrainOnAssistantTurns) {
   const std::string wanted =
       "<user>Hi<|endoftext|><assistant>[Yes<|endoftext|>] / "
       "<user>Hi<|endoftext|><assistant>[No<|endoftext|>]";
@@ -89,7 +89,7 @@ TEST_F(PairRow, OfMessagesLearnWhatTheAssistantSays) {
   EXPECT_EQ(pair("[" + user + "]", "\"Yes\"", "\"No\""), wanted);
 }
 
-TEST_F(PairRow, KeepAPromptThatTheirChatsDoNotRepeat) {
+TEST_F(PairRow, KeepsPromptNotRepeatedInChats) {
   const std::string system = R"({"role":"system","content":"S"})",
                     q = R"({"role":"user","content":"Q"})",
                     other = R"({"role":"user","content":"P"})",
@@ -123,7 +123,7 @@ TEST_F(PairRow, KeepAPromptThatTheirChatsDoNotRepeat) {
                  {"You are a pirate.", "\"Q\"", "neither repeat nor continue"});
 }
 
-TEST_F(PairRow, OfTextsSplitWhereTokensDo) {
+TEST_F(PairRow, SplitsTextsAtTokenBoundary) {
   const std::string begin = "\\n\\nHuman: Hi\\n\\nAssistant:";
   EXPECT_EQ(only_pair(concat(R"({"chosen": ")", begin, R"( The cat", "rejected": ")", begin,
                              R"( Then of"})")),
@@ -131,12 +131,12 @@ TEST_F(PairRow, OfTextsSplitWhereTokensDo) {
             "\n\nHuman: Hi\n\nAssistant:[ Then of<|endoftext|>]");
 }
 
-TEST_F(PairRow, WithoutAPromptHaveTheCommonBeginning) {
+TEST_F(PairRow, WithoutPromptUsesCommonPrefix) {
   EXPECT_EQ(only_pair(R"({"chosen": "The cat sat", "rejected": "The cat flew"})"),
             "The cat[ sat<|endoftext|>] / The cat[ flew<|endoftext|>]");
 }
 
-TEST_F(PairRow, AreRefusedByLineWithAReason) {
+TEST_F(PairRow, RejectsInvalidPairsWithReason) {
   const auto expect = [&](const std::string& line, const std::string& reason) {
     EXPECT_TRUE(contains(refusal(line), reason)) << refusal(line);
   };
@@ -163,7 +163,7 @@ TEST_F(PairRow, AreRefusedByLineWithAReason) {
   EXPECT_EQ(both.rows.front().line, 2);
 }
 
-TEST_F(PairRow, StandInOneSequenceWithTheirHalvesAndReferences) {
+TEST_F(PairRow, PacksPairsWithHalvesAndReferences) {
   const ExampleRows examples = pairs(R"({"prompt": "The cat", "chosen": " sat", "rejected": " flew"}
 {"prompt": "of the", "chosen": " the", "rejected": " of the of the"})");
   ASSERT_EQ(examples.rows.size(), 2u);

@@ -26,7 +26,7 @@ void expect_places(const Tokenizer& tokenizer, const std::string& text,
   }
 }
 
-TEST(TokenPlaces, AreThoseOfEncodingWhatIsBefore) {
+TEST(TokenPlaces, RangesMatchTokenCountsOfPrefixes) {
   for (const char* name : {"llama3", "qwen2", "llama2_legacy", "llama2_metaspace", "gemma"}) {
     const auto tokenizer = load_tokenizer(golden(name));
     const std::string text = "one\ntwo\nthree";
@@ -37,7 +37,7 @@ TEST(TokenPlaces, AreThoseOfEncodingWhatIsBefore) {
   expect_places(*small, chat, {0, 13, 22, 35, 40, 53});
 }
 
-TEST(TokenPlaces, ATokenAcrossABoundIsInNeitherPart) {
+TEST(TokenPlaces, TokenAcrossBoundaryIsInNeitherPart) {
   const auto tokenizer = load_tokenizer(HT_TEST_DATA_DIR "/bpe_small/tokenizer.json");
   const std::string text = "0ing1";
   const auto tokens = tokenizer->encode(text, ControlText::kAsTokens);

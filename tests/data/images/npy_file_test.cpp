@@ -32,7 +32,7 @@ class NpyFileTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(NpyFileTest, ReadsAllKindsOrdersAndVersionsOfNumPy) {
+TEST_F(NpyFileTest, ReadsEachTypeByteOrderAndVersion) {
   const std::vector<float> wanted{0, 1, 2, 100, 127, 3};
   std::vector<std::string> names{"version_1", "version_2", "version_3"};
   for (const std::string kind :
@@ -48,7 +48,7 @@ TEST_F(NpyFileTest, ReadsAllKindsOrdersAndVersionsOfNumPy) {
   EXPECT_EQ(read_npy(array_path("bool.npy")).values, (std::vector<float>{0, 0, 0, 1, 1, 1}));
 }
 
-TEST_F(NpyFileTest, TurnsColumnsIntoRows) {
+TEST_F(NpyFileTest, ConvertsColumnMajorToRowMajor) {
   const NpyArray array = read_npy(array_path("columns.npy"));
   EXPECT_TRUE(array.form.is_column_major);
   EXPECT_EQ(array.form.shape, (std::vector<std::int64_t>{2, 3, 4}));
@@ -69,7 +69,7 @@ TEST_F(NpyFileTest, ReadsScalarsEmptyArraysAndHalves) {
   EXPECT_TRUE(std::signbit(halves[4]));
 }
 
-TEST_F(NpyFileTest, RefusesWhatIsNoArrayOfNumbers) {
+TEST_F(NpyFileTest, RejectsFilesWithoutNumericArray) {
   const auto told = [](const char* name) {
     return message_of<DataError>([&] { read_npy(array_path(name)); });
   };
@@ -83,7 +83,7 @@ TEST_F(NpyFileTest, RefusesWhatIsNoArrayOfNumbers) {
   EXPECT_THROW(read_npy(folder_ / "none.npy"), MissingInput);
 }
 
-TEST_F(NpyFileTest, RefusesHostileHeaders) {
+TEST_F(NpyFileTest, RejectsMalformedHeaders) {
   const std::string sane = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n";
   const std::string two(8, '\0');
   EXPECT_EQ(read_npy(folder_.write("a.npy", npy(sane, two))).values.size(), 2u);
@@ -115,7 +115,7 @@ TEST_F(NpyFileTest, RefusesHostileHeaders) {
   expect_words(refusal(long_header), {"header has", "want at most"});
 }
 
-TEST_F(NpyFileTest, CutOrChangedFilesAreReadOrRefusedInOneLine) {
+TEST_F(NpyFileTest, CorruptedFilesGiveOneLineErrors) {
   const std::string whole = read_text(array_path("columns.npy"));
   for (std::size_t bytes = 0; bytes < whole.size(); ++bytes)
     EXPECT_THROW(read_npy(folder_.write("a.npy", whole.substr(0, bytes))), DataError) << bytes;

@@ -34,7 +34,7 @@ class PictureFileTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PictureFileTest, HasTheBitsOfPilConvertedToRgb) {
+TEST_F(PictureFileTest, PixelsEqualPilConvertedToRgb) {
   const SafetensorsFile expected(image_golden("pictures.safetensors").string());
   EXPECT_EQ(expected.entries().size(), 18u);
   for (const SafetensorsEntry& entry : expected.entries()) {
@@ -48,7 +48,7 @@ TEST_F(PictureFileTest, HasTheBitsOfPilConvertedToRgb) {
   }
 }
 
-TEST_F(PictureFileTest, NamesOtherFiles) {
+TEST_F(PictureFileTest, ReportsUnsupportedFormatByName) {
   const auto told = [](const char* name) {
     return message_of<DataError>([&] { read_picture_form(image_golden(name)); });
   };
@@ -62,7 +62,7 @@ TEST_F(PictureFileTest, NamesOtherFiles) {
   EXPECT_THROW(read_picture(folder_ / "none.png"), MissingInput);
 }
 
-TEST_F(PictureFileTest, RefusesTruncatedFilesWhenTheirPixelsAreRead) {
+TEST_F(PictureFileTest, RejectsTruncatedFiles) {
   for (const char* name : {"rgb.png", "rgb.jpg", "progressive.jpg", "palette.png"}) {
     const std::string whole = read_text(image_golden(name));
     for (std::size_t bytes = 0; bytes + 30 < whole.size(); bytes += 7) {
@@ -74,7 +74,7 @@ TEST_F(PictureFileTest, RefusesTruncatedFilesWhenTheirPixelsAreRead) {
   }
 }
 
-TEST_F(PictureFileTest, RefusesDamagedFiles) {
+TEST_F(PictureFileTest, RejectsDamagedFiles) {
   std::string png = read_text(image_golden("rgb.png"));
   png[60] = static_cast<char>(png[60] ^ 0x55);
   expect_words(refusal(png), {"PNG file is damaged"});
@@ -102,7 +102,7 @@ std::string png_header(std::uint32_t height, std::uint32_t width) {
   return header + std::string("\0\0\x10\0IDAT", 8);
 }
 
-TEST_F(PictureFileTest, RefusesSizesOutOfProportionToTheFile) {
+TEST_F(PictureFileTest, RejectsSizesTooLargeForFile) {
   expect_words(refusal(png_header(20'000, 20'000)), {"20000 x 20000", "at most 178956970"});
   expect_words(refusal(png_header(13'000, 13'000)),
                {"its 41 bytes hold 13000 x 13000", "1024 for each byte"});
@@ -113,7 +113,7 @@ TEST_F(PictureFileTest, RefusesSizesOutOfProportionToTheFile) {
   expect_words(refusal(jpeg), {"hold 10000 x 10000", "1024 for each byte"});
 }
 
-TEST_F(PictureFileTest, ChangedBytesNeverBreakOut) {
+TEST_F(PictureFileTest, CorruptedBytesThrowOnlyDataError) {
   PlainRandom random;
   for (const char* name :
        {"alpha.png", "bits.png", "turned_6.jpg", "progressive.jpg", "inks.jpg"}) {
@@ -155,7 +155,7 @@ TEST_F(PictureFileTest, ReadsArraysAsPictures) {
   expect_words(refusal(array_of("|u1", "(0, 3, 3)", "")), {"0 rows"});
 }
 
-TEST(Exif, OrientationsThatMakeNoSenseAreUpright) {
+TEST(Exif, InvalidOrientationMeansUpright) {
   const std::string tiff("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0", 22);
   EXPECT_EQ(exif_orientation(tiff), 6);
   for (std::size_t bytes = 0; bytes < tiff.size(); ++bytes)

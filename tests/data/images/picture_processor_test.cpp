@@ -29,7 +29,7 @@ class PictureProcessorTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(PictureProcessorTest, HasTheBitsOfTransformers) {
+TEST_F(PictureProcessorTest, MatchesTransformersBitForBit) {
   const SafetensorsFile expected(image_golden("processed.safetensors").string());
   EXPECT_EQ(expected.entries().size(), 6u * 3);
   for (const SafetensorsEntry& entry : expected.entries()) {
@@ -42,7 +42,7 @@ TEST_F(PictureProcessorTest, HasTheBitsOfTransformers) {
   }
 }
 
-TEST_F(PictureProcessorTest, ReadsOldAndNewKeysAndTheDefaultsOfEachClass) {
+TEST_F(PictureProcessorTest, ReadsLegacyKeysAndClassDefaults) {
   const PictureSteps plain = steps_of("{}");
   EXPECT_EQ(plain.height, 224);
   EXPECT_EQ(plain.filter, PictureFilter::kBilinear);
@@ -59,7 +59,7 @@ TEST_F(PictureProcessorTest, ReadsOldAndNewKeysAndTheDefaultsOfEachClass) {
   EXPECT_EQ(pair.width, 48);
 }
 
-TEST_F(PictureProcessorTest, RefusesStepsThatItDoesNotKnow) {
+TEST_F(PictureProcessorTest, RejectsUnsupportedSettings) {
   expect_words(refusal_of(R"({"image_processor_type": "ConvNextImageProcessor"})"),
                {"image_processor_type", "ConvNextImageProcessor", "want ViTImageProcessor"});
   expect_words(refusal_of(R"({"size": {"longest_edge": 3}})"), {"size", "longest_edge"});
@@ -75,7 +75,7 @@ TEST_F(PictureProcessorTest, RefusesStepsThatItDoesNotKnow) {
   expect_words(missing, {"preprocessor_config.json", "does not exist", "save_pretrained"});
 }
 
-TEST_F(PictureProcessorTest, StepsEndAtTheModelsSize) {
+TEST_F(PictureProcessorTest, OutputMustHaveModelSize) {
   const auto refusal = [&](const char* text) {
     return message_of<DataError>([&] { PictureProcessor(steps_of(text), 16, 16); });
   };
@@ -92,7 +92,7 @@ TEST_F(PictureProcessorTest, StepsEndAtTheModelsSize) {
   EXPECT_EQ(values_of(sidewise, image_golden("turned_6.jpg")).size(), 34u * 21 * 3);
 }
 
-TEST_F(PictureProcessorTest, TakesPixelValuesOfTheModelsSizeAsTheyAre) {
+TEST_F(PictureProcessorTest, PassesThroughArraysOfModelSize) {
   std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 1, 2)}";
   std::string file = std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size()) + '\0';
   std::vector<float> planes{1, 2, 3, 4, 5, -6};
@@ -106,7 +106,7 @@ TEST_F(PictureProcessorTest, TakesPixelValuesOfTheModelsSizeAsTheyAre) {
   expect_words(message_of<DataError>([&] { other.check(path); }), {"3 x 1 x 2", "2 x 2"});
 }
 
-TEST_F(PictureProcessorTest, RefusesPicturesThatResizingMakesHuge) {
+TEST_F(PictureProcessorTest, RejectsHugeResizedPictures) {
   const PictureProcessor cropping(
       steps_of(R"({"size": {"shortest_edge": 256}, "do_center_crop": true, "crop_size": 16})"), 16,
       16);
@@ -122,7 +122,7 @@ TEST_F(PictureProcessorTest, RefusesPicturesThatResizingMakesHuge) {
                {"rescale_factor", "finite"});
 }
 
-TEST_F(PictureProcessorTest, MirrorsBeforeAllElse) {
+TEST_F(PictureProcessorTest, MirrorsPictureHorizontally) {
   const PictureProcessor processor(steps_of(R"({"do_resize": false})"), 21, 34);
   const std::vector<float> plain = values_of(processor, image_golden("rgb.png"));
   const std::vector<float> turned = values_of(processor, image_golden("rgb.png"), true);

@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(Resizing, HasTheBitsOfPilForEachFilter) {
+TEST(Resizing, EachFilterMatchesPilBitForBit) {
   const SafetensorsFile expected(image_golden("resized.safetensors").string());
   const Picture picture = golden_picture(expected, "picture");
   EXPECT_EQ(expected.entries().size(), 1u + 6 * 7);

@@ -16,7 +16,7 @@ std::string unsnapped(const std::string& in, std::size_t size) {
   return out;
 }
 
-TEST(Snappy, HasLiteralsAndCopies) {
+TEST(Snappy, DecodesLiteralsAndCopies) {
   EXPECT_EQ(unsnapped("\x00"s, 0), "");
   EXPECT_EQ(unsnapped("\x0A\x04"
                       "ab\x11\x02"s,
@@ -24,7 +24,7 @@ TEST(Snappy, HasLiteralsAndCopies) {
             "ababababab");
 }
 
-TEST(Snappy, ThatIsDamagedIsRefused) {
+TEST(Snappy, RejectsDamagedData) {
   for (const auto& [in, size] :
        std::vector<std::pair<std::string, std::size_t>>{{"", 0},  // without a length
                                                         {"\x03\x08"
@@ -49,7 +49,7 @@ TEST(Snappy, ThatIsDamagedIsRefused) {
     EXPECT_THROW(unsnapped(in, size), DataError) << ::testing::PrintToString(in);
 }
 
-TEST(PageCodec, NamesWhatItDoesNotRead) {
+TEST(PageCodec, ErrorsNameCodec) {
   std::string out;
   expect_words(message_of<DataError>([&] { decompress_page(4, "", 1, out); }), {"BROTLI", "zstd"});
   expect_words(message_of<DataError>([&] { decompress_page(6, "xx", 1, out); }), {"zstd"});

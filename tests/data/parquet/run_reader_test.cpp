@@ -9,7 +9,7 @@ namespace {
 
 using namespace std::string_literals;
 
-TEST(RunReader, ReadsRepeatedAndPackedNumbers) {
+TEST(RunReader, ReadsRepeatedAndPackedRuns) {
   const std::string bytes = "\x06\x05\x03\x88\xC6\xFA"s;  // 5 three times; 0 … 7 in 3 bits each
   RunReader runs(bytes, 3);
   for (const std::uint32_t want : {5, 5, 5, 0, 1, 2, 3, 4, 5, 6, 7}) EXPECT_EQ(runs.next(), want);
@@ -17,12 +17,12 @@ TEST(RunReader, ReadsRepeatedAndPackedNumbers) {
   EXPECT_THROW(RunReader(bytes, 33), DataError);
 }
 
-TEST(RunReader, OfNoBitsHasZeros) {
+TEST(RunReader, ZeroBitWidthGivesZeros) {
   RunReader runs("", 0);
   EXPECT_EQ(runs.next(), 0u);
 }
 
-TEST(Unpacked, ReachesOverEightBytes) {
+TEST(Unpacked, ReadsBitsAcrossEightBytes) {
   const std::string ones(17, '\xFF');
   EXPECT_EQ(unpacked(ones, 1, 63), (std::uint64_t{1} << 63) - 1);
   EXPECT_EQ(unpacked(ones, 1, 64), ~std::uint64_t{0});

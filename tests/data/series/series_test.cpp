@@ -40,7 +40,7 @@ class Series : public ::testing::Test {
   const Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_F(Series, ReadsColumnsOfCsvAndJsonLinesAlike) {
+TEST_F(Series, CsvAndJsonLinesGiveSameColumns) {
   const SeriesTable csv = read_series(counting(10), SeriesColumns("x,z,target=y,series=flight"));
   std::string lines;
   for (int row = 0; row < 20; ++row)
@@ -56,7 +56,7 @@ TEST_F(Series, ReadsColumnsOfCsvAndJsonLinesAlike) {
   EXPECT_EQ(csv.row(7)[2], 14);
 }
 
-TEST_F(Series, NamesTheLineOfWhatIsNoNumber) {
+TEST_F(Series, ReportsRowOfNonNumericCell) {
   EXPECT_TRUE(
       has(refusal(written("a.csv", "x,y\n1,2\n,4\n"), "x,target=y"), "a.csv: row 2: column x"));
   EXPECT_TRUE(has(refusal(written("b.csv", "x,y\n1,2\nfour,5\n"), "x,target=y"),
@@ -71,7 +71,7 @@ TEST_F(Series, NamesTheLineOfWhatIsNoNumber) {
   EXPECT_TRUE(has(refusal(scratch_ / "none.csv", "x,target=y"), "none.csv"));
 }
 
-TEST_F(Series, SaysWhatToDoAboutWhatIsNoNumber) {
+TEST_F(Series, NonNumericCellErrorSuggestsFix) {
   const auto told = [&](const std::string& cell) {
     return refusal(written("a.csv", "x,y\n" + cell + ",2\n"), "x,target=y");
   };
@@ -84,7 +84,7 @@ TEST_F(Series, SaysWhatToDoAboutWhatIsNoNumber) {
   EXPECT_FALSE(has(parquet, "prompt")) << parquet;
 }
 
-TEST_F(Series, ReadsSmallNumbersAsZeroAndRefusesTooLargeOnes) {
+TEST_F(Series, UnderflowBecomesZeroAndOverflowThrows) {
   const SeriesColumns columns("x,target=y");
   const SeriesTable table = read_series(written("a.csv", "x,y\n1e-400,2\n-1E-999,3\n"), columns);
   EXPECT_EQ(table.values, (std::vector<double>{0, 2, 0, 3}));
@@ -98,7 +98,7 @@ TEST_F(Series, ReadsSmallNumbersAsZeroAndRefusesTooLargeOnes) {
   }
 }
 
-TEST_F(Series, RefusesColumnsThatAreNoInputs) {
+TEST_F(Series, RejectsInvalidColumnSettings) {
   const auto path = counting(4);
   EXPECT_TRUE(has(refusal(path, "x,z"), "names no target"));
   EXPECT_TRUE(has(refusal(path, "target=y"), "no column of measurements"));
@@ -108,7 +108,7 @@ TEST_F(Series, RefusesColumnsThatAreNoInputs) {
   EXPECT_TRUE(has(refusal(path, "x,y,target=y"), "the target y is also an input"));
 }
 
-TEST_F(Series, WindowsKeepToTheirSeries) {
+TEST_F(Series, WindowsStayWithinSeries) {
   const SeriesTable table = read_series(counting(10), SeriesColumns("x,target=y,series=flight"));
   const SeriesWindows windows = windows_of(table, 3, 0.3);
   EXPECT_EQ(windows.training, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 10, 11, 12, 13, 14}));
@@ -120,7 +120,7 @@ TEST_F(Series, WindowsKeepToTheirSeries) {
 }
 
 /// Unusable rows and time steps that are too long, for each kind of gap.
-TEST_F(Series, GapsEndWindowsAndAreToldOnce) {
+TEST_F(Series, GapsSplitWindowsAndWarnOnce) {
   struct Case {
     const char *cell, *time;  // of row 4
     const char* columns;
@@ -148,7 +148,7 @@ TEST_F(Series, GapsEndWindowsAndAreToldOnce) {
   }
 }
 
-TEST_F(Series, StepsInTimeThatAreTooLongAreGaps) {
+TEST_F(Series, LongTimeStepsAreGaps) {
   const auto table_of = [&](const std::string& name, const std::string& columns, bool is_regular) {
     std::string text = name + ",x,y\n";
     for (int row = 0; row < 30; ++row) {
@@ -172,7 +172,7 @@ TEST_F(Series, StepsInTimeThatAreTooLongAreGaps) {
 }
 
 /// 30 rows whose x is their index, with times of each format.
-TEST_F(Series, TimesAreReadAsTheyAreWritten) {
+TEST_F(Series, ReadsTimesInEachFormat) {
   const auto minutes = [](int row) { return 10 + row + (row < 20 ? 0 : 5); };
   struct Case {
     const char *name, *columns;
@@ -234,7 +234,7 @@ TEST_F(Series, TimesAreReadAsTheyAreWritten) {
   EXPECT_TRUE(has(refused([](int row) { return row * 17 % 30; }), "neither rise nor fall"));
 }
 
-TEST_F(Series, RowsOfSeriesThatTakeTurnsAreGrouped) {
+TEST_F(Series, GroupsInterleavedSeries) {
   std::string text = "time,sensor,x,y\n";
   for (int row = 0; row < 12; ++row)
     text +=
@@ -248,7 +248,7 @@ TEST_F(Series, RowsOfSeriesThatTakeTurnsAreGrouped) {
   EXPECT_EQ(table.numbers.back(), 12);
 }
 
-TEST_F(Series, AreScaledByTrainingRowsAlone) {
+TEST_F(Series, ScalesByTrainingRowsOnly) {
   const SeriesTable table = read_series(counting(10), SeriesColumns("x,z,target=y,series=flight"));
   const SeriesWindows windows = windows_of(table, 3, 0.3);
   const SeriesScale scale = scale_of(table, windows.training_rows);

@@ -29,7 +29,7 @@ class SimpleSets : public ::testing::Test {
   Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_F(SimpleSets, SectorsHaveTheEntropyOfTheirNoise) {
+TEST_F(SimpleSets, SectorBestLossEqualsNoiseEntropy) {
   const SectorSet set(5, 0.2, 3);
   const Batch batch = drawn(set);
   MeasuredLoss measured;
@@ -42,7 +42,7 @@ TEST_F(SimpleSets, SectorsHaveTheEntropyOfTheirNoise) {
   expect_best(measured, set.best_losses()[0].value);
 }
 
-TEST_F(SimpleSets, SurfaceHasTheVarianceOfItsNoise) {
+TEST_F(SimpleSets, SurfaceBestLossEqualsNoiseVariance) {
   const SurfaceSet set(0.3, 3);
   const Batch batch = drawn(set);
   MeasuredLoss measured;
@@ -54,7 +54,7 @@ TEST_F(SimpleSets, SurfaceHasTheVarianceOfItsNoise) {
   expect_best(measured, set.best_losses()[0].value);
 }
 
-TEST_F(SimpleSets, ReversalsHaveTheEntropyOfTheirNoise) {
+TEST_F(SimpleSets, ReversalBestLossEqualsNoiseEntropy) {
   const ReversalSet set(8, 6, 0.1, 3);
   const Batch batch = drawn(set);
   MeasuredLoss measured;
@@ -78,7 +78,7 @@ double box_cost(double away, double beta) {
 
 /// One plume per image, so its center and widths follow from the brightness. A beta as small as the
 /// noise uses both branches of the loss.
-TEST_F(SimpleSets, BoxesHaveTheCostOfTheirNoise) {
+TEST_F(SimpleSets, BoxBestLossEqualsNoiseCost) {
   const PlumeShape shape{.size = 64, .grid = 2, .plumes = 1, .missed = 0};
   const PlumeSet set(shape, 3);
   const Batch batch = drawn(set, 800);
@@ -110,13 +110,13 @@ TEST_F(SimpleSets, BoxesHaveTheCostOfTheirNoise) {
   }
 }
 
-TEST(LabelNoise, HasTheEntropyOfACoinAndOfADie) {
+TEST(LabelNoise, EntropyMatchesFairCoinAndDie) {
   EXPECT_NEAR(noisy_label_entropy(2, 0.5), std::log(2.0), 1e-15);
   EXPECT_NEAR(noisy_label_entropy(6, 5.0 / 6), std::log(6.0), 1e-15);
   EXPECT_EQ(noisy_label_entropy(4, 0), 0);
 }
 
-TEST(CoolingCurve, TellsSlowFromFastInSpiteOfItsNoise) {
+TEST(CoolingCurve, FitSeparatesSlowFromFastDespiteNoise) {
   for (const std::size_t samples : {3u, 16u, 100u})
     for (std::uint64_t i = 0; i < 2000; ++i) {
       std::vector<float> curve(samples);

@@ -129,7 +129,7 @@ void add_plumes(Losses& losses, const Batch& batch, std::int64_t i, const PlumeS
   }
 }
 
-TEST(TridentSet, SaysNoMoreThanItsBestLosses) {
+TEST(TridentSet, IdealModelReachesBestLosses) {
   const Stream stream(MemoryPool::create("test"));
   const TridentShape shape;
   const TridentSet set(shape, 7);
@@ -158,7 +158,7 @@ TEST(TridentSet, SaysNoMoreThanItsBestLosses) {
 }
 
 /// A subset of the sensors leaves the events ambiguous, so every sensor is needed.
-TEST(TridentSet, NeedsEachSensor) {
+TEST(TridentSet, MotionAloneLeavesEventsAmbiguous) {
   const Stream stream(MemoryPool::create("test"));
   const TridentSet set({}, 7);
   const Batch batch = set.empty_batch(2000, stream);
@@ -177,7 +177,7 @@ TEST(TridentSet, NeedsEachSensor) {
   EXPECT_NEAR(swings[0], 1000, 100);
 }
 
-TEST(TridentSet, GivesAnExampleByItsNumberAlone) {
+TEST(TridentSet, ExampleDependsOnlyOnSeedAndIndex) {
   const Stream stream(MemoryPool::create("test"));
   const TridentSet set({}, 7), other({}, 8);
   const Batch many = set.empty_batch(6, stream), few = set.empty_batch(2, stream);
@@ -195,7 +195,7 @@ TEST(TridentSet, GivesAnExampleByItsNumberAlone) {
     EXPECT_FALSE(equal(t)) << few.tensors()[t].name;
 }
 
-TEST(TridentSet, RefusesWhatItCannotDraw) {
+TEST(TridentSet, RejectsInvalidShape) {
   TridentShape shape;
   shape.plumes.size = 30;
   shape.geo_numbers = 1;

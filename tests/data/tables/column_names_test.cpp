@@ -27,7 +27,7 @@ TEST(ColumnNames, RenameColumns) {
   EXPECT_EQ(ColumnNames("prompt=a").column_of("text"), "text");
 }
 
-TEST(ColumnNames, TellWhichColumnsTheyReplace) {
+TEST(ColumnNames, ReportReplacedColumns) {
   for (const auto& [columns, replaced] :
        {std::pair("text=b", 1), {"b=text,text=b", 0}, {"text=", 0}, {"text=text", 0}}) {
     boost::json::object row{{"text", 1}, {"b", 2}};
@@ -35,7 +35,7 @@ TEST(ColumnNames, TellWhichColumnsTheyReplace) {
   }
 }
 
-TEST(ColumnNames, ThatAreWrongAreRefused) {
+TEST(ColumnNames, RejectInvalidSpecification) {
   for (const char* wrong : {"prompt", "=a", "a=b,,c=d", "a=b,a=c"})
     expect_words(message_of<ConfigError>([&] { ColumnNames{wrong}; }), {"data.columns", wrong});
 }

@@ -22,7 +22,7 @@ std::string read(std::string_view content, const std::vector<std::string>& wante
   return text;
 }
 
-TEST(CsvRows, AreReadAsTheStandardSays) {
+TEST(CsvRows, ParsesStandardCsv) {
   EXPECT_EQ(read("a,b\n1,2\n3,4"), "[a][b] [1][2] [3][4]");
   EXPECT_EQ(read("a,b\r\n1,2\r\n"), "[a][b] [1][2]");
   EXPECT_EQ(read("a,b\r1,\"2\r\"\r"), "[a][b] [1][2\r]");
@@ -32,7 +32,7 @@ TEST(CsvRows, AreReadAsTheStandardSays) {
   EXPECT_EQ(read(""), "");
 }
 
-TEST(CsvRows, MayHaveTabsOrSemicolons) {
+TEST(CsvRows, DetectsSeparator) {
   EXPECT_EQ(read("a\tb\n1,5\t2\n"), "[a][b] [1,5][2]");
   EXPECT_EQ(read("a;\"b,c\"\n1,5;2\n"), "[a][b,c] [1,5][2]");
   EXPECT_EQ(read("a;b, in mm\n1;2\n3,5;4\n"), "[a][b, in mm] [1][2] [3,5][4]");
@@ -43,14 +43,14 @@ TEST(CsvRows, MayHaveTabsOrSemicolons) {
   EXPECT_EQ(read("a|b\n1,5|2\n"), "[a][b] [1,5][2]");
 }
 
-TEST(CsvRows, MayNameTheirSeparatorInALineOfExcel) {
+TEST(CsvRows, ReadsExcelSeparatorLine) {
   for (const char* line : {"sep=;\n", "SEP=;\r\n", "\"sep=;\"\n"})
     EXPECT_EQ(read(concat(line, "a;b,c\n1;2\n")), "[a][b,c] [1][2]") << line;
   EXPECT_EQ(read("sep=|\na|b\n1,5|2\n"), "[a][b] [1,5][2]");
   EXPECT_EQ(read("sep=,,\n1,2,3\n"), "[sep=][][] [1][2][3]") << "not a separator line";
 }
 
-TEST(CsvRows, ThatAreBrokenAreNamed) {
+TEST(CsvRows, ReportsMalformedRows) {
   expect_words(message_of<DataError>([] { read("a,b\n1,2\n3,\"never ends\n5,6\n"); }),
                {"t.csv", "row 2", "never ends"});
   expect_words(message_of<DataError>([] { read("\"a,b\n1,2\n"); }), {"first line"});
@@ -60,7 +60,7 @@ TEST(CsvRows, ThatAreBrokenAreNamed) {
 }
 
 /// Takes minutes if each name is compared with all previous ones.
-TEST(CsvRows, MayHaveManyColumns) {
+TEST(CsvRows, ReadsManyColumns) {
   constexpr int kColumns = 300'000;
   std::string line;
   for (int i = 0; i < kColumns; ++i) line += std::to_string(i) + ',';

@@ -115,7 +115,7 @@ std::string run_of(std::int64_t count) {
   return '\0' + varint(static_cast<std::uint64_t>(count) << 1);
 }
 
-class ParquetClaims : public ::testing::Test {
+class ParquetDeclaredSizes : public ::testing::Test {
  protected:
   std::int64_t rows_of(const Table& table) const {
     std::int64_t rows = 0;
@@ -126,7 +126,7 @@ class ParquetClaims : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(ParquetClaims, ThatTheFileBearsOutAreRead) {
+TEST_F(ParquetDeclaredSizes, AcceptsConsistentSizes) {
   EXPECT_EQ(rows_of({}), 1);
   EXPECT_EQ(rows_of({.rows = 100'000,
                      .values = 100'000,
@@ -140,7 +140,7 @@ TEST_F(ParquetClaims, ThatTheFileBearsOutAreRead) {
 }
 
 /// The file's size bounds memory and time, whatever sizes the file declares.
-TEST_F(ParquetClaims, AreMeasuredByTheFile) {
+TEST_F(ParquetDeclaredSizes, RejectsInflatedSizesWithBoundedMemory) {
   const auto many = [](std::int64_t rows, const std::string& text) {
     return Table{.rows = rows,
                  .values = rows,

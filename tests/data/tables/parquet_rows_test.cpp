@@ -98,7 +98,7 @@ void expect_rows(const fs::path& path, const std::vector<json::value>& expected)
 }
 
 /// pyarrow's files in several encodings must all contain the same rows.
-TEST(ParquetRows, AreWhatWasWritten) {
+TEST(ParquetRows, MatchRowsWrittenByPyarrow) {
   const std::vector<json::value> expected = lines_of(kTables / "table.json");
   ASSERT_EQ(expected.size(), 40u);
   ASSERT_EQ(golden_files().size(), 7u);
@@ -106,7 +106,7 @@ TEST(ParquetRows, AreWhatWasWritten) {
 }
 
 /// Reads the tables that scripts/peers/compare_tables.py makes.
-TEST(ParquetRows, OfManyTablesAreWhatOthersRead) {
+TEST(ParquetRows, MatchOtherReadersOnManyTables) {
   const char* const folder = std::getenv("HT_TABLES");
   if (folder == nullptr) GTEST_SKIP() << "scripts/peers/compare_tables.py sets HT_TABLES";
   int tables = 0;
@@ -123,7 +123,7 @@ TEST(ParquetRows, OfManyTablesAreWhatOthersRead) {
   std::cout << tables << " tables\n";
 }
 
-TEST(ParquetRows, HaveTheColumnsThatAreWanted) {
+TEST(ParquetRows, ContainOnlyRequestedColumns) {
   const auto rows = read(kTables / "snappy_v1.parquet", {"must", "absent", "text"});
   EXPECT_EQ(json::serialize(rows.at(1)), R"({"text":"zwölf 1 zwölf 1 ","must":0})");
   expect_words(message_of<DataError>([] { read(kTables / "snappy_v1.parquet", {"prompt"}); }),
@@ -139,7 +139,7 @@ class DamagedParquet : public ::testing::Test {
   const std::string whole_ = read_text(kTables / "plain.parquet");
 };
 
-TEST_F(DamagedParquet, IsNamed) {
+TEST_F(DamagedParquet, ErrorNamesFileAndDamage) {
   expect_words(message("PAR1"), {"t.parquet", "too short"});
   expect_words(message(whole_.substr(0, whole_.size() / 2)), {"t.parquet", "truncated"});
   std::string other = whole_;
@@ -153,7 +153,7 @@ TEST_F(DamagedParquet, IsNamed) {
   expect_words(message(other), {"row 1", "column text", "checksum"});
 }
 
-TEST_F(DamagedParquet, NeitherCrashesNorTakesMemory) {
+TEST_F(DamagedParquet, MutationsDoNotCrashOrOverallocate) {
   const char* const asked = std::getenv("HT_MUTATIONS");
   const int count = asked == nullptr ? 2000 : std::atoi(asked);
   std::mt19937_64 random(7);

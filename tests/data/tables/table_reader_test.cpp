@@ -33,7 +33,7 @@ class TableReader : public ::testing::Test {
   std::string reason_;
 };
 
-TEST_F(TableReader, TellsContainersByTheirFirstCharacter) {
+TEST_F(TableReader, DetectsContainerByFirstCharacter) {
   EXPECT_EQ(read("a.json", " [{\"a\":1}, {\"a\":2}]"), R"(1{"a":1} 2{"a":2} )");
   EXPECT_EQ(form_.container, RowContainer::kJsonArray);
   EXPECT_EQ(read("a.json", "{\"a\":1}\n\n{\"a\":2}\n5\n"), R"(1{"a":1} 3{"a":2} 4! )");
@@ -47,14 +47,14 @@ TEST_F(TableReader, TellsContainersByTheirFirstCharacter) {
   EXPECT_STREQ(form_.unit(), "row");
 }
 
-TEST_F(TableReader, TellsATableByItsFirstLine) {
+TEST_F(TableReader, DetectsCsvByHeaderLine) {
   for (const char* name : {"a.CSV", "a.txt", "a"})
     EXPECT_EQ(read(name, "prompt,completion\na,\"\n{\"\"x\"\": 1}\"\n", {.wanted = {"prompt"}}),
               R"(1{"prompt":"a","completion":"\n{\"x\": 1}"} )")
         << name;
 }
 
-TEST_F(TableReader, ReadsFilesThatWereJoined) {
+TEST_F(TableReader, ReadsConcatenatedFiles) {
   EXPECT_EQ(read("a.jsonl", "{\"a\":1}\n\xEF\xBB\xBF{\"a\":2}\n"), R"(1{"a":1} 2{"a":2} )");
   EXPECT_EQ(read("a.csv",
                  "a\n1\n\xEF\xBB\xBF"
@@ -62,7 +62,7 @@ TEST_F(TableReader, ReadsFilesThatWereJoined) {
             R"(1{"a":"1"} 2{"a":"2"} )");
 }
 
-TEST_F(TableReader, ChatsAreRowsAndNoContainers) {
+TEST_F(TableReader, TreatsChatAsRowNotContainer) {
   for (const char* key : {"messages", "conversations", "segments", "dialog"}) {
     const std::string row = concat(R"({")", key, R"(":[{"role":"user","text":"a"}]})");
     EXPECT_EQ(read("a.json", row, {.wanted = {"messages", "conversations", "text"}}),
@@ -77,7 +77,7 @@ TEST_F(TableReader, ChatsAreRowsAndNoContainers) {
                {"lines", "{\"messages\": […]}"});
 }
 
-TEST_F(TableReader, WrongEncodingsAndPointersAreNamed) {
+TEST_F(TableReader, ReportsWrongEncodingAndLfsPointer) {
   const std::string header = message_of<DataError>([&] {
     read("a.csv",
          "pr\xFC"
@@ -92,7 +92,7 @@ TEST_F(TableReader, WrongEncodingsAndPointersAreNamed) {
                {"git lfs pull"});
 }
 
-TEST_F(TableReader, FoldersNameWhatIsNotRead) {
+TEST_F(TableReader, ReportsUnreadFilesOfFolder) {
   folder_.write("rows/z.jsonl.gz", "");
   folder_.write("rows/c.txt", "");
   folder_.write("rows/README.md", "");
@@ -105,7 +105,7 @@ TEST_F(TableReader, FoldersNameWhatIsNotRead) {
   EXPECT_EQ(told.find("README"), told.npos);
 }
 
-TEST_F(TableReader, RefusesATableByColumnsWithTheWayOut) {
+TEST_F(TableReader, RejectsColumnOrientedTablesWithAdvice) {
   constexpr std::pair<const char*, const char*> kTables[] = {
       {R"({"text": {"0": "a", "1": "b"}, "n": {"0": 1, "1": 2}})", "orient='columns'"},
       {R"({"text": ["a", "b"], "n": [1, 2]})", "orient='columns'"},
@@ -125,7 +125,7 @@ TEST_F(TableReader, RefusesATableByColumnsWithTheWayOut) {
             R"(1{"role":"user","content":"a"} )");
 }
 
-TEST_F(TableReader, TellsARowFromAnObjectAroundRows) {
+TEST_F(TableReader, DistinguishesRowFromWrapperObject) {
   const TableReading reading{.wanted = {"text", "messages", "documents"}};
   constexpr const char* kRows[] = {
       R"({"text":"a","documents":[{"text":"b"}]})",
@@ -137,14 +137,14 @@ TEST_F(TableReader, TellsARowFromAnObjectAroundRows) {
   EXPECT_EQ(form_.unread, std::vector<std::string>{"question"});
 }
 
-TEST_F(TableReader, RefusesRowsOfTablesByTheirNumber) {
+TEST_F(TableReader, RejectsInvalidRowsByNumber) {
   EXPECT_EQ(read("a.csv", "a,b\n1,2\n3\n4,5\n"), R"(1{"a":"1","b":"2"} 2! 3{"a":"4","b":"5"} )");
   expect_words(reason_, {"1 cells", "2"});
   EXPECT_EQ(read("a.csv", "a\n\xFF\nx\n"), R"(1! 2{"a":"x"} )");
   expect_words(reason_, {"UTF-8"});
 }
 
-TEST_F(TableReader, SaysWhatIsNoTable) {
+TEST_F(TableReader, ReportsPlainTextAndNonUtf8Files) {
   EXPECT_EQ(read("a.jsonl", "{\"a\": \"\xE4\"}\n"), "1! ");
   expect_words(reason_, {"UTF-8", "iconv"});
   const TableReading reading{.wanted = {"text"}};
@@ -156,7 +156,7 @@ TEST_F(TableReader, SaysWhatIsNoTable) {
   expect_words(message_of<DataError>([&] { read("a.csv", wide); }), {"UTF-16LE", "iconv"});
 }
 
-TEST_F(TableReader, RenamesColumnsAndNamesThoseThatAreMissing) {
+TEST_F(TableReader, RenamesColumnsAndReportsMissing) {
   const TableReading reading{.columns = ColumnNames("text=body"), .wanted = {"text"}};
   EXPECT_EQ(read("a.csv", "body,b\nx,y\n", reading), R"(1{"b":"y","text":"x"} )");
   for (const char* name : {"a.csv", "a.txt"})
@@ -166,12 +166,12 @@ TEST_F(TableReader, RenamesColumnsAndNamesThoseThatAreMissing) {
                  {name, "no column \"body\"", "text, b"});
 }
 
-TEST_F(TableReader, SaysOnceThatATableHasNoneOfTheColumns) {
+TEST_F(TableReader, RejectsTableWithoutWantedColumns) {
   expect_words(message_of<DataError>([&] { read("a.csv", "q,a\nx,y\n", {.wanted = {"text"}}); }),
                {"a.csv", "columns q, a", "none of text", "--columns"});
 }
 
-TEST_F(TableReader, FindsFilesOfAFolder) {
+TEST_F(TableReader, FindsFilesOfFolderAndSplit) {
   folder_.write("d/b.CSV", "");
   folder_.write("d/a.parquet", "");
   folder_.write("d/.c.json", "");
@@ -207,7 +207,7 @@ TEST_F(TableReader, FindsFilesOfAFolder) {
   expect_words(message_of<MissingInput>([&] { row_files(folder_ / "none"); }), {"none/e"});
 }
 
-TEST_F(TableReader, PathsAreOfTheFolderOfTheRowsOrOfTheOneNamedBesideThem) {
+TEST_F(TableReader, FolderFileOverridesFolderOfRows) {
   const auto rows = folder_.write("a.jsonl", R"({"audio": "a.wav"})");
   EXPECT_EQ(folder_of_rows(rows), folder_.path());
   folder_.write("a.jsonl.folder", "/else/where");

@@ -49,14 +49,14 @@ std::string spelled_by_trying(const std::vector<std::string>& contents, std::str
   return all;
 }
 
-TEST(AddedTokens, FindsTheFirstAndOfThoseTheLongest) {
+TEST(AddedTokens, MatchesLeftmostLongest) {
   const AddedTokens tokens = tokens_of({"bc", "abcd", "ab", "d"});
   EXPECT_EQ(spelled(tokens, "xabcd"), "x[1]");
   EXPECT_EQ(spelled(tokens, "abce"), "[2]ce");
   EXPECT_EQ(spelled(tokens, "xbcd"), "x[0][3]");
 }
 
-TEST(AddedTokens, FindsWhatTryingEveryTokenAtEveryPlaceFinds) {
+TEST(AddedTokens, MatchesBruteForceSearch) {
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     std::uint64_t drawn = 0;
     const auto below = [&](std::uint64_t count) {
@@ -75,18 +75,18 @@ TEST(AddedTokens, FindsWhatTryingEveryTokenAtEveryPlaceFinds) {
   }
 }
 
-TEST(AddedTokens, TakeWhiteSpaceBesideThemOnce) {
+TEST(AddedTokens, ConsumesAdjacentWhiteSpaceOnce) {
   const AddedTokens tokens =
       finished({{.content = "<x>", .id = 7, .lstrip = true, .rstrip = true}});
   EXPECT_EQ(spelled(tokens, "a  <x>  <x> \n b"), "a[7][7]b");
 }
 
-TEST(AddedTokens, StandAloneWhereTheyAreSingleWords) {
+TEST(AddedTokens, SingleWordTokensMatchOnlyWholeWords) {
   const AddedTokens tokens = finished({{.content = "cat", .id = 1, .single_word = true}});
   EXPECT_EQ(spelled(tokens, "cat cats, cat"), "[1] cats, [1]");
 }
 
-TEST(AddedTokens, SpecialOnesCanBeText) {
+TEST(AddedTokens, SkipsSpecialTokensOnRequest) {
   const AddedTokens tokens =
       finished({{.content = "<s>", .id = 1, .special = true}, {.content = "s>", .id = 2}});
   EXPECT_EQ(spelled(tokens, "<s>s>", true), "<s>[2]");
@@ -94,7 +94,7 @@ TEST(AddedTokens, SpecialOnesCanBeText) {
 }
 
 /// Text in which each position starts like a long token, and white space before every token.
-TEST(AddedTokens, TakeTimeLinearInTheText) {
+TEST(AddedTokens, SplitsInLinearTime) {
   const std::string many(300'000, 'a');
   const std::string spaces(300'000, ' ');
   const Clock::time_point start = Clock::now();

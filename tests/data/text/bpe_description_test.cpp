@@ -33,7 +33,7 @@ class BpeDescriptionTest : public ::testing::Test {
 
 constexpr const char* kBytes = R"({"type": "ByteLevel", "add_prefix_space": false})";
 
-TEST_F(BpeDescriptionTest, KnowsTheWordsOfATokenizerOfBytes) {
+TEST_F(BpeDescriptionTest, DescribesByteLevelTokenizers) {
   const BpeDescription gpt2 = described(kBytes, "null");
   EXPECT_EQ(gpt2.words, BpeWords::kGpt2);
   EXPECT_FALSE(gpt2.adds_prefix_space);
@@ -52,13 +52,13 @@ TEST_F(BpeDescriptionTest, KnowsTheWordsOfATokenizerOfBytes) {
   EXPECT_EQ(described(kBytes, R"({"type": "Prepend", "prepend": "x"})").words, BpeWords::kOther);
 }
 
-TEST_F(BpeDescriptionTest, APrefixSpaceThatAnotherFileAsksForCounts) {
+TEST_F(BpeDescriptionTest, ReadsPrefixSpaceFromTokenizerConfig) {
   const BpeDescription found = described(kBytes, "null", "", R"({"add_prefix_space": true})");
   EXPECT_EQ(found.words, BpeWords::kGpt2);
   EXPECT_TRUE(found.adds_prefix_space);
 }
 
-TEST_F(BpeDescriptionTest, KnowsWholeTextsWithAndWithoutABlankBefore) {
+TEST_F(BpeDescriptionTest, DescribesWholeTextTokenizers) {
   constexpr const char* kReplace =
       R"({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})";
   const BpeDescription gemma = described(

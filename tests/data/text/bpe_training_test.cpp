@@ -77,12 +77,12 @@ std::vector<std::string> tokens_by_definition(const std::vector<std::string>& te
   return tokens;
 }
 
-TEST(BpeTraining, LearnsWhatTheDefinitionSays) {
+TEST(BpeTraining, MatchesReferenceImplementation) {
   const auto texts = random_words(5000);
   EXPECT_EQ(tokens_of(texts, 400), tokens_by_definition(texts, 400));
 }
 
-TEST(BpeTraining, OrderOfTheTextsDoesNotMatter) {
+TEST(BpeTraining, DoesNotDependOnTextOrder) {
   auto texts = random_words(3000);
   const auto tokens = tokens_of(texts, 500);
   std::vector<std::string> reversed(texts.rbegin(), texts.rend());
@@ -101,7 +101,7 @@ TEST(BpeTraining, BytesComeFirstAndEndOfTextLast) {
   EXPECT_EQ(result.missing_merges, 0);
 }
 
-TEST(BpeTraining, ForgettingRareWordsDoesNotDependOnTheThreads) {
+TEST(BpeTraining, ForgettingRareWordsIgnoresThreadCount) {
   const auto texts = random_words(20'000);
   const auto train = [&](int count) {
     set_threads(count);
@@ -124,7 +124,7 @@ TEST(BpeTraining, ForgettingRareWordsDoesNotDependOnTheThreads) {
   set_threads(before);
 }
 
-TEST(BpeTraining, SmallCorpusGivesASmallerVocabularyAndSaysSo) {
+TEST(BpeTraining, SmallCorpusReportsMissingMerges) {
   BpeTrainer trainer(4096);
   trainer.add(std::vector<std::string_view>{"xyxy qz"});
   const auto result = trainer.train();
@@ -132,7 +132,7 @@ TEST(BpeTraining, SmallCorpusGivesASmallerVocabularyAndSaysSo) {
   EXPECT_EQ(result.missing_merges, 4096 - 258);
 }
 
-TEST(BpeTraining, TheSmallestVocabularyHasNoMerges) {
+TEST(BpeTraining, SmallestVocabularyHasNoMerges) {
   BpeTrainer trainer(257);
   trainer.add(std::vector<std::string_view>{"aaaa aaaa"});
   const auto result = trainer.train();
@@ -141,7 +141,7 @@ TEST(BpeTraining, TheSmallestVocabularyHasNoMerges) {
   EXPECT_NO_THROW(BpeTrainer(1'000'000));
 }
 
-TEST(BpeTraining, VocabularySizeThatCannotBeIsRefused) {
+TEST(BpeTraining, RejectsInvalidVocabularySize) {
   for (const std::int64_t size : {-1, 3, 256, 1'000'001}) {
     const auto message = message_of<UsageError>([&] { BpeTrainer trainer(size); });
     expect_words(message, {"--vocab-size", "257", std::to_string(size).c_str()});

@@ -36,13 +36,13 @@ TEST(Corpus, WalksFoldersInOrderAndSkipsBinaryFiles) {
   EXPECT_EQ(corpus.skipped_binary_files, 1);
 }
 
-TEST(Corpus, NamedFileIsTakenEvenIfBinary) {
+TEST(Corpus, NamedBinaryFileIsIncluded) {
   const TemporaryFolder folder;
   const auto file = folder.write("binary", std::string_view("x\0y", 3));
   EXPECT_EQ(find_corpus({file}).documents.size(), 1u);
 }
 
-TEST(Corpus, AFileThatComesAgainCountsOnce) {
+TEST(Corpus, RepeatedFileCountsOnce) {
   const TemporaryFolder folder;
   const auto a = folder.write("books/a.txt", "aaaa");
   const auto b = folder.write("books/b.txt", "bb");
@@ -58,7 +58,7 @@ TEST(Corpus, AFileThatComesAgainCountsOnce) {
   EXPECT_EQ(find_corpus({folder / "books" / "b.txt", a}).repeated_files, 0);
 }
 
-TEST(Corpus, NamedBinaryFileIsTakenOnceBesideItsFolder) {
+TEST(Corpus, NamedBinaryFileInFolderCountsOnce) {
   const TemporaryFolder folder;
   folder.write("books/a.txt", "aaaa");
   const auto binary = folder.write("books/binary", std::string_view("x\0y", 3));
@@ -70,7 +70,7 @@ TEST(Corpus, NamedBinaryFileIsTakenOnceBesideItsFolder) {
   }
 }
 
-TEST(Corpus, MissingAndEmptyInputsAreNamed) {
+TEST(Corpus, ReportsMissingAndEmptyInputs) {
   const TemporaryFolder folder;
   const auto empty = folder.write("void.txt", "");
   expect_words(message_of<MissingInput>([] { find_corpus({"nowhere.txt"}); }), {"nowhere.txt"});
@@ -93,7 +93,7 @@ bool holds_without_rights(const F& holds) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-TEST(Corpus, AFolderThatMayNotBeReadIsNamed) {
+TEST(Corpus, ReportsUnreadableFolder) {
   const TemporaryFolder folder;
   folder.write("books/a.txt", "aaaa");
   folder.write("books/closed/b.txt", "bb");
@@ -115,7 +115,7 @@ TEST(Corpus, AFolderThatMayNotBeReadIsNamed) {
   std::filesystem::permissions(folder / "books/closed", std::filesystem::perms(0755));
 }
 
-TEST(Corpus, OneFileIsCutAtItsEnd) {
+TEST(Corpus, SingleFileIsSplitAtValidationShare) {
   const TemporaryFolder folder;
   const auto file = folder.write("text", std::string(1115, 'x'));
   const CorpusSplit split = split_corpus(find_corpus({file}), 0.1);
@@ -126,7 +126,7 @@ TEST(Corpus, OneFileIsCutAtItsEnd) {
   EXPECT_EQ(split.validation[0].end, 1115);
 }
 
-TEST(Corpus, CutNeverDividesACharacter) {
+TEST(Corpus, SplitDoesNotDivideCharacters) {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 50; ++i) text += "漢";
@@ -138,7 +138,7 @@ TEST(Corpus, CutNeverDividesACharacter) {
   }
 }
 
-TEST(Corpus, SeveralDocumentsStayWhole) {
+TEST(Corpus, SplitKeepsDocumentsWhole) {
   const TemporaryFolder folder;
   std::vector<std::filesystem::path> files;
   for (int i = 0; i < 60; ++i) {
@@ -153,7 +153,7 @@ TEST(Corpus, SeveralDocumentsStayWhole) {
               0.1, 0.02);
 }
 
-TEST(Corpus, ADocumentIsForValidationWhereHalfOfItIsWithinTheShare) {
+TEST(Corpus, DocumentMidpointDecidesSplit) {
   const TemporaryFolder folder;
   std::vector<std::filesystem::path> files;
   for (const char* name : {"a", "b", "c", "d"}) files.push_back(folder.write(name, "0123456789"));
@@ -163,7 +163,7 @@ TEST(Corpus, ADocumentIsForValidationWhereHalfOfItIsWithinTheShare) {
   EXPECT_EQ(split.validation[1].path->filename(), "c");
 }
 
-TEST(Corpus, DocumentsThatCannotBeSharedOutAreCut) {
+TEST(Corpus, CutsDocumentWhenNoneFitsValidation) {
   const TemporaryFolder folder;
   const auto first = folder.write("first", std::string(500, 'x'));
   const auto second = folder.write("second", std::string(500, 'y'));
@@ -173,7 +173,7 @@ TEST(Corpus, DocumentsThatCannotBeSharedOutAreCut) {
   EXPECT_EQ(split.validation[0].begin, 400);
 }
 
-TEST(Corpus, ByteOrderMarksAreNoText) {
+TEST(Corpus, SkipsByteOrderMarks) {
   const TemporaryFolder folder;
   folder.write("only", "\xEF\xBB\xBF");
   EXPECT_THROW(find_corpus({folder / "only"}), DataError);
@@ -190,7 +190,7 @@ TEST(Corpus, ByteOrderMarksAreNoText) {
   EXPECT_FALSE(first(split.validation).starts_document);
 }
 
-TEST(Corpus, NamedFilesThatAreNoTextAreRefused) {
+TEST(Corpus, RejectsNamedNonTextFiles) {
   const TemporaryFolder folder;
   const auto problem = [&](const std::string& bytes) {
     folder.write("file", bytes);

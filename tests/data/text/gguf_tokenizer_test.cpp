@@ -32,12 +32,12 @@ class GgufTokenizerTest : public ::testing::Test {
   int files_ = 0;
 };
 
-TEST_F(GgufTokenizerTest, RefusesTokensThatTakeTooLongToCut) {
+TEST_F(GgufTokenizerTest, RejectsTokensOver512Bytes) {
   EXPECT_EQ(load("a", std::string(512, 'a'))->vocabulary_size(), 4);
   expect_words(refusal("a", std::string(513, 'a')), {"token 2 has 513 bytes", "512"});
 }
 
-TEST_F(GgufTokenizerTest, RefusesScoresWithoutAnOrder) {
+TEST_F(GgufTokenizerTest, RejectsNanScores) {
   expect_words(refusal("a", "aa", std::nan("")), {"scores", "token 2", "NaN"});
 }
 

@@ -46,7 +46,7 @@ std::size_t entries(const std::filesystem::path& folder) {
                                                 std::filesystem::directory_iterator()));
 }
 
-TEST(Prepare, WhatAnEndedProcessLeftOverIsRemoved) {
+TEST(Prepare, RemovesLeftoversOfEndedProcess) {
   const TemporaryFolder folder;
   folder.write("text", sample_text(20));
   const pid_t ended = ::fork();
@@ -61,7 +61,7 @@ TEST(Prepare, WhatAnEndedProcessLeftOverIsRemoved) {
   EXPECT_EQ(entries(folder.path()), 2u) << "only text and data remain";
 }
 
-TEST(Prepare, TokensDecodeToTheText) {
+TEST(Prepare, TokensDecodeToText) {
   for (const char* kind : {"bpe", "bytes", "characters"}) {
     const TemporaryFolder folder;
     const std::string text = sample_text(500);
@@ -79,7 +79,7 @@ TEST(Prepare, TokensDecodeToTheText) {
   }
 }
 
-TEST(Prepare, ParallelSegmentsGiveTheTokensOfTheWholeText) {
+TEST(Prepare, ParallelSegmentsMatchWholeText) {
   const TemporaryFolder folder;
   std::string text;
   while (text.size() < 3 * 4'500'000) text += sample_text(500);
@@ -90,7 +90,7 @@ TEST(Prepare, ParallelSegmentsGiveTheTokensOfTheWholeText) {
   EXPECT_EQ(train, tokenizer->encode(tokenizer->decode(train)));
 }
 
-TEST(Prepare, FilesDoNotDependOnTheThreads) {
+TEST(Prepare, FilesDoNotDependOnThreadCount) {
   const TemporaryFolder folder;
   std::string text;
   while (text.size() < 2'000'000) text += sample_text(1000) + std::string(100'000, '=');
@@ -108,7 +108,7 @@ TEST(Prepare, FilesDoNotDependOnTheThreads) {
   }
 }
 
-TEST(Prepare, EveryDocumentOfSeveralFollowsAnEndOfText) {
+TEST(Prepare, EachDocumentFollowsEndOfTextToken) {
   const TemporaryFolder folder;
   for (int i = 0; i < 30; ++i) folder.write("text/" + std::to_string(i), sample_text(20));
   const PrepareResult result = prepare_data(settings_for(folder, "bpe"));
@@ -140,7 +140,7 @@ TEST(Prepare, NoTextIsInBothSplits) {
   EXPECT_EQ(places, 1);
 }
 
-TEST(Prepare, SavedTokenizerMayBeUsedAgain) {
+TEST(Prepare, SavedTokenizerGivesSameFiles) {
   const TemporaryFolder folder;
   folder.write("text", sample_text(300));
   prepare_data(settings_for(folder, "bpe"));
@@ -153,7 +153,7 @@ TEST(Prepare, SavedTokenizerMayBeUsedAgain) {
   }
 }
 
-TEST(Prepare, OutputIsReplacedOnlyWhenAsked) {
+TEST(Prepare, ReplacesOutputOnlyOnRequest) {
   const TemporaryFolder folder;
   folder.write("text", sample_text(300));
   auto settings = settings_for(folder, "bytes");
@@ -171,7 +171,7 @@ TEST(Prepare, OutputIsReplacedOnlyWhenAsked) {
   EXPECT_EQ(entries(folder.path()), 3u);
 }
 
-TEST(Prepare, BadInputIsNamedAndNothingIsLeft) {
+TEST(Prepare, InvalidInputLeavesNoFiles) {
   const TemporaryFolder folder;
   folder.write("text", "ab");
   const auto prepare = [&](const char* tokenizer) {
@@ -195,7 +195,7 @@ TEST(Prepare, BadInputIsNamedAndNothingIsLeft) {
   EXPECT_EQ(entries(folder.path()), 1u);
 }
 
-TEST(Prepare, CharacterThatALoadedTokenizerLacksIsNamed) {
+TEST(Prepare, ReportsCharacterMissingInTokenizer) {
   const TemporaryFolder folder;
   folder.write("text", sample_text(300));
   make_character_tokenizer("abc")->save(folder.path());
@@ -206,7 +206,7 @@ TEST(Prepare, CharacterThatALoadedTokenizerLacksIsNamed) {
   EXPECT_FALSE(std::filesystem::exists(folder / "data"));
 }
 
-TEST(Prepare, ProgressReachesTheWholeText) {
+TEST(Prepare, ProgressReachesTotalBytes) {
   const TemporaryFolder folder;
   folder.write("text", sample_text(300));
   std::int64_t done = 0, total = -1;
@@ -218,7 +218,7 @@ TEST(Prepare, ProgressReachesTheWholeText) {
 }
 
 /// Rows become documents with a separator each, in every file format.
-TEST(Prepare, TakesTheRowsOfTablesAsDocuments) {
+TEST(Prepare, TreatsTableRowsAsDocuments) {
   const TemporaryFolder folder;
   folder.write("a.csv", "text,n\none,1\n,2\n\"t,wo\",3\n");
   folder.write("b/b.jsonl", "{\"text\": \"three\"}\nbroken\n{\"text\": \"four\"}\n");
@@ -242,7 +242,7 @@ TEST(Prepare, TakesTheRowsOfTablesAsDocuments) {
   EXPECT_FALSE(std::filesystem::exists(folder / "data/rows.txt"));
 }
 
-TEST(Prepare, ReadsTextOfParquetAsItIs) {
+TEST(Prepare, ReadsTextColumnOfParquet) {
   const TemporaryFolder folder;
   PrepareSettings settings = settings_for(folder, "bytes");
   settings.inputs = {HT_TEST_DATA_DIR "/parquet/zstd_v2.parquet"};

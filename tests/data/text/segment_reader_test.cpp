@@ -9,7 +9,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeWhiteSpace) {
+TEST(SegmentReader, CutsWholeTextBeforeWhiteSpace) {
   const TemporaryFolder folder;
   std::string text;
   for (int i = 0; i < 2000; ++i) {
@@ -39,7 +39,7 @@ TEST(SegmentReader, SegmentsMakeUpTheTextAndAreCutBeforeWhiteSpace) {
   EXPECT_GT(segments, 100u);
 }
 
-TEST(SegmentReader, AnyLineBreakAfterAnyCharacterIsAPlaceToCut) {
+TEST(SegmentReader, CutsAtLineBreaksAfterAnyCharacter) {
   for (const char* line : {"a line\r\n", "一行文字。\n", "一行文字\r\n", "строка\n\n", "line \n"}) {
     const TemporaryFolder folder;
     std::string text;
@@ -52,7 +52,7 @@ TEST(SegmentReader, AnyLineBreakAfterAnyCharacterIsAPlaceToCut) {
   }
 }
 
-TEST(SegmentReader, TextWithoutAPlaceToCutComesWhole) {
+TEST(SegmentReader, TextWithoutCutIsOneSegment) {
   const TemporaryFolder folder;
   const auto file = folder.write("text", std::string(1000, 'x'));
   SegmentReader reader(find_corpus({file}).documents, last_word_cut, 64);
@@ -62,7 +62,7 @@ TEST(SegmentReader, TextWithoutAPlaceToCutComesWhole) {
   EXPECT_TRUE(reader.next(1).empty());
 }
 
-TEST(SegmentReader, FileThatShrinksIsAnError) {
+TEST(SegmentReader, ShrunkFileThrowsIoError) {
   const TemporaryFolder folder;
   const auto file = folder.write("text", std::string(1000, 'x'));
   const Corpus corpus = find_corpus({file});

@@ -99,7 +99,7 @@ void expect_equal_apart(const std::string& text, std::int64_t segment_bytes) {
   }
 }
 
-TEST(TextCuts, SegmentsApartGiveTheTokensOfTheWholeText) {
+TEST(TextCuts, SegmentTokensMatchWholeText) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(seed);
     expect_equal_apart(random_text(seed, 300), 16 + static_cast<std::int64_t>(seed % 50));
@@ -107,7 +107,7 @@ TEST(TextCuts, SegmentsApartGiveTheTokensOfTheWholeText) {
   }
 }
 
-TEST(TextCuts, OverlongWordsApartGiveTheTokensOfTheWholeText) {
+TEST(TextCuts, OverlongWordTokensMatchWholeText) {
   const std::array runs{"a"sv, "漢"sv, " "sv, "\n"sv,   "\u3000"sv,
                         "'"sv, "-'"sv, "7"sv, "\xFF"sv, "\x80"sv};
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
@@ -124,7 +124,7 @@ TEST(TextCuts, OverlongWordsApartGiveTheTokensOfTheWholeText) {
   }
 }
 
-TEST(TextCuts, TextThatMayBeCutNowhereIsDividedBetweenCharacters) {
+TEST(TextCuts, UncuttableTextIsDividedBetweenCharacters) {
   std::string text;
   while (text.size() < static_cast<std::size_t>(SegmentReader::kLongestSegment) + 5'000'000)
     text += "漢";
@@ -136,7 +136,7 @@ TEST(TextCuts, TextThatMayBeCutNowhereIsDividedBetweenCharacters) {
   EXPECT_EQ(segments[0].text + segments[1].text, text);
 }
 
-TEST(TextCuts, WhiteSpaceIsWhatThePatternTakesForIt) {
+TEST(TextCuts, WhiteSpaceMatchesGpt2Pattern) {
   for (char32_t value = 0; value < 0x110000; ++value) {
     if (value >= 0xD800 && value < 0xE000) continue;  // surrogates
     std::string text;

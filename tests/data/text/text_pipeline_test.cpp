@@ -9,7 +9,7 @@ namespace {
 
 using Kind = NormalizerStep::Kind;
 
-TEST(TextPipeline, RefusesStepsThatMakeFarMoreOfAText) {
+TEST(TextPipeline, RejectsStepsThatGrowTextExcessively) {
   const TextPipeline doubling(std::vector<NormalizerStep>(40, {Kind::kReplace, "a", "aa"}), {});
   EXPECT_THROW(doubling.normalized("cat", {}), DataError) << "a terabyte";
   EXPECT_EQ(doubling.normalized("dog", {}), "dog");
@@ -18,7 +18,7 @@ TEST(TextPipeline, RefusesStepsThatMakeFarMoreOfAText) {
 }
 
 /// Takes an hour if the marks of the long text are sorted by swapping neighbors.
-TEST(TextPipeline, ComposesTextsOfManyMarksInTheirOrder) {
+TEST(TextPipeline, ComposesManyCombiningMarksInOrder) {
   const TextPipeline composing({{Kind::kNfc, "", ""}}, {});
   EXPECT_EQ(composing.normalized("a\u0301\u0316 e\u0316\u0301 \u1100\u1161", {}),
             "\u00E1\u0316 \u00E9\u0316 \uAC00");

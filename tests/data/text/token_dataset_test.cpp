@@ -30,7 +30,7 @@ DataInfo info_of(std::int64_t train_tokens) {
   return info;
 }
 
-TEST(TokenDataset, ReadsOverShardBorders) {
+TEST(TokenDataset, ReadsAcrossShardBoundaries) {
   const TemporaryFolder folder;
   write_split(folder, "train", 35);
   write_split(folder, "val", 4);
@@ -47,7 +47,7 @@ TEST(TokenDataset, ReadsOverShardBorders) {
   EXPECT_EQ(TokenDataset(folder.path(), Split::kValidation).tokens(), 4);
 }
 
-TEST(TokenDataset, InfoIsReadAsWritten) {
+TEST(TokenDataset, InfoRoundTrips) {
   const TemporaryFolder folder;
   EXPECT_FALSE(read_data_info(folder.path()));
   write_data_info(info_of(35), folder.path());
@@ -59,7 +59,7 @@ TEST(TokenDataset, InfoIsReadAsWritten) {
   EXPECT_EQ(info->validation_fraction, 0.1);
 }
 
-TEST(TokenDataset, ACountInItsInfoThatIsNoneIsNamed) {
+TEST(TokenDataset, RejectsInvalidCountInInfo) {
   const TemporaryFolder folder;
   write_data_info(info_of(35), folder.path());
   const std::string text = read_text(folder / "data.json"), found = "\"train_tokens\":35";
@@ -78,7 +78,7 @@ TEST(TokenDataset, ACountInItsInfoThatIsNoneIsNamed) {
   EXPECT_EQ(read_data_info(folder.path())->train_tokens, 35);
 }
 
-TEST(TokenDataset, TakesFoldersOfLlmCWithoutInfo) {
+TEST(TokenDataset, ReadsLlmCFoldersWithoutInfo) {
   const TemporaryFolder folder;
   write_split(folder, "fineweb_train", 25);
   write_split(folder, "fineweb_val", 5);
@@ -91,7 +91,7 @@ TEST(TokenDataset, TakesFoldersOfLlmCWithoutInfo) {
   expect_words(message, {"fineweb_train_000002.bin", "token 24", "position 4"});
 }
 
-TEST(TokenDataset, NameOfBothSplitsIsRefusedWithoutInfo) {
+TEST(TokenDataset, RejectsAmbiguousSplitNameWithoutInfo) {
   const TemporaryFolder folder;
   write_split(folder, "web_train", 25);
   write_split(folder, "web_val", 5);
@@ -107,7 +107,7 @@ TEST(TokenDataset, NameOfBothSplitsIsRefusedWithoutInfo) {
   EXPECT_EQ(TokenDataset(folder.path(), Split::kValidation).tokens(), 5);
 }
 
-TEST(TokenDataset, MissingFolderOrSplitIsNamed) {
+TEST(TokenDataset, ReportsMissingFolderOrSplit) {
   const TemporaryFolder folder;
   const auto open = [](const std::filesystem::path& path) {
     return message_of<MissingInput>([&] { TokenDataset(path, Split::kValidation); });
@@ -117,7 +117,7 @@ TEST(TokenDataset, MissingFolderOrSplitIsNamed) {
   expect_words(open(folder.path()), {"val", folder.path().c_str()});
 }
 
-TEST(TokenDataset, MissingShardIsNoticed) {
+TEST(TokenDataset, ReportsMissingShard) {
   const TemporaryFolder folder;
   write_split(folder, "train", 35);
   write_data_info(info_of(35), folder.path());

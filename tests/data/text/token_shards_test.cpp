@@ -37,7 +37,7 @@ void overwrite(const std::filesystem::path& path, std::streamoff place, std::str
   file << bytes;
 }
 
-TEST(TokenShards, NarrowFileIsThatOfLlmC) {
+TEST(TokenShards, NarrowFileMatchesLlmCFormat) {
   const TemporaryFolder folder;
   write_shards(folder, {1, 2, 65534}, 65535);
   const std::string content = read_text(folder / "train_000000.bin");
@@ -48,7 +48,7 @@ TEST(TokenShards, NarrowFileIsThatOfLlmC) {
   EXPECT_EQ(content.substr(1024), std::string("\x01\0\x02\0\xFE\xFF", 6));
 }
 
-TEST(TokenShards, WideFileIsForLargeVocabularies) {
+TEST(TokenShards, LargeVocabularyUsesWideFile) {
   const TemporaryFolder folder;
   write_shards(folder, {1, 100000}, 65536 + 65536);
   const std::string content = read_text(folder / "train_000000.bin");
@@ -63,7 +63,7 @@ TEST(TokenShards, WideFileIsForLargeVocabularies) {
                {"100000", "position 1"});
 }
 
-TEST(TokenShards, FullFileStartsANewOne) {
+TEST(TokenShards, FullFileStartsNewFile) {
   const TemporaryFolder folder;
   write_shards(folder, counting(25), 100, 10);
   EXPECT_EQ(TokenShard(folder / "train_000000.bin").tokens(), 10);
@@ -74,13 +74,13 @@ TEST(TokenShards, FullFileStartsANewOne) {
   EXPECT_EQ(tokens, (std::array<std::int32_t, 4>{13, 14, 15, 16}));
 }
 
-TEST(TokenShards, WriterRefusesAnIdOutsideTheVocabulary) {
+TEST(TokenShards, WriterRejectsIdOutsideVocabulary) {
   const TemporaryFolder folder;
   expect_words(message_of<DataError>([&] { write_shards(folder, {3, 10}, 10); }), {"token 10"});
   expect_words(message_of<DataError>([&] { write_shards(folder, {-1}, 10); }), {"token -1"});
 }
 
-TEST(TokenShards, DamagedFilesAreNamedWithWhatIsWrong) {
+TEST(TokenShards, ReportsKindOfDamage) {
   const TemporaryFolder folder;
   write_shards(folder, counting(60000), 65000);
   const auto path = folder / "train_000000.bin";
@@ -107,7 +107,7 @@ TEST(TokenShards, DamagedFilesAreNamedWithWhatIsWrong) {
   expect_words(message(), {"version 2"});
 }
 
-TEST(TokenShards, FileCutShortWhileItIsOpenIsAnError) {
+TEST(TokenShards, TruncationWhileOpenThrowsIoError) {
   const TemporaryFolder folder;
   write_shards(folder, counting(60000), 65000);
   const auto path = folder / "train_000000.bin";
@@ -122,7 +122,7 @@ TEST(TokenShards, FileCutShortWhileItIsOpenIsAnError) {
   expect_words(message_of<IoError>([&] { shard.check_tokens(65000); }), words);
 }
 
-TEST(TokenShards, MoreFilesMayBeOpenThanIsTheDefault) {
+TEST(TokenShards, OpensMoreFilesThanSoftLimit) {
   const TemporaryFolder folder;
   write_shards(folder, counting(200), 200, 1);
   rlimit before{};
@@ -137,11 +137,11 @@ TEST(TokenShards, MoreFilesMayBeOpenThanIsTheDefault) {
   EXPECT_EQ(shards.size(), 200u);
 }
 
-TEST(TokenShards, MissingFileIsNamed) {
+TEST(TokenShards, ReportsMissingFile) {
   expect_words(message_of<MissingInput>([] { TokenShard shard("nowhere.bin"); }), {"nowhere.bin"});
 }
 
-TEST(TokenShards, TokenBeyondTheVocabularyIsFoundAnywhere) {
+TEST(TokenShards, FindsTokenBeyondVocabularyAtAnyPosition) {
   const TemporaryFolder folder;
   const auto path = folder / "train_000000.bin";
   for (const std::int64_t place : {0, 16383, 16384, 40000, 59999}) {

@@ -83,7 +83,7 @@ class TokenWindowsTest : public ::testing::Test {
   int splits_ = 0;
 };
 
-TEST_F(TokenWindowsTest, TargetsAreTheInputsShiftedByOne) {
+TEST_F(TokenWindowsTest, TargetsAreInputsShiftedByOne) {
   const TokenDataset tokens = split_of(counted(1001));
   const ShuffledBatches batches = batches_of(tokens, {4, 16});
   for (std::int64_t i = 0; i < 40; ++i) {
@@ -101,7 +101,7 @@ TEST_F(TokenWindowsTest, TargetsAreTheInputsShiftedByOne) {
   }
 }
 
-TEST_F(TokenWindowsTest, EveryWindowComesOnceInAnEpoch) {
+TEST_F(TokenWindowsTest, EpochVisitsEachWindowOnce) {
   for (const std::int64_t count : {11, 19, 20, 21, 30, 99, 1000}) {
     const TokenDataset tokens = split_of(counted(count));
     for (std::int64_t epoch = 0; epoch < 5; ++epoch) {
@@ -116,7 +116,7 @@ TEST_F(TokenWindowsTest, EveryWindowComesOnceInAnEpoch) {
 }
 
 /// The order is a contract: a run begun with an earlier version must continue with it.
-TEST_F(TokenWindowsTest, OrderAndMasksAreThoseOfEarlierVersions) {
+TEST_F(TokenWindowsTest, OrderAndMasksMatchEarlierVersions) {
   const TokenDataset tokens = split_of(counted(75));
   EXPECT_EQ(starts_of_epoch(tokens, 10, 0), (Tokens{10, 50, 30, 20, 40, 0}));
   EXPECT_EQ(starts_of_epoch(tokens, 10, 1), (Tokens{35, 15, 5, 25, 45, 55}));
@@ -126,7 +126,7 @@ TEST_F(TokenWindowsTest, OrderAndMasksAreThoseOfEarlierVersions) {
   EXPECT_EQ(masked.targets, (Tokens{-1, -1, -1, 33, 34, -1, 36, -1, -1, -1}));
 }
 
-TEST_F(TokenWindowsTest, SeedsAndEpochsDiffer) {
+TEST_F(TokenWindowsTest, OrderDependsOnSeedAndEpoch) {
   const TokenDataset tokens = split_of(counted(2000));
   EXPECT_NE(starts_of_epoch(tokens, 10, 0), starts_of_epoch(tokens, 10, 1));
   EXPECT_NE(starts_of_epoch(tokens, 10, 0, 1), starts_of_epoch(tokens, 10, 0, 2));
@@ -136,7 +136,7 @@ TEST_F(TokenWindowsTest, SeedsAndEpochsDiffer) {
   EXPECT_EQ(shifts.size(), 10u);
 }
 
-TEST_F(TokenWindowsTest, WithoutShuffleGoFromStartToEnd) {
+TEST_F(TokenWindowsTest, WithoutShuffleKeepsTextOrder) {
   const TokenDataset tokens = split_of(counted(47));
   const ShuffledBatches batches = batches_of(tokens, {7, 20}, 0, {}, false);
   const Tokens inputs = values(read(batches, 0).at("tokens"));
@@ -144,7 +144,7 @@ TEST_F(TokenWindowsTest, WithoutShuffleGoFromStartToEnd) {
   EXPECT_EQ(values(read(batches, 1).at("tokens"))[0], 20);
 }
 
-TEST_F(TokenWindowsTest, SplitShorterThanASequenceIsNamed) {
+TEST_F(TokenWindowsTest, RejectsSplitShorterThanSequence) {
   const TokenDataset tokens = split_of(counted(47));
   EXPECT_EQ(TokenWindows(tokens, {.sequence_length = 46}).size(), 1);
   expect_words(
@@ -152,7 +152,7 @@ TEST_F(TokenWindowsTest, SplitShorterThanASequenceIsNamed) {
       {"val", "47 tokens", "48", "sequence_length"});
 }
 
-TEST_F(TokenWindowsTest, EvaluationCoversTheSplitOnce) {
+TEST_F(TokenWindowsTest, EvaluationCoversSplitOnce) {
   const TokenDataset tokens = split_of(counted(47));  // 46 targets
   const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 10), 3, stream_);
   const std::vector<Shape> shapes{{3, 10}, {1, 10}, {1, 6}};
@@ -168,7 +168,7 @@ TEST_F(TokenWindowsTest, EvaluationCoversTheSplitOnce) {
   EXPECT_EQ(OrderedBatches(TokenWindows::to_measure_on(tokens, 23), 3, stream_).batches(), 1);
 }
 
-TEST_F(TokenWindowsTest, EvaluationOfAShortSplitHasOneShortWindow) {
+TEST_F(TokenWindowsTest, EvaluatesShortSplitInOneWindow) {
   const TokenDataset tokens = split_of(counted(47));
   const OrderedBatches batches(TokenWindows::to_measure_on(tokens, 64), 8, stream_);
   EXPECT_EQ(batches.batches(), 1);
@@ -178,7 +178,7 @@ TEST_F(TokenWindowsTest, EvaluationOfAShortSplitHasOneShortWindow) {
                {"val", "1 tokens", "at least 2"});
 }
 
-TEST_F(TokenWindowsTest, AsManyTokensOfEachSequenceAreTheirOwnTargetsAndNoOthersAreHidden) {
+TEST_F(TokenWindowsTest, MasksExactShareOfEachSequence) {
   const TokenDataset tokens = split_of(words(1001));
   for (const auto& [length, share, wanted] :
        {std::tuple{1, 0.15, 1}, {3, 0.15, 1}, {64, 0.15, 10}, {100, 0.5, 50}, {33, 0.9, 30}}) {
@@ -205,7 +205,7 @@ TEST_F(TokenWindowsTest, AsManyTokensOfEachSequenceAreTheirOwnTargetsAndNoOthers
 }
 
 /// Expects 80, 10 and 10 % within four standard deviations, and equal frequencies of the positions.
-TEST_F(TokenWindowsTest, FourInFiveBecomeTheMaskAndOneInTenARandomWord) {
+TEST_F(TokenWindowsTest, MaskingFollows80To10To10Split) {
   constexpr std::int64_t kBatches = 100, kRows = 8, kLength = 40;
   const TokenDataset tokens = split_of(words(4001));
   const ShuffledBatches batches =
@@ -236,7 +236,7 @@ TEST_F(TokenWindowsTest, FourInFiveBecomeTheMaskAndOneInTenARandomWord) {
   for (const auto& [place, count] : places) EXPECT_NEAR(count, 120, 4 * std::sqrt(120)) << place;
 }
 
-TEST_F(TokenWindowsTest, MasksFollowFromSeedBatchAndRowAlone) {
+TEST_F(TokenWindowsTest, MasksDependOnlyOnSeedBatchAndRow) {
   const TokenDataset tokens = split_of(Tokens(301, 7));
   const auto masked = [&](const BatchShape& shape, std::int64_t index, std::uint64_t seed = 3) {
     return contents(read(batches_of(tokens, shape, seed, MaskSettings{0.15, kMask, kMask}), index));
@@ -257,7 +257,7 @@ TEST_F(TokenWindowsTest, MasksFollowFromSeedBatchAndRowAlone) {
 }
 
 /// Evaluates all windows with their masks in order, for any batch size.
-TEST_F(TokenWindowsTest, EvaluationHasTheSameMasksInBatchesOfAnySize) {
+TEST_F(TokenWindowsTest, EvaluationMasksIgnoreBatchSize) {
   const Tokens all = words(107);
   const TokenDataset tokens = split_of(all);
   const auto windows = TokenWindows::to_measure_on(tokens, 10, MaskSettings{0.3, kMask, kMask});

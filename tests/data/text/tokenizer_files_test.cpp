@@ -38,7 +38,7 @@ std::string refusal(std::string_view from, std::string_view to) {
   return message;
 }
 
-TEST(TokenizerFiles, EveryKindIsTheSameAfterSavingAndLoading) {
+TEST(TokenizerFiles, EachKindRoundTrips) {
   std::vector<std::unique_ptr<Tokenizer>> tokenizers;
   tokenizers.push_back(make_byte_tokenizer());
   tokenizers.push_back(make_character_tokenizer(kText + "é漢\xFF"));
@@ -57,7 +57,7 @@ TEST(TokenizerFiles, EveryKindIsTheSameAfterSavingAndLoading) {
   }
 }
 
-TEST(TokenizerFiles, MergesMayBeArrays) {
+TEST(TokenizerFiles, AcceptsMergesAsArrays) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
   std::string text = read_text(folder / "tokenizer.json");
@@ -66,7 +66,7 @@ TEST(TokenizerFiles, MergesMayBeArrays) {
   EXPECT_EQ(load_tokenizer(folder.path())->encode(kText), trained()->encode(kText));
 }
 
-TEST(TokenizerFiles, PrefixSpaceIsHonouredOncePerDocument) {
+TEST(TokenizerFiles, AddsPrefixSpaceOncePerDocument) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
   const std::string text = read_text(folder / "tokenizer.json");
@@ -81,7 +81,7 @@ TEST(TokenizerFiles, PrefixSpaceIsHonouredOncePerDocument) {
   EXPECT_EQ(rest, trained()->encode("the"));
 }
 
-TEST(TokenizerFiles, TokenizerConfigDecidesOnThePrefixSpace) {
+TEST(TokenizerFiles, TokenizerConfigOverridesPrefixSpace) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
   const auto has_prefix = [&](const std::string& config) {
@@ -105,7 +105,7 @@ TEST(TokenizerFiles, TokenizerConfigDecidesOnThePrefixSpace) {
                {"tokenizer_config.json", "add_prefix_space", "\"yes\"", "true or false"});
 }
 
-TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByItsPath) {
+TEST(TokenizerFiles, RejectsUnsupportedFeaturesByPath) {
   const std::string_view no_normalizer = "\"normalizer\":null";
   expect_words(refusal(no_normalizer, "\"normalizer\":{\"type\":\"NFKC\"}"),
                {"normalizer is NFKC"});
@@ -131,7 +131,7 @@ TEST(TokenizerFiles, WhatIsNotImplementedIsRefusedByItsPath) {
       {"decoder is WordPiece"});
 }
 
-TEST(TokenizerFiles, BadPatternIsRefusedWithItsPlace) {
+TEST(TokenizerFiles, RejectsInvalidPatternWithPosition) {
   const auto with = [](std::string_view pattern, std::string_view behavior) {
     return concat(
         "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",",
@@ -153,13 +153,13 @@ TEST(TokenizerFiles, BadPatternIsRefusedWithItsPlace) {
   expect_words(message("a", "Sideways"), {"pretokenizers[0].behavior", "Sideways"});
 }
 
-TEST(TokenizerFiles, DamagedAddedTokensAreNamed) {
+TEST(TokenizerFiles, RejectsInvalidAddedTokens) {
   expect_words(refusal("\"id\":267", "\"id\":-1"), {"added_tokens[0].id", "-1"});
   expect_words(refusal("\"special\":true", "\"special\":1"), {"added_tokens[0].special"});
   expect_words(refusal("\"normalized\":false", "\"normalized\":1"), {"added_tokens[0].normalized"});
 }
 
-TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {
+TEST(TokenizerFiles, RejectsInvalidTemplates) {
   const auto with = [](const char* ids, const char* single) {
     return concat("\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[", single,
                   "],\"pair\":[],\"special_tokens\":{\"<s>\":{\"id\":\"<s>\",\"ids\":[", ids,
@@ -176,7 +176,7 @@ TEST(TokenizerFiles, TemplatesMustFitTheVocabulary) {
                {"post_processor.special_tokens", "<x>"});
 }
 
-TEST(TokenizerFiles, RobertaPutsATokenBeforeATextAndOneBehind) {
+TEST(TokenizerFiles, RobertaTemplateEnclosesText) {
   const auto with = [](const char* last) {
     return concat("\"post_processor\":{\"type\":\"RobertaProcessing\",\"sep\":[\"!\",", last,
                   "],\"cls\":[\"at\",5],\"trim_offsets\":true,\"add_prefix_space\":false}");
@@ -193,7 +193,7 @@ TEST(TokenizerFiles, RobertaPutsATokenBeforeATextAndOneBehind) {
 }
 
 /// Repeated steps that double a text used to exhaust memory, and so did long template parts.
-TEST(TokenizerFiles, TextsDoNotGrowWithoutEnd) {
+TEST(TokenizerFiles, RejectsUnboundedTextGrowth) {
   const auto listed = [](const std::string& item, int times) {
     std::string items = item;
     for (int i = 1; i < times; ++i) items += "," + item;
@@ -236,7 +236,7 @@ TEST(TokenizerFiles, TextsDoNotGrowWithoutEnd) {
                {"post_processor.single[64]", "64 tokens"});
 }
 
-TEST(TokenizerFiles, TheConfigNamesTheEndOfTheText) {
+TEST(TokenizerFiles, ConfigSelectsEndOfTextToken) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
   const auto end_of_text = [&](const std::string& config) {
@@ -250,7 +250,7 @@ TEST(TokenizerFiles, TheConfigNamesTheEndOfTheText) {
                {"</s>", "eos_token"});
 }
 
-TEST(TokenizerFiles, DamagedVocabularyIsNamed) {
+TEST(TokenizerFiles, RejectsDamagedVocabulary) {
   expect_words(refusal("\"!\":0,", "\"!\":1,"), {"id 1"});
   expect_words(refusal("\"!\":0,", "\"!\":0,\"!\":0,"), {"model.vocab.!", "twice"});
   expect_words(refusal("\"!\":0,", "\"!\":-1,"), {"-1"});
@@ -276,14 +276,14 @@ std::string warnings(std::string_view from, std::string_view to, const std::stri
   return said.str();
 }
 
-TEST(TokenizerFiles, WhatACallSetsAnewMeansNothing) {
+TEST(TokenizerFiles, IgnoresTruncationAndPadding) {
   EXPECT_EQ(warnings("\"truncation\":null",
                      "\"truncation\":{\"max_length\":2,\"strategy\":\"LongestFirst\"}"),
             "");
   EXPECT_EQ(warnings("\"padding\":null", "\"padding\":{\"pad_token\":\"<|endoftext|>\"}"), "");
 }
 
-TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
+TEST(TokenizerFiles, WarnsOnceAboutUnknownKeys) {
   const std::string of_tokenizer =
       warnings("\"special\":true", "\"special\":true,\"colour\":1,\"null\":null");
   EXPECT_TRUE(of_tokenizer.ends_with(": ignored unknown keys: \"added_tokens[].colour\"\n"))
@@ -314,11 +314,11 @@ TEST(TokenizerFiles, KeysThatNobodyKnowsAreNamedOnceAndIgnored) {
                {"tokenizer_config.json", "split_special_tokens", "want false"});
 }
 
-TEST(TokenizerFiles, AnAddedTokenThatSaysAnotherIdHasThatOfTheLibraryAndIsNamed) {
+TEST(TokenizerFiles, WarnsAboutAddedTokenIdMismatch) {
   expect_words(warnings("\"id\":267", "\"id\":270"), {"added_tokens[0]", "270", "267"});
 }
 
-TEST(TokenizerFiles, AnUnknownTokenWithoutIdIsRefusedOnceItIsNeeded) {
+TEST(TokenizerFiles, UnknownTokenWithoutIdThrowsOnUse) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
   std::string text = read_text(folder / "tokenizer.json");
@@ -329,7 +329,7 @@ TEST(TokenizerFiles, AnUnknownTokenWithoutIdIsRefusedOnceItIsNeeded) {
   expect_words(message_of<DataError>([&] { tokenizer->encode("a!"); }), {"21", "<unk>"});
 }
 
-TEST(TokenizerFiles, TextWithoutATokenIsLeftOutAndSaidOnce) {
+TEST(TokenizerFiles, OmitsTextWithoutTokenAndWarnsOnce) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
   folder.write("tokenizer.json",
@@ -345,7 +345,7 @@ TEST(TokenizerFiles, TextWithoutATokenIsLeftOutAndSaidOnce) {
   EXPECT_EQ(said.str().find('\n'), said.str().size() - 1);
 }
 
-TEST(TokenizerFiles, AddedTokensMayStandInTheConfigAlone) {
+TEST(TokenizerFiles, ReadsAddedTokensFromConfig) {
   const TemporaryFolder folder;
   trained()->save(folder.path());
   const auto with = [&](const std::string& config) {
@@ -388,7 +388,7 @@ TEST(TokenizerFiles, AddedTokensMayStandInTheConfigAlone) {
                  {"tokenizer_config.json", "added_tokens_decoder"});
 }
 
-TEST(TokenizerFiles, HostileJsonIsRefused) {
+TEST(TokenizerFiles, RejectsMalformedJson) {
   const TemporaryFolder folder;
   const auto message = [&](const std::string& text) {
     const auto file = folder.write("tokenizer.json", text);
@@ -404,7 +404,7 @@ TEST(TokenizerFiles, HostileJsonIsRefused) {
 }
 
 /// Errors name the path of a value, which contains the long key, and quote the value.
-TEST(TokenizerFiles, LongKeysAndValuesAreShortenedInMessages) {
+TEST(TokenizerFiles, ErrorsShortenLongKeysAndValues) {
   const std::string key(1 << 20, 'k');
   const std::string message =
       refusal("\"post_processor\":null",
@@ -415,7 +415,7 @@ TEST(TokenizerFiles, LongKeysAndValuesAreShortenedInMessages) {
   EXPECT_LT(message.size(), 1000u);
 }
 
-TEST(TokenizerFiles, MissingFilesAreNamed) {
+TEST(TokenizerFiles, ReportsMissingFiles) {
   const TemporaryFolder folder;
   expect_words(message_of<MissingInput>([&] { load_tokenizer(folder / "nowhere"); }), {"nowhere"});
   expect_words(message_of<MissingInput>([&] { load_tokenizer(folder.path()); }),

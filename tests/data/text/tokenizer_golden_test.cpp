@@ -35,20 +35,20 @@ void expect_golden_ids(const Tokenizer& tokenizer) {
   }
 }
 
-TEST(TokenizerGolden, TokenizerJsonGivesTheIdsOfHuggingFace) {
+TEST(TokenizerGolden, TokenizerJsonMatchesHuggingFace) {
   const auto tokenizer = load_tokenizer(kGolden / "bpe_small" / "tokenizer.json");
   EXPECT_EQ(tokenizer->vocabulary_size(), 600);
   EXPECT_EQ(tokenizer->end_of_text(), 599);
   expect_golden_ids(*tokenizer);
 }
 
-TEST(TokenizerGolden, VocabularyAndMergesGiveTheIdsOfHuggingFace) {
+TEST(TokenizerGolden, VocabularyAndMergesMatchHuggingFace) {
   const auto tokenizer = load_tokenizer(kGolden / "bpe_small" / "vocab.json");
   EXPECT_EQ(tokenizer->end_of_text(), 599);
   expect_golden_ids(*tokenizer);
 }
 
-TEST(TokenizerGolden, SavedAndLoadedAgainGivesTheSameIds) {
+TEST(TokenizerGolden, SavedTokenizerMatchesHuggingFace) {
   const TemporaryFolder folder;
   load_tokenizer(kGolden / "bpe_small")->save(folder.path());
   expect_golden_ids(*load_tokenizer(folder.path()));
@@ -88,7 +88,7 @@ class TokenizerPipelines : public ::testing::TestWithParam<const char*> {
   std::size_t texts() const { return golden().at("texts").as_array().size(); }
 };
 
-TEST_P(TokenizerPipelines, IdsAndTextsAreThoseOfHuggingFace) {
+TEST_P(TokenizerPipelines, IdsAndTextsMatchHuggingFace) {
   const auto tokenizer = load_tokenizer(file());
   ASSERT_GE(texts(), 70u);
   for (std::size_t i = 0; i < texts(); ++i) {
@@ -108,7 +108,7 @@ TEST_P(TokenizerPipelines, IdsAndTextsAreThoseOfHuggingFace) {
   }
 }
 
-TEST_P(TokenizerPipelines, TheTemplateStandsAroundADocument) {
+TEST_P(TokenizerPipelines, TemplateEnclosesDocument) {
   const auto tokenizer = load_tokenizer(file());
   Ids ids = tokenizer->template_start();
   tokenizer->append_tokens(text(1), ids);
@@ -116,13 +116,13 @@ TEST_P(TokenizerPipelines, TheTemplateStandsAroundADocument) {
   EXPECT_EQ(ids, boost::json::value_to<Ids>(answer("ids_of_document")));
 }
 
-TEST_P(TokenizerPipelines, FilesAreSavedAsTheyWere) {
+TEST_P(TokenizerPipelines, SavedFileEqualsOriginal) {
   const TemporaryFolder folder;
   load_tokenizer(file())->save(folder.path());
   EXPECT_EQ(read_text(folder / "tokenizer.json"), read_text(file()));
 }
 
-TEST_P(TokenizerPipelines, TextCutWhereItSaysHasTheSameTokens) {
+TEST_P(TokenizerPipelines, LastCutPreservesTokens) {
   const auto tokenizer = load_tokenizer(file());
   std::size_t cuts = 0;
   for (std::size_t i = 0; i < texts(); ++i) {
@@ -143,7 +143,7 @@ TEST_P(TokenizerPipelines, TextCutWhereItSaysHasTheSameTokens) {
   EXPECT_EQ(cuts == 0, name == "splits" || name == "metaspace_never");
 }
 
-TEST_P(TokenizerPipelines, LongTextWithoutABlankTakesTimeAboutInProportion) {
+TEST_P(TokenizerPipelines, LongRunsDoNotTakeQuadraticTime) {
   const auto tokenizer = load_tokenizer(file());
   for (const std::string_view part : {"a", "ab", "\u4E2D", " "}) {
     std::string long_text;
@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(All, TokenizerPipelines,
                                            "missing_bytes_unk", "holes", "no_decoder", "neox"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(TokenizerGolden, WhatIsNotUtf8IsEncodedAsBytes) {
+TEST(TokenizerGolden, EncodesInvalidUtf8AsBytes) {
   for (const char* name : {"llama3", "smollm2", "qwen2"}) {
     const auto tokenizer = load_tokenizer(kGolden / "tokenizers" / concat(name, ".json"));
     const std::string text = "ab \xFF\xC3 c\xE2\x82";

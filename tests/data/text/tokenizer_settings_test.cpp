@@ -37,7 +37,7 @@ class TokenizerSettingsTest : public ::testing::Test {
   TemporaryFolder folder_;
 };
 
-TEST_F(TokenizerSettingsTest, SpecialTokensMayStandInTheirMapAlone) {
+TEST_F(TokenizerSettingsTest, ReadsSpecialTokensFromMap) {
   folder_.write("tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
   folder_.write("special_tokens_map.json",
                 R"({"additional_special_tokens": ["<a>", {"content": "<b>", "lstrip": true}],
@@ -46,7 +46,7 @@ TEST_F(TokenizerSettingsTest, SpecialTokensMayStandInTheirMapAlone) {
   EXPECT_GT(ids("<pad>", ControlText::kAsText).size(), 1u);  // they are special tokens
 }
 
-TEST_F(TokenizerSettingsTest, TheMapCountsWhereTheConfigHasNoDecoder) {
+TEST_F(TokenizerSettingsTest, MapOverridesConfigWithoutDecoder) {
   folder_.write("special_tokens_map.json", R"({"pad_token": "<pad>", "eos_token": "!"})");
   folder_.write("tokenizer_config.json", R"({"eos_token": "<|endoftext|>"})");
   EXPECT_EQ(end_of_text(), 0);
@@ -58,7 +58,7 @@ TEST_F(TokenizerSettingsTest, TheMapCountsWhereTheConfigHasNoDecoder) {
   EXPECT_EQ(end_of_text(), 0);
 }
 
-TEST_F(TokenizerSettingsTest, AddedTokensOfOldFoldersAreThatByTheirIds) {
+TEST_F(TokenizerSettingsTest, ReadsAddedTokensOfOldFolders) {
   folder_.write("added_tokens.json", R"({"<y>": 269, "<x>": 268, "[PAD]": 270})");
   folder_.write("special_tokens_map.json", R"({"pad_token": "[PAD]"})");
   EXPECT_EQ(ids("<x><y>[PAD]"), (Ids{268, 269, 270}));
@@ -76,7 +76,7 @@ TEST_F(TokenizerSettingsTest, AddedTokensOfOldFoldersAreThatByTheirIds) {
   expect_words(refusal(), {"added_tokens.json: <|im_end|>", "want an integer"});
 }
 
-TEST_F(TokenizerSettingsTest, FilesOfGpt2HaveThemToo) {
+TEST_F(TokenizerSettingsTest, Gpt2FilesReadAddedTokens) {
   std::filesystem::remove(folder_ / "tokenizer.json");
   folder_.write("added_tokens.json", R"({"<|im_start|>": 268, "<|im_end|>": 269})");
   folder_.write("special_tokens_map.json",
@@ -85,7 +85,7 @@ TEST_F(TokenizerSettingsTest, FilesOfGpt2HaveThemToo) {
   EXPECT_EQ(end_of_text(), 269);
 }
 
-TEST_F(TokenizerSettingsTest, TokensWithOtherNamesAreTokens) {
+TEST_F(TokenizerSettingsTest, AcceptsTokensOfAnyKeyName) {
   for (const char* config :
        {R"({"image_token": "<image>", "add_bos_token": false})",
         R"({"image_token": {"__type": "AddedToken", "content": "<image>", "special": true}})",
@@ -96,7 +96,7 @@ TEST_F(TokenizerSettingsTest, TokensWithOtherNamesAreTokens) {
   }
 }
 
-TEST_F(TokenizerSettingsTest, TokensFollowInTheOrderOfTransformers) {
+TEST_F(TokenizerSettingsTest, NumbersTokensLikeTransformers) {
   const auto in_order = [&](const char* config, const char* map) {
     folder_.write("tokenizer_config.json", config);
     folder_.write("special_tokens_map.json", map);
@@ -123,7 +123,7 @@ TEST_F(TokenizerSettingsTest, TokensFollowInTheOrderOfTransformers) {
       3u);
 }
 
-TEST_F(TokenizerSettingsTest, AnEndOfTextThatIsNoTokenIsRefusedByTheFileThatNamesIt) {
+TEST_F(TokenizerSettingsTest, ErrorNamesFileOfUnknownEndOfText) {
   folder_.write("special_tokens_map.json", R"({"eos_token": "</s>"})");
   const std::string message = refusal();
   expect_words(message, {"</s>", "special_tokens_map.json names as eos_token"});
@@ -133,7 +133,7 @@ TEST_F(TokenizerSettingsTest, AnEndOfTextThatIsNoTokenIsRefusedByTheFileThatName
   expect_words(refusal(), {"tokenizer_config.json names as eos_token"});
 }
 
-TEST_F(TokenizerSettingsTest, KeysOfTheMapThatNobodyKnowsAreNamed) {
+TEST_F(TokenizerSettingsTest, WarnsAboutUnknownMapKeys) {
   folder_.write("special_tokens_map.json",
                 R"({"pad_token": {"content": "<pad>", "colour": 1}, "list": [1]})");
   std::ostringstream said;

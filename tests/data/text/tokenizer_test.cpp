@@ -45,7 +45,7 @@ void expect_round_trip(const Tokenizer& tokenizer, const std::string& text) {
   ASSERT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
 }
 
-TEST(Tokenizer, BpeGivesRandomBytesBack) {
+TEST(Tokenizer, BpeRoundTripsRandomBytes) {
   const auto tokenizer = trained(random_bytes(1, 200000), 700);
   ASSERT_EQ(tokenizer->vocabulary_size(), 700);
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
@@ -53,18 +53,18 @@ TEST(Tokenizer, BpeGivesRandomBytesBack) {
   }
 }
 
-TEST(Tokenizer, BpeGivesEveryCodePointBack) {
+TEST(Tokenizer, BpeRoundTripsEveryCodePoint) {
   const auto tokenizer = trained("the cat sat on the mat, the cat", 260);
   expect_round_trip(*tokenizer, all_code_points());
 }
 
-TEST(Tokenizer, BytesAndCharactersGiveTheirTextBack) {
+TEST(Tokenizer, BytesAndCharactersRoundTrip) {
   const std::string text = all_code_points() + random_bytes(3, 50000);
   expect_round_trip(*make_byte_tokenizer(), text);
   expect_round_trip(*make_character_tokenizer(text), text);
 }
 
-TEST(Tokenizer, CharactersAreNumberedByCodePointAndStrayBytesComeLast) {
+TEST(Tokenizer, NumbersCharactersByCodePointThenBytes) {
   const auto tokenizer = make_character_tokenizer("bé\xFF\n a\x80 ba");
   EXPECT_EQ(tokenizer->vocabulary_size(), 7);
   const std::vector<std::string> tokens{"\n", " ", "a", "b", "é", "\x80", "\xFF"};
@@ -77,27 +77,27 @@ TEST(Tokenizer, CharactersAreNumberedByCodePointAndStrayBytesComeLast) {
   EXPECT_FALSE(tokenizer->end_of_text());
 }
 
-TEST(Tokenizer, UnknownCharacterIsNamedWithItsPlace) {
+TEST(Tokenizer, ReportsUnknownCharacterWithPosition) {
   const auto tokenizer = make_character_tokenizer("abc");
   expect_words(message_of<DataError>([&] { tokenizer->encode("abcé"); }),
                {"U+00E9", "é", "byte 3"});
   expect_words(message_of<DataError>([&] { tokenizer->encode("a\xFE"); }), {"0xFE", "byte 1"});
 }
 
-TEST(Tokenizer, IdOutsideTheVocabularyIsNamed) {
+TEST(Tokenizer, RejectsIdOutsideVocabulary) {
   const auto tokenizer = make_byte_tokenizer();
   expect_words(message_of<DataError>([&] { tokenizer->decode(std::array{65, 256}); }), {"256"});
   expect_words(message_of<DataError>([&] { tokenizer->token_bytes(-1); }), {"-1"});
 }
 
-TEST(Tokenizer, TextThatSpellsTheSpecialTokenIsText) {
+TEST(Tokenizer, SpelledSpecialTokenEncodesAsText) {
   const auto tokenizer = trained("<|endoftext|><|endoftext|> endoftext <|endoftext|>", 400);
   const std::string text = "a<|endoftext|>b";
   for (const std::int32_t id : tokenizer->encode(text)) EXPECT_NE(id, tokenizer->end_of_text());
   expect_round_trip(*tokenizer, text);
 }
 
-TEST(Tokenizer, LongWordsTakeTimeAboutInProportion) {
+TEST(Tokenizer, LongWordsDoNotTakeQuadraticTime) {
   const auto tokenizer = trained(std::string(1000, 'a') + std::string(1000, ' '), 300);
   for (const char c : {'a', ' ', '-', '7', '\n', '\xFF'}) {
     const std::string text(1'000'000, c);
@@ -108,7 +108,7 @@ TEST(Tokenizer, LongWordsTakeTimeAboutInProportion) {
   expect_round_trip(*tokenizer, letters);
 }
 
-TEST(Tokenizer, LongWordIsMergedAsTheShortOnesAre) {
+TEST(Tokenizer, LongAndShortWordsMergeAlike) {
   // Word lengths around the change of algorithm. Each run of 2^k letters is one token.
   const auto tokenizer = trained(std::string(256, 'a'), 262);
   for (std::size_t size = 1; size < 100; ++size) {
@@ -124,7 +124,7 @@ TEST(Tokenizer, LongWordIsMergedAsTheShortOnesAre) {
   }
 }
 
-TEST(Tokenizer, CallsFromSeveralThreadsAgree) {
+TEST(Tokenizer, ConcurrentCallsAgree) {
   const std::string text = random_bytes(5, 100000);
   const auto tokenizer = trained(text, 500);
   const auto wanted = tokenizer->encode(text);

@@ -19,7 +19,7 @@ std::map<std::string, std::int64_t> as_map(const WordCounts& counts) {
   return map;
 }
 
-TEST(WordCounts, AddsUpWhatIsEqual) {
+TEST(WordCounts, AccumulatesCountsOfEqualWords) {
   WordCounts counts, more;
   std::map<std::string, std::int64_t> wanted;
   for (int i = 0; i < 3000; ++i) {
@@ -36,7 +36,7 @@ TEST(WordCounts, AddsUpWhatIsEqual) {
   EXPECT_EQ(as_map(counts), (std::map<std::string, std::int64_t>{{"again", 1}}));
 }
 
-TEST(WordCounts, ForgetsTheRarestAndOfEqualOnesTheSameInAnyOrder) {
+TEST(WordCounts, ForgetsRarestWordsRegardlessOfOrder) {
   WordCounts up, down;
   for (int i = 0; i < 2000; ++i) {
     add(up, "word" + std::to_string(i), i < 100 ? 2 + i : 1);

@@ -34,7 +34,7 @@ std::string all_characters() {
 }
 
 // Compares the scanner's table with PCRE2, whose Unicode version is older.
-TEST(WordSplitter, Gpt2WordsOfAllCharactersEqualThoseOfItsExpression) {
+TEST(WordSplitter, Gpt2ScannerMatchesItsExpression) {
   const std::string text = all_characters() + std::string(100'000, ' ') + "it's IT'S \n\n x";
   std::size_t end = 0;
   for (const auto& [from, to] : WordSplitter(word_expression(WordPattern::kGpt2)).matches(text)) {
@@ -54,7 +54,7 @@ TEST(WordSplitter, KnownExpressionsAreRecognized) {
 }
 
 // Expected values by tokenizers 0.23.3: Split(Regex(expression), "isolated").
-TEST(WordSplitter, DialectIsThatOfOniguruma) {
+TEST(WordSplitter, DialectMatchesOniguruma) {
   EXPECT_EQ(words_of(R"(\w+|[^\w\s]+)", "b½a ½!"), (Words{"b½a", " ", "½", "!"}));
   EXPECT_EQ(words_of(R"([\w-]+)", "a-½b"), (Words{"a-", "½", "b"}));
   EXPECT_EQ(words_of(R"(\b)", "ab, c"), (Words{"ab", ", ", "c"}));
@@ -76,7 +76,7 @@ TEST(WordSplitter, EmptyMatchCutsText) {
   EXPECT_EQ(words_of("", "aé"), (Words{"a", "é"}));
 }
 
-TEST(WordSplitter, BytesThatAreNotUtf8EndTheTextBeforeThem) {
+TEST(WordSplitter, InvalidUtf8EndsPrecedingText) {
   const WordSplitter splitter(R"(\s+(?!\S)|\s+|\S+)");
   EXPECT_EQ(words_of(splitter, "a  \xFF\x80  b\xE6"),
             (Words{"a", "  ", "\xFF\x80", " ", " ", "b", "\xE6"}));
@@ -84,20 +84,20 @@ TEST(WordSplitter, BytesThatAreNotUtf8EndTheTextBeforeThem) {
   EXPECT_EQ(words_of(splitter, ""), Words{});
 }
 
-TEST(WordSplitter, ExpressionThatPcre2ReadsDifferentlyIsRefused) {
+TEST(WordSplitter, RejectsExpressionsPcre2ReadsDifferently) {
   for (const char* expression :
        {"[a-c&&b]", "[^[^a]]", R"([\W])", "[[:^alpha:]]", "(*FAIL)", "a{1,3}+b", "a{2}?"})
     expect_words(message_of<DataError>([&] { WordSplitter{expression}; }), {"not supported"});
   expect_words(message_of<DataError>([] { WordSplitter("(?<=a+)b"); }), {"lookbehind"});
 }
 
-TEST(WordSplitter, ExponentialExpressionEndsWithAnError) {
+TEST(WordSplitter, ExponentialExpressionThrows) {
   const WordSplitter splitter("(a+)+b|.");
   expect_words(message_of<DataError>([&] { words_of(splitter, std::string(60, 'a')); }),
                {"(a+)+b|.", "60 bytes", "match limit"});
 }
 
-TEST(WordSplitter, LongMatchOfAGroupIsFound) {
+TEST(WordSplitter, FindsLongGroupMatch) {
   std::string text;
   for (int i = 0; i < 100'000; ++i) text += "a1";
   EXPECT_EQ(words_of("(?:[a-z][0-9])+", text), Words{text});

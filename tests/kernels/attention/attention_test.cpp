@@ -174,7 +174,7 @@ TEST(Attention, ForwardMatchesReference) {
   }
 }
 
-TEST(Attention, StaysFiniteWithScoresOfThousands) {
+TEST(Attention, StaysFiniteWithLargeScores) {
   const Stream stream = cpu_stream();
   const AttentionCase c{{1, 300, 1, 8}, {}};
   const AttentionTensors t(c, DType::kF32, stream);
@@ -320,7 +320,7 @@ TEST(Attention, BackwardMatchesReferenceAndRepeatsBitForBit) {
 }
 
 /// Text b is in row 2 − b of the caches and is 3·b tokens behind the first.
-TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
+TEST(Attention, DecodeMatchesForwardForMixedLengths) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const AttentionCase& c :
@@ -362,7 +362,7 @@ TEST(Attention, DecodeMatchesForwardTokenByTokenOfTextsOfDifferentLengths) {
   }
 }
 
-TEST(Attention, StoresKeysAndValuesInTheCachesFirstRows) {
+TEST(Attention, StoresKeysAndValuesInFirstCacheRows) {
   const Stream stream = cpu_stream();
   const Tensor qkv = random_tensor({2, 3, 12}, DType::kBF16, 1, stream);
   const Tensor keys = random_tensor({2, 5, 4}, DType::kBF16, 2, stream);

@@ -18,7 +18,7 @@ std::vector<std::int32_t> seen(const BlockPattern& pattern, std::int32_t head, s
   return blocks;
 }
 
-TEST(BlockPattern, SeesItsOwnTheLastAndTheFirstBlocksAndAsManyOthersAsAreDrawn) {
+TEST(BlockPattern, SeesLocalGlobalAndRandomBlocks) {
   for (const BlockPattern& pattern :
        {BlockPattern{8, 1}, BlockPattern{8, 3, 0, 2}, BlockPattern{8, 2, 5, 1},
         BlockPattern{8, 1, 1, 7, 3}, BlockPattern{8, 50}, BlockPattern{8, 1, 50},
@@ -42,7 +42,7 @@ TEST(BlockPattern, SeesItsOwnTheLastAndTheFirstBlocksAndAsManyOthersAsAreDrawn) 
   }
 }
 
-TEST(BlockPattern, DrawsByKeyHeadAndBlockAlike) {
+TEST(BlockPattern, DrawsBlocksUniformlyByKeyAndHead) {
   const auto others = [](std::uint32_t key, std::int32_t head) {
     std::vector<std::vector<std::int32_t>> all;
     for (std::int32_t i = 0; i < kBlocks; ++i) all.push_back(seen({8, 1, 0, 2, key}, head, i));
@@ -58,7 +58,7 @@ TEST(BlockPattern, DrawsByKeyHeadAndBlockAlike) {
   for (std::size_t j = 1; j < kBlocks - 2; ++j) EXPECT_NEAR(drawn[j], 100, 40) << j;
 }
 
-TEST(BlockPattern, CountsTheKeysThatAQuerySees) {
+TEST(BlockPattern, CountsKeysVisibleToQuery) {
   AttentionSpec spec(2);
   spec.pattern = {10, 2, 1, 1};
   EXPECT_DOUBLE_EQ(keys_seen(spec, 10), 5);

@@ -120,12 +120,12 @@ void expect_like_reference(const CrossCase& c, DType dtype) {
   EXPECT_LE(share_of_error(t.dkv, wanted.dkv), is_f32 ? 1e-5 : 1e-2) << c.text(dtype);
 }
 
-TEST(CrossAttention, MatchesReferenceOfRandomShapes) {
+TEST(CrossAttention, MatchesReferenceOnRandomShapes) {
   for (std::uint64_t number = 0; number < 200; ++number)
     expect_like_reference(random_cross_case(number), DType::kF32);
 }
 
-TEST(CrossAttention, MatchesReferenceOfRandomShapesInBF16) {
+TEST(CrossAttention, MatchesReferenceOnRandomShapesInBf16) {
   for (std::uint64_t number = 0; number < 200; ++number)
     expect_like_reference(random_cross_case(number), DType::kBF16);
 }
@@ -139,7 +139,7 @@ const CrossCase kLarge{.batch = 3,
                        .head_size = 32,
                        .lengths = {530, 515, 0}};
 
-TEST(CrossAttention, QueriesWithoutKeysGetZeros) {
+TEST(CrossAttention, QueriesWithoutKeysGiveZeros) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     expect_like_reference(kLarge, dtype);
@@ -153,7 +153,7 @@ TEST(CrossAttention, QueriesWithoutKeysGetZeros) {
   }
 }
 
-TEST(CrossAttention, HasTheSameBitsOnAnyNumberOfThreads) {
+TEST(CrossAttention, ThreadCountDoesNotChangeBits) {
   const Stream stream = cpu_stream();
   const int before = threads();
   for (const DType dtype : kRealTypes) {
@@ -176,7 +176,7 @@ TEST(CrossAttention, HasTheSameBitsOnAnyNumberOfThreads) {
 }
 
 /// Keys beyond a length are never read: NaN there changes no bit.
-TEST(CrossAttention, ReadsNoKeyBeyondALength) {
+TEST(CrossAttention, DoesNotReadKeysBeyondLength) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const CrossTensors t(kLarge, dtype, stream);
@@ -197,7 +197,7 @@ TEST(CrossAttention, ReadsNoKeyBeyondALength) {
 }
 
 /// With all keys of the queries' own sequence, it equals bidirectional self-attention.
-TEST(CrossAttention, EqualsTwoWaySelfAttentionOnTheSameSequence) {
+TEST(CrossAttention, EqualsBidirectionalSelfAttention) {
   const Stream stream = cpu_stream();
   const CrossCase c{
       .batch = 2, .queries = 90, .keys = 90, .heads = 4, .kv_heads = 2, .head_size = 12};
@@ -217,7 +217,7 @@ TEST(CrossAttention, EqualsTwoWaySelfAttentionOnTheSameSequence) {
   expect_close(y, values_of(t.y), 1e-6);
 }
 
-TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
+TEST(CrossAttention, DecodeWithSharedSourceEqualsForward) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const CrossCase& c :
@@ -265,7 +265,7 @@ TEST(CrossAttention, DecodeEqualsForwardAndTextsMayShareASource) {
   }
 }
 
-TEST(CrossAttention, NamesWhatDoesNotFit) {
+TEST(CrossAttention, ReportsMismatchedShapes) {
   const Stream stream = cpu_stream();
   const CrossCase c{.batch = 2, .queries = 3, .keys = 5, .heads = 4, .kv_heads = 2, .head_size = 6};
   const CrossTensors t(c, DType::kF32, stream);

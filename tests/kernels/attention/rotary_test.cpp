@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(Rotary, TurnsPairsOfTheFirstHeadsByTheirPositions) {
+TEST(Rotary, RotatesFirstHeadsByPosition) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const std::int64_t half : {1, 3, 16}) {
@@ -32,7 +32,7 @@ TEST(Rotary, TurnsPairsOfTheFirstHeadsByTheirPositions) {
   }
 }
 
-TEST(Rotary, BackwardIsTheGradient) {
+TEST(Rotary, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({1, 3, 8}, DType::kF32, 1, stream);
   const Tensor table = random_tensor({3, 4}, DType::kF32, 2, stream);
@@ -46,7 +46,7 @@ TEST(Rotary, BackwardIsTheGradient) {
   expect_close(dy, wanted, 1e-3);
 }
 
-TEST(Rotary, TurnsByTheGivenPositions) {
+TEST(Rotary, RotatesByGivenPositions) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({1, 4, 8}, DType::kF32, 1, stream), other = clone(x, stream);
   const Tensor table = random_tensor({4, 4}, DType::kF32, 2, stream);
@@ -58,7 +58,7 @@ TEST(Rotary, TurnsByTheGivenPositions) {
                ShapeMismatch);
 }
 
-TEST(Rotary, TurnsTheFirstChannelsOfWiderHeads) {
+TEST(Rotary, RotatesOnlyFirstChannelsOfWideHeads) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({1, 3, 16}, DType::kF32, 1, stream), whole = clone(x, stream);
   const Tensor table = random_tensor({3, 4}, DType::kF32, 2, stream);

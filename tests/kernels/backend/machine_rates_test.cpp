@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(MachineRates, ArePlausibleAndOrdered) {
+TEST(MachineRates, StayInPlausibleRange) {
   const Stream stream = cpu_stream();
   const double product = measure_product_rate(DType::kF32, stream);
   const double copied = measure_copy_rate(stream);

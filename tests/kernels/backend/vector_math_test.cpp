@@ -7,7 +7,7 @@
 namespace hybrid_trainer::kernels::cpu {
 namespace {
 
-TEST(VectorMath, ExponentialIsExactToTheStatedError) {
+TEST(VectorMath, ExponentialMeetsErrorBound) {
   for (double x = -87.3; x <= 87.3; x += 0.00137) {
     const auto argument = static_cast<float>(x);
     const double wanted = std::exp(static_cast<double>(argument));
@@ -27,7 +27,7 @@ TEST(VectorMath, ExponentialStaysFiniteAndKeepsNaN) {
   EXPECT_TRUE(std::isnan(exponential(-std::numeric_limits<float>::quiet_NaN())));
 }
 
-TEST(VectorMath, HyperbolicTangentIsExactToTheStatedError) {
+TEST(VectorMath, HyperbolicTangentMeetsErrorBound) {
   for (double x = -20; x <= 20; x += 0.00137) {
     const auto argument = static_cast<float>(x);
     ASSERT_NEAR(static_cast<double>(hyperbolic_tangent(argument)),
@@ -37,7 +37,7 @@ TEST(VectorMath, HyperbolicTangentIsExactToTheStatedError) {
   EXPECT_EQ(hyperbolic_tangent(1e30f), 1.0f);
 }
 
-TEST(VectorMath, StoreRoundsLikeCore) {
+TEST(VectorMath, StoreRoundsLikeToBFloat16) {
   for (std::uint32_t bits = 0; bits < 0xFFFF0000u; bits += 0x3FF7u) {
     const float value = std::bit_cast<float>(bits);
     BFloat16 stored;
@@ -46,7 +46,7 @@ TEST(VectorMath, StoreRoundsLikeCore) {
   }
 }
 
-TEST(VectorMath, GeluSlopeIsTheDerivative) {
+TEST(VectorMath, GeluSlopeEqualsDerivative) {
   const auto gelu = [](double x) {
     return x / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   };

@@ -167,7 +167,7 @@ void expect_gradients(const ConvolutionCase& c, DType dtype, GradientMode mode,
   if (dbefore) expect_close(dbefore, wanted.before, tolerance, "dbefore");
 }
 
-TEST(CausalConvolution, BackwardMatchesReferenceAndKeepsTheOtherColumns) {
+TEST(CausalConvolution, BackwardMatchesReferenceAndKeepsOtherColumns) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const auto& sizes : kConvolutions) {
@@ -191,7 +191,7 @@ TEST(CausalConvolution, BackwardMatchesFiniteDifferences) {
   expect_close(dx, wanted, 1e-6);
 }
 
-TEST(CausalConvolution, StepsGiveWhatForwardGivesWhateverIsBeside) {
+TEST(CausalConvolution, StepsMatchForwardForAnyBatch) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const ConvolutionCase c({.batch = 2, .time = 6, .channels = 37, .taps = 4, .has_before = true},
@@ -222,7 +222,7 @@ TEST(CausalConvolution, StepsGiveWhatForwardGivesWhateverIsBeside) {
   }
 }
 
-TEST(CausalConvolution, HasTheSameBitsForAnyNumberOfThreads) {
+TEST(CausalConvolution, ThreadCountDoesNotChangeBits) {
   const Stream stream = cpu_stream();
   const ConvolutionCase c({.batch = 3, .time = 50, .channels = 300, .taps = 4, .has_before = true},
                           DType::kF32, stream);

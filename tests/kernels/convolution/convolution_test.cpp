@@ -60,14 +60,14 @@ void expect_convolution(const ConvolutionSizes& sizes, DType dtype, const Stream
   expect_near_all(tensors.dweight, wanted.dweight, exact, sizes.text() + ": dweight");
 }
 
-TEST(Convolution, MatchesItsDefinitionOverRandomShapes) {
+TEST(Convolution, MatchesReferenceOnRandomShapes) {
   const Stream stream = cpu_stream();
   ShapeDraws draws(11);
   for (int i = 0; i < 200 && !HasFailure(); ++i)
     expect_convolution(random_convolution(draws), DType::kF32, stream);
 }
 
-TEST(Convolution, OfShortFloatsMatchesItsDefinitionOverRandomShapes) {
+TEST(Convolution, MatchesReferenceOnRandomShapesInBf16) {
   const Stream stream = cpu_stream();
   ShapeDraws draws(12);
   for (int i = 0; i < 200 && !HasFailure(); ++i)
@@ -75,7 +75,7 @@ TEST(Convolution, OfShortFloatsMatchesItsDefinitionOverRandomShapes) {
 }
 
 /// Sizes with several slabs, panels, tiles and partial sums.
-TEST(Convolution, MatchesItsDefinitionWhereTheWorkIsCut) {
+TEST(Convolution, MatchesReferenceAcrossTiles) {
   const Stream stream = cpu_stream();
   const ConvolutionSizes sizes[] = {
       {{{2, 9, 30, 27, 3}, {{3, 3, 3}, {1, 2, 2}, {1, 1, 1}}}, 32, 1, true},
@@ -89,7 +89,7 @@ TEST(Convolution, MatchesItsDefinitionWhereTheWorkIsCut) {
     for (const DType dtype : kRealTypes) expect_convolution(one, dtype, stream);
 }
 
-TEST(Convolution, AddsToTheGradientOfTheWeight) {
+TEST(Convolution, AccumulatesWeightGradient) {
   const Stream stream = cpu_stream();
   for (const std::int64_t groups : {1, 2, 4}) {
     const ConvolutionTensors tensors({{{2, 6, 5, 4}, {{3, 2}, {1, 2}, {1, 0}}}, 4, groups, false},
@@ -102,7 +102,7 @@ TEST(Convolution, AddsToTheGradientOfTheWeight) {
   }
 }
 
-TEST(Convolution, HasTheSameBitsForAnyNumberOfThreads) {
+TEST(Convolution, ThreadCountDoesNotChangeBits) {
   const Stream stream = cpu_stream();
   const int all = threads();
   for (const DType dtype : kRealTypes) {
@@ -173,7 +173,7 @@ std::string refusal(const std::function<void()>& call) {
   return "accepted";
 }
 
-TEST(Convolution, RefusesWindowsThatDoNotFitAndNamesTheSizes) {
+TEST(Convolution, RefusesInvalidWindowsAndReportsSizes) {
   const Stream stream = cpu_stream();
   const auto message = [&](const Shape& x, const Window& window, std::int64_t outputs = 2,
                            std::int64_t groups = 1) {
@@ -205,7 +205,7 @@ TEST(Convolution, RefusesWindowsThatDoNotFitAndNamesTheSizes) {
   EXPECT_EQ(message({1, 1, 3}, {}), "accepted");
 }
 
-TEST(Convolution, RefusesTensorsOfOtherShapes) {
+TEST(Convolution, RefusesMismatchedShapes) {
   const Stream stream = cpu_stream();
   const ConvolutionTensors t({{{2, 6, 5, 4}, {{3, 2}, {1, 2}, {1, 0}}}, 4, 1, true}, DType::kF32,
                              stream);

@@ -26,7 +26,7 @@ WindowCase undilated(WindowCase of) {
   return of;
 }
 
-TEST(MeanPooling, MatchesItsDefinitionOverRandomShapes) {
+TEST(MeanPooling, MatchesReferenceOnRandomShapes) {
   const Stream stream = cpu_stream();
   ShapeDraws draws(21);
   for (int i = 0; i < 200 && !HasFailure(); ++i) {
@@ -51,7 +51,7 @@ void expect_maxima(const WindowCase& of, DType dtype, const Stream& stream) {
 }
 
 /// Equal maxima are frequent in bf16; the first one counts.
-TEST(MaxPooling, MatchesItsDefinitionOverRandomShapes) {
+TEST(MaxPooling, MatchesReferenceOnRandomShapes) {
   const Stream stream = cpu_stream();
   ShapeDraws draws(22);
   for (int i = 0; i < 200 && !HasFailure(); ++i)
@@ -59,7 +59,7 @@ TEST(MaxPooling, MatchesItsDefinitionOverRandomShapes) {
                   i % 2 == 0 ? DType::kF32 : DType::kBF16, stream);
 }
 
-TEST(MaxPooling, IsNaNWhereAPlaceIs) {
+TEST(MaxPooling, PropagatesNaN) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({1, std::nan(""), 3, 4, 5, 6}, {1, 6, 1}, DType::kF32, stream);
   const Tensor y = Tensor::empty({1, 2, 1}, DType::kF32, MemoryKind::kActivations, stream),
@@ -69,7 +69,7 @@ TEST(MaxPooling, IsNaNWhereAPlaceIs) {
   EXPECT_EQ(places_as_values(places), (Values{1, 5}));
 }
 
-TEST(Pooling, RefusesPaddingBeyondHalfTheKernelAndDilatedMeans) {
+TEST(Pooling, RefusesLargePaddingAndDilatedMeans) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({1, 6, 1}, DType::kF32, 1, stream);
   const auto message = [&](const Window& window) -> std::string {

@@ -49,7 +49,7 @@ struct UpsamplingReference {
   }
 };
 
-TEST(Upsampling, MatchesItsDefinitionOverRandomShapes) {
+TEST(Upsampling, MatchesReferenceOnRandomShapes) {
   const Stream stream = cpu_stream();
   ShapeDraws draws(31);
   for (int i = 0; i < 200 && !HasFailure(); ++i) {
@@ -78,7 +78,7 @@ TEST(Upsampling, MatchesItsDefinitionOverRandomShapes) {
 }
 
 /// Values of torch.nn.functional.interpolate(scale_factor=2, align_corners=False) for 0, 4, 8.
-TEST(Upsampling, InterpolatesAsPyTorch) {
+TEST(Upsampling, InterpolationMatchesPyTorch) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({0, 4, 8}, {1, 3, 1}, DType::kF32, stream);
   const Tensor y = Tensor::empty({1, 6, 1}, DType::kF32, MemoryKind::kActivations, stream);
@@ -88,7 +88,7 @@ TEST(Upsampling, InterpolatesAsPyTorch) {
   EXPECT_EQ(values_of(y), (Values{0, 0, 4, 4, 8, 8}));
 }
 
-TEST(Upsampling, RefusesOtherFactorsAndShapes) {
+TEST(Upsampling, RefusesMismatchedFactorsAndShapes) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({1, 3, 1}, DType::kF32, 1, stream),
                y = random_tensor({1, 6, 1}, DType::kF32, 1, stream);

@@ -11,7 +11,7 @@ double value_of(double x, ActivationKind kind) {
   return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
 }
 
-TEST(Activation, MatchesItsFormulaAndItsDerivative) {
+TEST(Activation, MatchesFormulaAndDerivative) {
   const Stream stream = cpu_stream();
   for (const ActivationKind kind :
        {ActivationKind::kRelu, ActivationKind::kSilu, ActivationKind::kGelu}) {
@@ -34,7 +34,7 @@ TEST(Activation, MatchesItsFormulaAndItsDerivative) {
   }
 }
 
-TEST(Activation, KeepsNaNAndStandsLargeNumbers) {
+TEST(Activation, PropagatesNaNAndHandlesLargeInputs) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({std::nan(""), 1e4, -1e4}, {3}, DType::kF32, stream);
   for (const ActivationKind kind :

@@ -29,7 +29,7 @@ TEST(ClampedGate, MatchesReference) {
   }
 }
 
-TEST(ClampedGate, GradientIsThatOfFiniteDifferencesAndMayBeWrittenInPlace) {
+TEST(ClampedGate, GradientMatchesFiniteDifferencesAlsoInPlace) {
   const Stream stream = cpu_stream();
   const ClampedGate gate{.limit = 1};
   const Tensor x = random_tensor({4, 14}, DType::kF32, 1, stream, 2),
@@ -47,7 +47,7 @@ TEST(ClampedGate, GradientIsThatOfFiniteDifferencesAndMayBeWrittenInPlace) {
   expect_same_bits(x, apart);
 }
 
-TEST(ClampedGate, KeepsWhatIsNotANumber) {
+TEST(ClampedGate, PropagatesNaN) {
   const Stream stream = cpu_stream();
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const Tensor x = tensor_of({nan, 1, 1, nan}, {1, 4}, DType::kF32, stream);

@@ -9,7 +9,7 @@ namespace {
 
 double share_of(double gate) { return 1 / (1 + std::exp(-gate)); }
 
-TEST(Columns, AreCopiedAndLeaveTheOthers) {
+TEST(Columns, CopyKeepsOtherColumns) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor to = random_tensor({5, 7}, dtype, 1, stream);
@@ -25,7 +25,7 @@ TEST(Columns, AreCopiedAndLeaveTheOthers) {
   }
 }
 
-TEST(Columns, OfIntegersAreCopied) {
+TEST(Columns, CopySupportsIntegers) {
   const Stream stream = cpu_stream();
   const Tensor from = tensor_of({1, -2, 3, 4, 5, 6}, {2, 3}, DType::kI32, stream);
   const Tensor to = tensor_of({7, 7, 7, 7}, {2, 2}, DType::kI32, stream);
@@ -34,7 +34,7 @@ TEST(Columns, OfIntegersAreCopied) {
   EXPECT_EQ(std::vector(values, values + 4), (std::vector<std::int32_t>{7, -2, 7, 5}));
 }
 
-TEST(Columns, AreAddedTo) {
+TEST(Columns, AddMatchesReference) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor to = random_tensor({5, 7}, dtype, 1, stream);
@@ -48,7 +48,7 @@ TEST(Columns, AreAddedTo) {
   }
 }
 
-TEST(SigmoidGate, MultipliesByTheShareOfTheGate) {
+TEST(SigmoidGate, MultipliesBySigmoidOfGate) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor({5, 4}, dtype, 1, stream);
@@ -63,7 +63,7 @@ TEST(SigmoidGate, MultipliesByTheShareOfTheGate) {
   }
 }
 
-TEST(SigmoidGate, BackwardIsTheGradient) {
+TEST(SigmoidGate, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({3, 4}, DType::kF32, 1, stream);
   const Tensor gate = random_tensor({3, 6}, DType::kF32, 2, stream);

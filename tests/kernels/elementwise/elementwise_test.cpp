@@ -23,7 +23,7 @@ Values map(const Tensor& x, const Function& function) {
   return y;
 }
 
-TEST(Elementwise, AddAndAxpyMatchReferenceAndMayAlias) {
+TEST(Elementwise, InPlaceAddAndAxpyMatchReference) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor(kOdd, dtype, 1, stream);
@@ -54,7 +54,7 @@ TEST(Elementwise, AxpyRoundsOnceInBf16) {
   expect_close(y, wanted, tolerance_of(DType::kBF16));
 }
 
-TEST(Elementwise, ElementwiseIsRightBeyondOneThreadsShare) {
+TEST(Elementwise, MatchesReferenceAcrossThreads) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({100003}, DType::kF32, 5, stream);
   const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
@@ -80,7 +80,7 @@ TEST(Elementwise, CastRoundsToNearestEvenAndKeepsNaN) {
   EXPECT_EQ(back.data<float>()[4], std::numeric_limits<float>::infinity());
 }
 
-TEST(Gelu, ForwardIsExactInTheTails) {
+TEST(Gelu, ForwardIsAccurateInTails) {
   const Stream stream = cpu_stream();
   const Values points{-100, -20, -6, -3, -1, -0.1, -1e-4, 0, 1e-4, 0.1, 1, 3, 6, 20, 100};
   const Tensor x = tensor_of(points, {15}, DType::kF32, stream);
@@ -104,7 +104,7 @@ TEST(Gelu, BackwardMatchesFiniteDifferences) {
   }
 }
 
-TEST(Dropout, KeepsTheWantedShareAndRepeatsByKey) {
+TEST(Dropout, KeepsRequestedFractionAndRepeatsByKey) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of(Values(40001, 1.0), {40001}, DType::kF32, stream);
   const Tensor y = Tensor::empty_like(x, MemoryKind::kActivations, stream);
@@ -122,7 +122,7 @@ TEST(Dropout, KeepsTheWantedShareAndRepeatsByKey) {
   EXPECT_NE(std::memcmp(y.raw(), again.raw(), y.bytes()), 0);
 }
 
-TEST(Dropout, PartsOfATensorDropWhatTheWholeDrops) {
+TEST(Dropout, PartsMatchWholeTensor) {
   const Stream stream = cpu_stream();
   for (const std::int64_t cut : {1, 2, 3, 4, 255, 256, 1026}) {
     const Tensor whole = tensor_of(Values(2000, 1.0), {2000}, DType::kF32, stream);
@@ -136,7 +136,7 @@ TEST(Dropout, PartsOfATensorDropWhatTheWholeDrops) {
   }
 }
 
-TEST(Dropout, ElementUsesItsOwnNumber) {
+TEST(Dropout, ElementUsesRandomWordOfItsIndex) {
   const Stream stream = cpu_stream();
   const RandomKey key{1, 2, 3};
   const Tensor x = tensor_of(Values(30, 1.0), {30}, DType::kF32, stream);
@@ -146,7 +146,7 @@ TEST(Dropout, ElementUsesItsOwnNumber) {
   }
 }
 
-TEST(Sums, OfDotsAreThoseOfChunksInOrderWhateverTheThreads) {
+TEST(Sums, AddChunksInOrderForAnyThreadCount) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const std::vector<Tensor> x{random_tensor({50021}, dtype, 13, stream),
@@ -175,7 +175,7 @@ TEST(Sums, OfDotsAreThoseOfChunksInOrderWhateverTheThreads) {
   }
 }
 
-TEST(Sums, DotAndSquaresAreExactToDoubleAndRepeat) {
+TEST(Sums, DotAndSquaresMatchDoubleReference) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor({50021}, dtype, 10, stream);
@@ -195,7 +195,7 @@ TEST(Sums, DotAndSquaresAreExactToDoubleAndRepeat) {
   EXPECT_TRUE(std::isnan(wait_for_sum_of_squares(bad, stream)));
 }
 
-TEST(Elementwise, ThrowsOnOtherShapesAndDtypes) {
+TEST(Elementwise, ThrowsOnMismatchedShapesAndDtypes) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor(kOdd, DType::kF32, 13, stream);
   const Tensor small = random_tensor({7, 32}, DType::kF32, 13, stream);
@@ -207,7 +207,7 @@ TEST(Elementwise, ThrowsOnOtherShapesAndDtypes) {
   EXPECT_THROW(add(x, x, Tensor(), stream), ShapeMismatch);
 }
 
-TEST(Normalize, DividesByTheRootAndTheFloor) {
+TEST(Normalize, DividesByNormWithFloor) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({3, -4, 0}, {3}, DType::kF32, stream);
   const Tensor squares = empty_result(stream);
@@ -278,7 +278,7 @@ TEST(Cap, MatchesReferenceAndFiniteDifferences) {
   expect_close(dy, wanted, 1e-3);
 }
 
-TEST(Clip, CutsAndPassesGradientsWithinTheLimit) {
+TEST(Clip, ClampsAndPassesGradientsWithinLimit) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = tensor_of({-3, -2, 0.5, 2, 2.5}, {5}, dtype, stream),
@@ -290,7 +290,7 @@ TEST(Clip, CutsAndPassesGradientsWithinTheLimit) {
   }
 }
 
-TEST(Scale, TakesBf16) {
+TEST(Scale, SupportsBf16) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({1, -3}, {2}, DType::kBF16, stream);
   scale(x, x, 0.5f, stream);
@@ -298,7 +298,7 @@ TEST(Scale, TakesBf16) {
 }
 
 /// Each kernel runs on the middle one of three parts of a tensor.
-TEST(Elementwise, WritesNothingBeforeAndBehindWhatItIsGiven) {
+TEST(Elementwise, DoesNotWriteOutsideGivenRows) {
   const Stream stream = cpu_stream();
   constexpr std::int64_t kRows = 33, kColumns = 14;
   for (const DType dtype : kRealTypes) {

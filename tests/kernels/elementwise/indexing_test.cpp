@@ -73,7 +73,7 @@ TEST(Embedding, BackwardRepeatsBitForBit) {
   expect_same_bits(first, second);
 }
 
-TEST(Embedding, NamesATokenBeyondTheVocabularyAndAPositionBeyondTheContext) {
+TEST(Embedding, RefusesTokensAndPositionsOutOfRange) {
   const Stream stream = cpu_stream();
   const Tensor table = random_tensor({kVocabulary, kIndexedColumns}, DType::kF32, 1, stream);
   const Tensor positions = random_tensor({kContext, kIndexedColumns}, DType::kF32, 1, stream);
@@ -92,7 +92,7 @@ TEST(Embedding, NamesATokenBeyondTheVocabularyAndAPositionBeyondTheContext) {
       ShapeMismatch);
 }
 
-TEST(Columns, AreTakenAsRowsAndPutBackWhereTheyWere) {
+TEST(Columns, GatherAndScatterUseIndices) {
   const Stream stream = cpu_stream();
   const Tensor indices = tensor_of({3, 0}, {2}, DType::kI32, stream);
   const Tensor x =

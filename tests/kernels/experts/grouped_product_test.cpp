@@ -107,7 +107,7 @@ void for_cases(const Test& test) {
         test(groups, dtype, mode);
 }
 
-TEST(GroupedProduct, ForwardIsEachGroupsProduct) {
+TEST(GroupedProduct, ForwardMatchesPerGroupProducts) {
   const Stream stream = cpu_stream();
   for_cases([&](const GroupCase& groups, DType dtype, GradientMode mode) {
     const Tensor x = random_tensor({groups.all(), groups.inputs}, dtype, 1, stream, 0.3),
@@ -119,7 +119,7 @@ TEST(GroupedProduct, ForwardIsEachGroupsProduct) {
   });
 }
 
-TEST(GroupedProduct, BiasesAreAddedToTheirGroups) {
+TEST(GroupedProduct, AddsBiasOfEachGroup) {
   const Stream stream = cpu_stream();
   for (const GroupCase& groups : kGroupCases) {
     const Tensor x = random_tensor({groups.all(), groups.inputs}, DType::kF32, 1, stream, 0.3),
@@ -138,7 +138,7 @@ TEST(GroupedProduct, BiasesAreAddedToTheirGroups) {
   }
 }
 
-TEST(GroupedProduct, InputGradientIsEachGroupsProduct) {
+TEST(GroupedProduct, InputGradientMatchesPerGroupProducts) {
   const Stream stream = cpu_stream();
   for_cases([&](const GroupCase& groups, DType dtype, GradientMode mode) {
     const Tensor dx = random_tensor({groups.all(), groups.inputs}, dtype, 1, stream),
@@ -150,7 +150,7 @@ TEST(GroupedProduct, InputGradientIsEachGroupsProduct) {
   });
 }
 
-TEST(GroupedProduct, WeightGradientIsEachGroupsAndZeroWithoutRows) {
+TEST(GroupedProduct, WeightGradientMatchesPerGroupProducts) {
   const Stream stream = cpu_stream();
   for_cases([&](const GroupCase& groups, DType dtype, GradientMode mode) {
     for (const DType output : {DType::kF32, dtype}) {
@@ -167,7 +167,7 @@ TEST(GroupedProduct, WeightGradientIsEachGroupsAndZeroWithoutRows) {
   });
 }
 
-TEST(GroupedProduct, BiasGradientSumsItsRowsByTheirFactors) {
+TEST(GroupedProduct, BiasGradientSumsWeightedRows) {
   const Stream stream = cpu_stream();
   const GroupCase& groups = kGroupCases[0];
   const Tensor dy = random_tensor({groups.all(), groups.outputs}, DType::kF32, 1, stream),
@@ -186,7 +186,7 @@ TEST(GroupedProduct, BiasGradientSumsItsRowsByTheirFactors) {
   for (std::size_t i = 0; i < dbiases.size(); ++i) expect_close(dbiases[i], wanted[i], 1e-5);
 }
 
-TEST(GroupedProduct, DotsAreOfEachRowAndItsGroupsVector) {
+TEST(GroupedProduct, DotsUseVectorOfEachGroup) {
   const Stream stream = cpu_stream();
   const GroupCase& groups = kGroupCases[0];
   const auto vectors = matrices(groups, {groups.inputs}, DType::kF32, 3, stream);
@@ -206,7 +206,7 @@ TEST(GroupedProduct, DotsAreOfEachRowAndItsGroupsVector) {
   }
 }
 
-TEST(GroupedProduct, HasTheSameBitsOneGroupAtATime) {
+TEST(GroupedProduct, OneGroupAtATimeGivesSameBits) {
   const Stream stream = cpu_stream();
   const GroupCase& groups = kGroupCases[2];
   for (const DType dtype : kRealTypes) {
@@ -236,7 +236,7 @@ TEST(GroupedProduct, HasTheSameBitsOneGroupAtATime) {
   }
 }
 
-TEST(GroupedProduct, FewRowsHaveTheBitsOfTheirComingAlone) {
+TEST(GroupedProduct, FewRowsMatchSingleRowsBitForBit) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor({6, 96}, dtype, 1, stream),
@@ -252,7 +252,7 @@ TEST(GroupedProduct, FewRowsHaveTheBitsOfTheirComingAlone) {
   }
 }
 
-TEST(GroupedProduct, RefusesGroupsThatThereAreNot) {
+TEST(GroupedProduct, RefusesMissingGroups) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({4, 8}, DType::kF32, 1, stream),
                offsets = tensor_of({0, 4}, {2}, DType::kI32, stream);

@@ -54,7 +54,7 @@ Values weights_by_definition(const Values& logits, const std::vector<std::int32_
   return weights;
 }
 
-TEST(Routing, ChoosesTheBestAndWeighsThemByTheRule) {
+TEST(Routing, ChoosesTopExpertsAndWeighsByRule) {
   const Stream stream = cpu_stream();
   for (const RoutingRule rule : kRules) {
     for (const DType dtype : kRealTypes) {
@@ -81,7 +81,7 @@ TEST(Routing, ChoosesTheBestAndWeighsThemByTheRule) {
   }
 }
 
-TEST(Routing, SortsPairsByExpertAndWithinItByToken) {
+TEST(Routing, SortsPairsByExpertThenToken) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec = spec_of(RoutingRule::kSoftmax);
   const Routing routing =
@@ -101,7 +101,7 @@ TEST(Routing, SortsPairsByExpertAndWithinItByToken) {
   }
 }
 
-TEST(Routing, OfEqualScoresTheLowerExpertIsChosen) {
+TEST(Routing, TieChoosesLowerExpert) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec{.experts = 5, .chosen = 2};
   const Routing routing =
@@ -109,7 +109,7 @@ TEST(Routing, OfEqualScoresTheLowerExpertIsChosen) {
   EXPECT_EQ(ids_of(routing.experts), (std::vector<std::int32_t>{1, 2}));
 }
 
-TEST(Routing, ABiasChoosesAndDoesNotWeigh) {
+TEST(Routing, BiasAffectsChoiceNotWeights) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec{.experts = 4, .chosen = 2, .rule = RoutingRule::kSigmoid};
   const Tensor logits = tensor_of({2, 1, 0, -1}, {1, 4}, DType::kF32, stream),
@@ -119,7 +119,7 @@ TEST(Routing, ABiasChoosesAndDoesNotWeigh) {
   expect_close(routing.weights, weights_by_definition({2, 1, 0, -1}, {3, 0}, spec), 1e-6);
 }
 
-TEST(Routing, ABiasGrowsWhereLoadsAreBelowTheMeanOfAllRanks) {
+TEST(Routing, BiasMovesTowardBalancedLoadOfAllRanks) {
   const Stream stream = cpu_stream();
   const Tensor bias = tensor_of({0, 1, 2, 3}, {4}, DType::kF32, stream),
                counts = f64_tensor({5, 1, 0, 2, 99, 0, 0, 3, 1, 99}, {2, 5}, stream);
@@ -127,7 +127,7 @@ TEST(Routing, ABiasGrowsWhereLoadsAreBelowTheMeanOfAllRanks) {
   expect_close(bias, {-0.25, 1.25, 2, 3}, 0);
 }
 
-TEST(Routing, FlipsArePairsThatWereNotThereBefore) {
+TEST(Routing, FlipsCountNewPairs) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec{.experts = 4, .chosen = 2, .rule = RoutingRule::kSoftmax};
   const Routing now = routed(tensor_of({4, 3, 0, 0, 0, 0, 3, 4}, {2, 4}, DType::kF32, stream), spec,
@@ -140,7 +140,7 @@ TEST(Routing, FlipsArePairsThatWereNotThereBefore) {
   EXPECT_EQ(sums.data<double>()[1], 24);  // the order does not matter; 3 replaced 1
 }
 
-TEST(Routing, ChoosesFromTheBestGroupsAlone) {
+TEST(Routing, ChoosesOnlyFromBestGroups) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec{
       .experts = 6, .chosen = 3, .rule = RoutingRule::kSigmoid, .groups = 3, .chosen_groups = 2};
@@ -149,7 +149,7 @@ TEST(Routing, ChoosesFromTheBestGroupsAlone) {
   EXPECT_EQ(ids_of(routed(logits, spec, stream).experts), (std::vector<std::int32_t>{0, 1, 5}));
 }
 
-TEST(Routing, NaNAmongLogitsLeavesIndicesWithinBounds) {
+TEST(Routing, NaNLogitsKeepIndicesInBounds) {
   const Stream stream = cpu_stream();
   for (const RoutingRule rule : kRules) {
     const RoutingSpec spec = spec_of(rule);
@@ -165,7 +165,7 @@ TEST(Routing, NaNAmongLogitsLeavesIndicesWithinBounds) {
 
 /// Padding after the tokens changes no loss, statistic or flip, and gets no gradient from the
 /// losses.
-TEST(Routing, PaddingTakesNoPart) {
+TEST(Routing, IgnoresPadding) {
   const Stream stream = cpu_stream();
   constexpr std::int64_t kPadding = 6;
   for (const RoutingRule rule : kRules) {
@@ -228,7 +228,7 @@ Values objective_of(const Tensor& logits, const Routing& routing, const RoutingS
   return {sum};
 }
 
-TEST(Routing, GradientsOfWeightsAndLossesAreThoseOfFiniteDifferences) {
+TEST(Routing, GradientsMatchFiniteDifferences) {
   const Stream stream = cpu_stream();
   for (const RoutingRule rule : kRules) {
     for (const RoutingLosses losses : {RoutingLosses{}, RoutingLosses{.balance = 3, .z = 0.7f}}) {
@@ -246,7 +246,7 @@ TEST(Routing, GradientsOfWeightsAndLossesAreThoseOfFiniteDifferences) {
   }
 }
 
-TEST(Routing, StatisticsAreThoseOfTheSoftmax) {
+TEST(Routing, StatisticsMatchReference) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec = spec_of(RoutingRule::kSoftmaxOfChosen);
   const Tensor logits = random_tensor({kTokens, spec.experts}, DType::kF32, 7, stream);
@@ -278,7 +278,7 @@ TEST(Routing, StatisticsAreThoseOfTheSoftmax) {
     EXPECT_NEAR(sums.data<double>()[i], wanted[i], 1e-5 * (1 + wanted[i])) << i;
 }
 
-TEST(Routing, RowsAreGatheredCombinedAndWeighed) {
+TEST(Routing, GatherCombineAndWeighMatchReference) {
   const Stream stream = cpu_stream();
   constexpr std::int64_t kColumns = 9;
   for (const DType dtype : kRealTypes) {
@@ -321,7 +321,7 @@ TEST(Routing, RowsAreGatheredCombinedAndWeighed) {
   }
 }
 
-TEST(Routing, RefusesMoreChosenThanThereAre) {
+TEST(Routing, RefusesMoreChosenThanExperts) {
   const Stream stream = cpu_stream();
   const RoutingSpec spec{.experts = 2, .chosen = 3};
   const Routing routing = Routing::empty(1, spec, stream);

@@ -90,7 +90,7 @@ void expect_grid(LossGolden& golden) {
   });
 }
 
-TEST(LossGolden, AreAsPyTorchs) {
+TEST(LossGolden, MatchesPyTorch) {
   LossGolden golden;
   int cases = 0;
   for (; golden.next(); ++cases) {
@@ -102,7 +102,7 @@ TEST(LossGolden, AreAsPyTorchs) {
   EXPECT_EQ(cases, 11);
 }
 
-TEST(SmoothedCrossEntropy, WithoutSmoothingHasTheBitsOfTheOther) {
+TEST(SmoothedCrossEntropy, ZeroSmoothingEqualsPlainCrossEntropy) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor one = random_tensor({9, 75}, dtype, 1, stream, 5), two = clone(one, stream);
@@ -116,7 +116,7 @@ TEST(SmoothedCrossEntropy, WithoutSmoothingHasTheBitsOfTheOther) {
   }
 }
 
-TEST(SmoothedCrossEntropy, LeavesPaddingOutAndRefusesOddSmoothing) {
+TEST(SmoothedCrossEntropy, IgnoresPaddingAndRefusesInvalidSmoothing) {
   const Stream stream = cpu_stream();
   const Tensor logits = random_tensor({2, 8}, DType::kF32, 1, stream);
   const Tensor plain = Tensor::empty({2, 5}, DType::kF32, MemoryKind::kActivations, stream);
@@ -136,7 +136,7 @@ TEST(SmoothedCrossEntropy, LeavesPaddingOutAndRefusesOddSmoothing) {
     EXPECT_THROW(smoothed_cross_entropy(losses, logits, targets, {5, odd}, 1, stream), Error);
 }
 
-TEST(GridLoss, NamesAClassThatThereIsNot) {
+TEST(GridLoss, ReportsUnknownClass) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({3, 7}, DType::kF32, 1, stream);
   const Tensor classes = tensor_of({-1, 1, 2}, {3}, DType::kI32, stream),
@@ -156,7 +156,7 @@ TEST(GridLoss, NamesAClassThatThereIsNot) {
   EXPECT_THROW(grid_loss(losses, x, classes, boxes, {.beta = 0}, 0, stream), Error);
 }
 
-TEST(RegressionLoss, OfANumberThatIsNoneIsNone) {
+TEST(RegressionLoss, PropagatesNonFiniteValues) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({NAN, 2, HUGE_VAL}, {3}, DType::kF32, stream);
   const Tensor targets = tensor_of({0, 1, 0}, {3}, DType::kF32, stream);

@@ -49,7 +49,7 @@ TEST(SoftmaxCrossEntropy, MatchesReferenceWithPaddingAndLargeLogits) {
   }
 }
 
-TEST(SoftmaxCrossEntropy, LeavesLogitsWithoutGradientScale) {
+TEST(SoftmaxCrossEntropy, ZeroGradientScaleKeepsLogits) {
   const Stream stream = cpu_stream();
   const Tensor logits = random_tensor({5, 64}, DType::kF32, 3, stream);
   const Tensor before = clone(logits, stream);
@@ -60,7 +60,7 @@ TEST(SoftmaxCrossEntropy, LeavesLogitsWithoutGradientScale) {
   expect_close(losses, reference(before, targets, 60, 0).losses, 1e-6);
 }
 
-TEST(SoftmaxCrossEntropy, OfATargetThatIsNotLearntIsNothing) {
+TEST(SoftmaxCrossEntropy, MaskedTargetsGiveZeroLossAndGradient) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor logits = random_tensor({9, 64}, dtype, 3, stream), before = clone(logits, stream);
@@ -92,7 +92,7 @@ TEST(SoftmaxCrossEntropy, NaNLogitGivesNaNLoss) {
   EXPECT_FALSE(std::isnan(losses.data<float>()[1]));
 }
 
-TEST(SoftmaxCrossEntropy, NamesATargetBeyondTheVocabulary) {
+TEST(SoftmaxCrossEntropy, ReportsTargetBeyondVocabulary) {
   const Stream stream = cpu_stream();
   const Tensor logits = random_tensor({3, 64}, DType::kF32, 7, stream);
   const Tensor targets = tensor_of({1, 61, 2}, {3}, DType::kI32, stream);
@@ -106,7 +106,7 @@ TEST(SoftmaxCrossEntropy, NamesATargetBeyondTheVocabulary) {
   EXPECT_THROW(softmax_cross_entropy(losses, logits, targets, 65, 1.0f, stream), ShapeMismatch);
 }
 
-TEST(Quotient, IsInDouble) {
+TEST(Quotient, IsComputedInDouble) {
   const Stream stream = cpu_stream();
   const Tensor losses = random_tensor({30011}, DType::kF32, 8, stream);
   double sum = 0;

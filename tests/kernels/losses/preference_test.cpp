@@ -23,7 +23,7 @@ double total_of(const PairsCase& pairs, const PreferenceForm& form, const Values
   return total;
 }
 
-TEST(Preference, LossAndRewardsAreTheFormulas) {
+TEST(Preference, LossAndRewardsMatchReference) {
   const Stream stream = cpu_stream();
   const PairsCase pairs(stream);
   for (const PreferenceForm& form : forms()) {
@@ -59,7 +59,7 @@ TEST(Preference, LossAndRewardsAreTheFormulas) {
   }
 }
 
-TEST(Preference, WeightsAreTheDerivativesOfTheSumOfLosses) {
+TEST(Preference, WeightsMatchFiniteDifferences) {
   const Stream stream = cpu_stream();
   const PairsCase pairs(stream);
   for (const PreferenceForm& form : forms()) {
@@ -79,7 +79,7 @@ TEST(Preference, WeightsAreTheDerivativesOfTheSumOfLosses) {
   }
 }
 
-TEST(Preference, IsFiniteWhereAnAnswerIsCertainOrImpossible) {
+TEST(Preference, CertainOrImpossibleAnswersStayFinite) {
   const Stream stream = cpu_stream();
   for (const PreferenceForm& form : forms()) {
     for (const double loss : {0.0, 1e-30, 400.0}) {
@@ -92,7 +92,7 @@ TEST(Preference, IsFiniteWhereAnAnswerIsCertainOrImpossible) {
   }
 }
 
-TEST(Preference, WithoutMeasuresIsTheSame) {
+TEST(Preference, MeasuresDoNotChangeWeights) {
   const Stream stream = cpu_stream();
   const PairsCase pairs(stream);
   PreferenceTensors with = pairs.tensors(), without = pairs.tensors();
@@ -105,7 +105,7 @@ TEST(Preference, WithoutMeasuresIsTheSame) {
   EXPECT_THROW(preference_loss(other, {}, stream), ShapeMismatch);
 }
 
-TEST(WeighRows, MultipliesEachRow) {
+TEST(ScaleRows, MultipliesEachRow) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor({5, 37}, dtype, 1, stream);

@@ -57,7 +57,7 @@ TEST(GatedNorm, ForwardMatchesReference) {
   }
 }
 
-TEST(GatedNorm, RoundsTheQuotientBeforeTheWeight) {
+TEST(GatedNorm, RoundsNormalizedValueBeforeWeight) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({1, 1.0078125}, {1, 2}, DType::kBF16, stream);
   const Tensor gate = tensor_of({3, 3}, {1, 2}, DType::kBF16, stream);
@@ -77,7 +77,7 @@ TEST(GatedNorm, RoundsTheQuotientBeforeTheWeight) {
     EXPECT_EQ(values_of(y)[i], rounded(3 * rounded(values_of(x)[i] * silu / gated))) << i;
 }
 
-TEST(GatedNorm, BackwardMatchesFiniteDifferencesAndKeepsTheOtherColumns) {
+TEST(GatedNorm, BackwardMatchesFiniteDifferences) {
   const Stream stream = cpu_stream();
   for (const bool norm_first : {false, true}) {
     for (const bool shares : {false, true}) {
@@ -105,7 +105,7 @@ TEST(GatedNorm, BackwardMatchesFiniteDifferencesAndKeepsTheOtherColumns) {
   }
 }
 
-TEST(GatedNorm, BackwardOfBFloat16IsThatOfItsValues) {
+TEST(GatedNorm, Bf16BackwardMatchesF32) {
   const Stream stream = cpu_stream();
   const GatedCase c(9, 40, {1e-5f, 2, false}, false, DType::kBF16, stream);
   const auto wide = [&](const Tensor& x) {

@@ -83,7 +83,7 @@ void expect_group_norm(const Shape& shape, std::int64_t groups, DType dtype, con
   expect_near_all(t.dweight, wanted.dweight, 1e-5, text + ": dweight");
 }
 
-TEST(GroupNorm, MatchesItsDefinitionOverRandomShapes) {
+TEST(GroupNorm, MatchesReferenceOnRandomShapes) {
   const Stream stream = cpu_stream();
   ShapeDraws draws(41);
   for (int i = 0; i < 200 && !HasFailure(); ++i) {
@@ -93,7 +93,7 @@ TEST(GroupNorm, MatchesItsDefinitionOverRandomShapes) {
   }
 }
 
-TEST(GroupNorm, MatchesItsDefinitionInSeveralChunks) {
+TEST(GroupNorm, MatchesReferenceAcrossChunks) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     expect_group_norm({2, 1201, 66}, 33, dtype, stream);
@@ -102,7 +102,7 @@ TEST(GroupNorm, MatchesItsDefinitionInSeveralChunks) {
 }
 
 /// The mean is a thousand times the deviation.
-TEST(GroupNorm, StandsAMeanFarFromZero) {
+TEST(GroupNorm, StaysAccurateWithLargeMean) {
   const Stream stream = cpu_stream();
   const GroupNormTensors t({2, 5000, 8}, 2, DType::kF32, stream);
   for (std::int64_t i = 0; i < t.x.elements(); ++i) t.x.data<float>()[i] += 1000;
@@ -110,7 +110,7 @@ TEST(GroupNorm, StandsAMeanFarFromZero) {
   expect_near_all(t.y, t.reference().y, 1e-4, "y");
 }
 
-TEST(GroupNorm, AddsToGradientsAndMayWriteOverDy) {
+TEST(GroupNorm, AccumulatesGradientsAndSupportsInPlace) {
   const Stream stream = cpu_stream();
   const GroupNormTensors t({2, 7, 6}, 3, DType::kF32, stream);
   t.run(GradientMode::kOverwrite, stream);
@@ -126,7 +126,7 @@ TEST(GroupNorm, AddsToGradientsAndMayWriteOverDy) {
   expect_close(t.dbias, wanted.dbias, 1e-5);
 }
 
-TEST(GroupNorm, HasTheSameBitsForAnyNumberOfThreads) {
+TEST(GroupNorm, ThreadCountDoesNotChangeBits) {
   const Stream stream = cpu_stream();
   const int all = threads();
   std::vector<GroupNormTensors> results;
@@ -141,7 +141,7 @@ TEST(GroupNorm, HasTheSameBitsForAnyNumberOfThreads) {
   expect_same_bits(results[0].dweight, results[1].dweight);
 }
 
-TEST(GroupNorm, RefusesGroupsThatDoNotDivide) {
+TEST(GroupNorm, RefusesGroupsNotDividingChannels) {
   const Stream stream = cpu_stream();
   const GroupNormTensors t({2, 7, 6}, 3, DType::kF32, stream);
   const auto forward = [&](std::int64_t groups) {

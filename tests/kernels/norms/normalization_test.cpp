@@ -60,7 +60,7 @@ TEST(LayerNorm, ForwardMatchesReference) {
   }
 }
 
-TEST(LayerNorm, ForwardGivesSameBitsWithoutKeptMoments) {
+TEST(LayerNorm, ForwardWithoutMomentsGivesSameBits) {
   const Stream stream = cpu_stream();
   const LayerNormCase c(7, 33, DType::kF32, stream);
   c.forward(stream);

@@ -48,7 +48,7 @@ TEST(RmsNorm, ForwardMatchesReference) {
   }
 }
 
-TEST(RmsNorm, RoundsBeforeTheGain) {
+TEST(RmsNorm, RoundsBeforeGain) {
   const Stream stream = cpu_stream();
   const Tensor x = tensor_of({1, 1.0078125}, {1, 2}, DType::kBF16, stream);
   const Tensor gain = tensor_of({3, 3}, {2}, DType::kF32, stream);
@@ -80,7 +80,7 @@ TEST(RmsNorm, BackwardMatchesFiniteDifferencesAndAccumulates) {
   }
 }
 
-TEST(RmsNorm, OnePlusIsTheSameWithGainsOneHigher) {
+TEST(RmsNorm, OnePlusEqualsGainsRaisedByOne) {
   const Stream stream = cpu_stream();
   const RmsCase c(5, 13, DType::kF32, stream);
   const Tensor higher = clone(c.weight, stream), y = clone(c.y, stream);
@@ -98,7 +98,7 @@ TEST(RmsNorm, OnePlusIsTheSameWithGainsOneHigher) {
   expect_close(dweight_plus, values_of(dweight), 1e-6);
 }
 
-TEST(RmsNorm, OfHeadsIsThatOfTheirRows) {
+TEST(RmsNorm, PerHeadEqualsPerRow) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor({2, 3, 4 * 5 + 1}, dtype, 1, stream), before = clone(x, stream);

@@ -8,7 +8,7 @@ namespace {
 /// Rows 1–2 and 4–6 of seven, with rank 2. Rows 0 and 3 are in no block.
 DiagonalBlocks two_blocks() { return {.count = 2, .rank = 2, .first_row = {1, 4}, .rows = {2, 3}}; }
 
-TEST(DiagonalBlocks, AreSpreadWithTheScaleAndZerosElsewhere) {
+TEST(DiagonalBlocks, SpreadScalesAndFillsZeros) {
   const Stream stream = cpu_stream();
   const DiagonalBlocks blocks = two_blocks();
   const Tensor stacked = random_tensor({5, 2}, DType::kF32, 1, stream);
@@ -26,7 +26,7 @@ TEST(DiagonalBlocks, AreSpreadWithTheScaleAndZerosElsewhere) {
   }
 }
 
-TEST(DiagonalBlocks, AreGatheredWithTheScaleOverOrOntoWhatIsThere) {
+TEST(DiagonalBlocks, GatherScalesInBothModes) {
   const Stream stream = cpu_stream();
   const DiagonalBlocks blocks = two_blocks();
   const Tensor wide = random_tensor({7, 4}, DType::kF32, 1, stream),
@@ -46,7 +46,7 @@ TEST(DiagonalBlocks, AreGatheredWithTheScaleOverOrOntoWhatIsThere) {
   }
 }
 
-TEST(DiagonalBlocks, ThatDoNotFitAreRefused) {
+TEST(DiagonalBlocks, RefuseMismatchedShapes) {
   const Stream stream = cpu_stream();
   const Tensor wide = random_tensor({6, 4}, DType::kF32, 1, stream),
                stacked = random_tensor({5, 2}, DType::kF32, 2, stream);

@@ -78,7 +78,7 @@ TEST(Matmul, MatchesReferenceInAllLayoutsModesAndDtypes) {
 }
 
 /// Uses a child process, because the instruction set cannot be raised again.
-TEST(MatmulDeathTest, MatchesReferenceWhereTheProcessorMultipliesNoBf16) {
+TEST(MatmulDeathTest, MatchesReferenceWithoutNativeBf16) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto without_bf16 = [] {
     ProcessorUse use = processor_use();
@@ -99,7 +99,7 @@ TEST(MatmulDeathTest, MatchesReferenceWhereTheProcessorMultipliesNoBf16) {
 
 /// Multiples of the CPU's tiles, and sizes at which operands are divided and writes bypass the
 /// caches.
-TEST(Matmul, MatchesReferenceInWholeTiles) {
+TEST(Matmul, MatchesReferenceAtTileMultiples) {
   constexpr auto kNo = Transpose::kNo, kYes = Transpose::kYes;
   for (const GradientMode mode : {GradientMode::kOverwrite, GradientMode::kAccumulate}) {
     for (const DType output : kRealTypes) {
@@ -117,7 +117,7 @@ TEST(Matmul, MatchesReferenceInWholeTiles) {
   expect_product({1056, 256, 32}, kYes, kNo, DType::kBF16, DType::kF32, GradientMode::kOverwrite);
 }
 
-TEST(Matmul, OfNothingIsZero) {
+TEST(Matmul, EmptyInnerSizeGivesZero) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor a = random_tensor({32, 0}, dtype, 1, stream);
@@ -131,7 +131,7 @@ TEST(Matmul, OfNothingIsZero) {
   }
 }
 
-TEST(LinearForward, WantsAnInput) {
+TEST(LinearForward, RefusesZeroInputs) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({32, 0}, DType::kF32, 1, stream);
   const Tensor w = random_tensor({64, 0}, DType::kF32, 2, stream);
@@ -139,14 +139,14 @@ TEST(LinearForward, WantsAnInput) {
   EXPECT_THROW(linear_forward(y, x, w, Tensor(), Tensor(), stream), ShapeMismatch);
 }
 
-TEST(BiasBackward, OfNoColumnsDoesNothing) {
+TEST(BiasBackward, AcceptsZeroColumns) {
   const Stream stream = cpu_stream();
   const Tensor dy = random_tensor({4, 0}, DType::kF32, 1, stream);
   const Tensor dbias = random_tensor({0}, DType::kF32, 2, stream);
   EXPECT_NO_THROW(bias_backward(dbias, dy, GradientMode::kOverwrite, stream));
 }
 
-TEST(Matmul, OverwritesWhatWasNotANumber) {
+TEST(Matmul, OverwriteModeReplacesNaN) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor a = random_tensor({33, 17}, dtype, 1, stream);
@@ -157,7 +157,7 @@ TEST(Matmul, OverwritesWhatWasNotANumber) {
   }
 }
 
-TEST(Matmul, SecondCallTakesNoFreshMemory) {
+TEST(Matmul, SecondCallAllocatesNothing) {
   const Stream stream = cpu_stream();
   const Tensor a = random_tensor({65, 70}, DType::kBF16, 1, stream);
   const Tensor b = random_tensor({70, 80}, DType::kBF16, 2, stream);
@@ -171,7 +171,7 @@ TEST(Matmul, SecondCallTakesNoFreshMemory) {
   EXPECT_EQ(stream.pool()->use().fresh_total, taken);
 }
 
-TEST(Matmul, ThrowsOnInnerSizesThatDiffer) {
+TEST(Matmul, ThrowsOnMismatch) {
   const Stream stream = cpu_stream();
   const Tensor a = random_tensor({8, 64}, DType::kF32, 1, stream);
   const Tensor b = random_tensor({32, 16}, DType::kF32, 2, stream);
@@ -217,7 +217,7 @@ TEST(Linear, ForwardAddsBiasAndResidual) {
   }
 }
 
-TEST(Linear, OfFewRowsEachHasTheBitsOfBeingAlone) {
+TEST(Linear, FewRowsMatchSingleRowsBitForBit) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     for (const auto& [outputs, inputs] : {std::pair{1, 1},
@@ -271,7 +271,7 @@ TEST(Linear, BackwardMatchesFiniteDifferences) {
   expect_close(dbias, finite_differences(bias, weights, 0.25, forward), 1e-4, "dbias");
 }
 
-TEST(BiasBackward, SumsColumnsInBothModesAndRepeats) {
+TEST(BiasBackward, AccumulatesColumnSumsAndRepeatsBitForBit) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor dy = random_tensor({700, 93}, dtype, 5, stream);
@@ -287,7 +287,7 @@ TEST(BiasBackward, SumsColumnsInBothModesAndRepeats) {
   }
 }
 
-TEST(Linear, WithGeluIsLinearThenGeluBitForBit) {
+TEST(Linear, FusedGeluMatchesSeparateKernels) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = random_tensor({9, 20}, dtype, 1, stream);
@@ -313,7 +313,7 @@ TEST(Linear, WithGeluIsLinearThenGeluBitForBit) {
   }
 }
 
-TEST(Linear, WithGeluThrowsOnShapesThatDiffer) {
+TEST(Linear, FusedGeluThrowsOnMismatch) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({3, 4}, DType::kF32, 1, stream);
   const Tensor w = random_tensor({5, 4}, DType::kF32, 2, stream);

@@ -44,7 +44,7 @@ class Float8Rounding : public ::testing::TestWithParam<Float8> {
   const double largest_ = static_cast<double>(largest_of(GetParam()));
 };
 
-TEST_P(Float8Rounding, KeepsWhatTheFormatRepresents) {
+TEST_P(Float8Rounding, KeepsRepresentableNumbers) {
   const Values numbers = float8_numbers(GetParam());
   ASSERT_EQ(numbers.back(), largest_);
   EXPECT_EQ(rounded(numbers, GetParam(), largest_, stream_), numbers);
@@ -55,7 +55,7 @@ TEST_P(Float8Rounding, KeepsWhatTheFormatRepresents) {
   }
 }
 
-TEST_P(Float8Rounding, GoesToTheNearestNumberAndFromTheMiddleToTheEvenOne) {
+TEST_P(Float8Rounding, RoundsToNearestEven) {
   const Values numbers = float8_numbers(GetParam());
   Values between, wanted;
   for (std::size_t i = 0; i + 1 < numbers.size(); ++i) {
@@ -66,7 +66,7 @@ TEST_P(Float8Rounding, GoesToTheNearestNumberAndFromTheMiddleToTheEvenOne) {
   EXPECT_EQ(rounded(between, GetParam(), largest_, stream_), wanted);
 }
 
-TEST_P(Float8Rounding, SaturatesBeyondWhatIsExpectedButKeepsInfinity) {
+TEST_P(Float8Rounding, SaturatesFiniteValuesAndKeepsInfinity) {
   const Values values{3.9, -1e6, kInfinity, -kInfinity};
   const Values result = rounded(values, GetParam(), 3.5, stream_);
   EXPECT_EQ(result[0], 3.5);
@@ -78,7 +78,7 @@ TEST_P(Float8Rounding, SaturatesBeyondWhatIsExpectedButKeepsInfinity) {
   EXPECT_TRUE(std::isnan(with_nan[1]));
 }
 
-TEST_P(Float8Rounding, ScalesByTheLeastPowerOfTwoThatReachesTheLargest) {
+TEST_P(Float8Rounding, ScalesByLeastSufficientPowerOfTwo) {
   EXPECT_EQ(rounded({3.5}, GetParam(), 0, stream_)[0], 3.5);
   EXPECT_EQ(rounded({3.5001}, GetParam(), 0, stream_)[0], 3.5);
   EXPECT_EQ(rounded({0, 0}, GetParam(), 0, stream_), (Values{0, 0}));
@@ -90,7 +90,7 @@ TEST_P(Float8Rounding, ScalesByTheLeastPowerOfTwoThatReachesTheLargest) {
 
 INSTANTIATE_TEST_SUITE_P(Formats, Float8Rounding, ::testing::Values(Float8::kE4M3, Float8::kE5M2));
 
-TEST(HalfRounding, IsThatOfIeeeHalfForAllExponents) {
+TEST(HalfRounding, MatchesIeeeHalfForAllExponents) {
   const Stream stream = cpu_stream();
   Values values;
   for (int exponent = -30; exponent < 20; ++exponent) {
@@ -116,7 +116,7 @@ TEST(HalfRounding, IsThatOfIeeeHalfForAllExponents) {
   EXPECT_EQ(values_of(x), wanted);
 }
 
-TEST(LargestMagnitude, IsThatOfAllElementsAndRaisesTheMost) {
+TEST(LargestMagnitude, MatchesReferenceAndRaisesRunningMaximum) {
   const Stream stream = cpu_stream();
   const Tensor largest = tensor_of({0}, {1}, DType::kF32, stream),
                most = tensor_of({2}, {1}, DType::kF32, stream);

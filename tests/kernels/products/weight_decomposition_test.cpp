@@ -5,7 +5,7 @@
 namespace hybrid_trainer::kernels {
 namespace {
 
-TEST(WeightDecomposition, FactorsAreMagnitudesOverNormsInTheRowsOfBlocks) {
+TEST(WeightDecomposition, FactorsEqualMagnitudesOverNorms) {
   const Stream stream = cpu_stream();
   const DiagonalBlocks blocks{.count = 2, .rank = 1, .first_row = {1, 3}, .rows = {1, 1}};
   const Tensor x = tensor_of({3, 4, 0, 2, 1, 1, 6, 8}, {4, 2}, DType::kF32, stream),
@@ -25,7 +25,7 @@ TEST(WeightDecomposition, FactorsAreMagnitudesOverNormsInTheRowsOfBlocks) {
       ShapeMismatch);
 }
 
-TEST(WeightDecomposition, ScalesColumnsAndAddsBiasAndResidual) {
+TEST(WeightDecomposition, ScalesColumnsWithBiasAndResidual) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const Tensor x = tensor_of({1, 2, 3, 4}, {2, 2}, dtype, stream),

@@ -137,7 +137,7 @@ class BlockLinear : public ::testing::TestWithParam<BlockFormat> {
   const Stream stream_ = cpu_stream();
 };
 
-TEST_P(BlockLinear, IsTheProductWithRoundedInputs) {
+TEST_P(BlockLinear, MatchesReferenceWithQuantizedInputs) {
   for (const std::int64_t blocks : {1, 2, 5}) {
     for (const std::int64_t count : {1, 3, 4, 6}) {
       const BlockTensors w = random_blocks(7, blocks * numbers(), format(), stream_);
@@ -151,7 +151,7 @@ TEST_P(BlockLinear, IsTheProductWithRoundedInputs) {
   }
 }
 
-TEST_P(BlockLinear, ARowHasTheSameBitsBesideOthersAndWithAnyNumberOfThreads) {
+TEST_P(BlockLinear, RowBitsDoNotDependOnBatchOrThreads) {
   const std::int64_t columns = 3 * numbers(), outputs = 101;
   const BlockTensors w = random_blocks(outputs, columns, format(), stream_);
   const Tensor x = random_tensor({6, columns}, DType::kF32, 2, stream_);
@@ -167,7 +167,7 @@ TEST_P(BlockLinear, ARowHasTheSameBitsBesideOthersAndWithAnyNumberOfThreads) {
   expect_same_bits(y, again);
 }
 
-TEST_P(BlockLinear, OfZerosIsTheBiasAndOfNoNumberNoNumber) {
+TEST_P(BlockLinear, ZeroInputGivesBiasAndInfinityGivesNaN) {
   const std::int64_t columns = 2 * numbers();
   const BlockTensors w = random_blocks(3, columns, format(), stream_);
   const Tensor x = Tensor::zeros({2, columns}, DType::kF32, MemoryKind::kWorkspace, stream_);
@@ -180,7 +180,7 @@ TEST_P(BlockLinear, OfZerosIsTheBiasAndOfNoNumberNoNumber) {
   for (std::size_t i = 3; i < 6; ++i) EXPECT_TRUE(std::isnan(got[i])) << got[i];
 }
 
-TEST_P(BlockLinear, GathersRowsAsTheyAreDecoded) {
+TEST_P(BlockLinear, GatheredRowsMatchDequantizedRows) {
   const BlockTensors w = random_blocks(5, numbers(), format(), stream_);
   const Tensor indices = tensor_of({4, 0, 4}, {3}, DType::kI32, stream_);
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -209,7 +209,7 @@ class BlockLinearParts : public ::testing::Test {
   const Tensor x_ = random_tensor({2, 256}, DType::kF32, 2, stream_);
 };
 
-TEST_F(BlockLinearParts, OfSeveralFormatsStandSideBySide) {
+TEST_F(BlockLinearParts, ConcatenateOutputsOfMixedFormats) {
   const auto alone = [&](const BlockTensors& w, std::int64_t rows) {
     const Tensor y = random_tensor({2, rows}, DType::kF32, 4, stream_);
     block_linear(y, x_, {{{rows, w}}}, Tensor{}, Tensor{}, stream_);
@@ -228,7 +228,7 @@ TEST_F(BlockLinearParts, OfSeveralFormatsStandSideBySide) {
   expect_close(residual, wanted, 1e-6);
 }
 
-TEST_F(BlockLinearParts, OfBf16AreRoundedOnceAtTheEnd) {
+TEST_F(BlockLinearParts, RoundBf16OutputsOnce) {
   const Tensor x = random_tensor({2, 256}, DType::kBF16, 2, stream_),
                y = random_tensor({2, 3}, DType::kBF16, 4, stream_);
   block_linear(y, x, {{{3, first_}}}, Tensor{}, Tensor{}, stream_);
@@ -238,7 +238,7 @@ TEST_F(BlockLinearParts, OfBf16AreRoundedOnceAtTheEnd) {
   expect_same_bits(y, tensor_of(values_of(wanted), {2, 3}, DType::kBF16, stream_));
 }
 
-TEST_F(BlockLinearParts, RefuseOtherSizes) {
+TEST_F(BlockLinearParts, RefuseMismatchedSizes) {
   const Tensor y = random_tensor({2, 4}, DType::kF32, 4, stream_),
                half = random_tensor({2, 128}, DType::kF32, 4, stream_);
   EXPECT_THROW(block_linear(y, x_, {{{3, first_}}}, Tensor{}, Tensor{}, stream_), ShapeMismatch);
@@ -262,7 +262,7 @@ Values all_products(const Stream& stream) {
 }
 
 /// Uses child processes, because the instruction set cannot be raised again.
-TEST(BlockLinearDeathTest, HasTheSameBitsWithEveryInstructionSet) {
+TEST(BlockLinearDeathTest, InstructionSetDoesNotChangeBits) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   for (const InstructionSet set : {InstructionSet::kAvx2, InstructionSet::kBaseline}) {
     if (set >= instruction_set()) continue;

@@ -17,7 +17,7 @@ class FourBitLinear : public ::testing::Test {
   const Tensor x_ = random_tensor({3, 128}, DType::kF32, 2, stream_);
 };
 
-TEST_F(FourBitLinear, IsTheProductWithWhatTheCodesStandFor) {
+TEST_F(FourBitLinear, MatchesProductOfDequantizedWeight) {
   const Tensor bias = random_tensor({6}, DType::kF32, 3, stream_);
   const Tensor y = random_tensor({3, 6}, DType::kF32, 4, stream_);
   const Values before = values_of(y);
@@ -38,7 +38,7 @@ TEST_F(FourBitLinear, IsTheProductWithWhatTheCodesStandFor) {
   expect_close(y, wanted, 1e-5);
 }
 
-TEST_F(FourBitLinear, RefusesColumnsThatAreNoBlocks) {
+TEST_F(FourBitLinear, RefusesPartialBlocksAndExtraRows) {
   const Tensor x = random_tensor({3, 96}, DType::kF32, 2, stream_);
   const Tensor y = random_tensor({3, 4}, DType::kF32, 4, stream_);
   EXPECT_THROW(four_bit_linear(y, x, {codes_, 0, 4}, Tensor{}, Tensor{}, stream_), ShapeMismatch);

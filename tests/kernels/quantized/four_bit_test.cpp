@@ -14,7 +14,7 @@ FourBitTensors four_bit_tensors(std::int64_t count, const Stream& stream) {
   return {make((count + 1) / 2, DType::kU8), {}, make((count + 63) / 64, DType::kF32)};
 }
 
-TEST(FourBitQuantization, TakesTheNearestValueOfItsBlock) {
+TEST(FourBitQuantization, RoundsToNearestValueOfBlock) {
   const Stream stream = cpu_stream();
   for (const std::int64_t count : {1, 63, 64, 65, 20'011}) {
     const Tensor x = random_tensor({count}, DType::kF32, 3, stream, 1e-3);
@@ -34,7 +34,7 @@ TEST(FourBitQuantization, TakesTheNearestValueOfItsBlock) {
   }
 }
 
-TEST(FourBitQuantization, GivesBackWhatItWroteAndOfTwoTheSmaller) {
+TEST(FourBitQuantization, KeepsRepresentableValuesAndTiesRoundDown) {
   const Stream stream = cpu_stream();
   Values values;
   for (const float value : kFourBitValues) values.push_back(static_cast<double>(value) * 3.5);
@@ -47,7 +47,7 @@ TEST(FourBitQuantization, GivesBackWhatItWroteAndOfTwoTheSmaller) {
   EXPECT_EQ(codes[8], 7 << 4 | 7) << "the smaller of two equally near values, and 0 beyond the end";
 }
 
-TEST(FourBitQuantization, KeepsZerosAndTellsOfWhatIsNotFinite) {
+TEST(FourBitQuantization, KeepsZerosAndMarksNonFiniteBlocks) {
   const Stream stream = cpu_stream();
   const Tensor x = random_tensor({256}, DType::kF32, 3, stream);
   for (int i = 0; i < 64; ++i) x.data<float>()[i] = 0;

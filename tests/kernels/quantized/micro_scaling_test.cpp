@@ -15,7 +15,7 @@ MicroScalingTensors all_codes(std::int64_t rows, const Stream& stream) {
   return tensors;
 }
 
-TEST(MicroScaling, EachCodeIsItsValueTimesAPowerOfTwo) {
+TEST(MicroScaling, DequantizesEachCodeByPowerOfTwo) {
   constexpr double kSizes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   constexpr std::int64_t kRows = 15;
   const Stream stream = cpu_stream();
@@ -35,13 +35,13 @@ TEST(MicroScaling, EachCodeIsItsValueTimesAPowerOfTwo) {
   }
 }
 
-TEST(MicroScaling, TheLastExponentMeansNaN) {
+TEST(MicroScaling, LastExponentMeansNaN) {
   EXPECT_TRUE(std::isnan(micro_scaling_factor(255)));
   EXPECT_TRUE(std::isfinite(6 * micro_scaling_factor(kMostMicroScalingExponent)));
   EXPECT_FALSE(std::isfinite(6 * micro_scaling_factor(kMostMicroScalingExponent + 1)));
 }
 
-TEST(MicroScaling, ABlockThatIsCutIsRefused) {
+TEST(MicroScaling, RefusesPartialBlock) {
   const Stream stream = cpu_stream();
   const Tensor values = Tensor::empty({1, 40}, DType::kF32, MemoryKind::kWorkspace, stream);
   EXPECT_THROW(dequantize_micro_scaling(values, MicroScalingTensors::empty(1, 40, stream), stream),

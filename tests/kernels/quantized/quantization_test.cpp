@@ -50,7 +50,7 @@ double largest_error(double y, QuantizationMap map) {
   return 1.0001 * error;
 }
 
-TEST(Quantization, GivesBackNumbersWithinTheMapsSpaces) {
+TEST(Quantization, RoundTripErrorStaysWithinMapSpacing) {
   const Stream stream = cpu_stream();
   for (const QuantizationMap map : kMaps) {
     const Tensor x = mixed_numbers(20011, map, stream);
@@ -65,7 +65,7 @@ TEST(Quantization, GivesBackNumbersWithinTheMapsSpaces) {
   }
 }
 
-TEST(Quantization, ChoosesTheCodeOfItsIntervalAndOfTwoTheSmaller) {
+TEST(Quantization, ChoosesNearestCodeAndTiesRoundDown) {
   const Stream stream = cpu_stream();
   for (const QuantizationMap map : kMaps) {
     const QuantizationTable table = make_quantization_table(map);
@@ -89,7 +89,7 @@ TEST(Quantization, ChoosesTheCodeOfItsIntervalAndOfTwoTheSmaller) {
 }
 
 /// Complete blocks, whose codes are computed instead of looked up.
-TEST(Quantization, FindsCodesAndValuesOfWholeBlocksAsInTheTable) {
+TEST(Quantization, WholeBlocksMatchLookupTable) {
   const Stream stream = cpu_stream();
   const float infinity = std::numeric_limits<float>::infinity();
   for (const QuantizationMap map : kMaps) {
@@ -119,7 +119,7 @@ TEST(Quantization, FindsCodesAndValuesOfWholeBlocksAsInTheTable) {
   }
 }
 
-TEST(Quantization, MapsAreAscendingTrees) {
+TEST(Quantization, MapsAscendAndFollowDynamicTree) {
   for (const QuantizationMap map : kMaps) {
     const QuantizationTable table = make_quantization_table(map);
     for (int place = 1; place < kCodes; ++place) {
@@ -136,7 +136,7 @@ TEST(Quantization, MapsAreAscendingTrees) {
   }
 }
 
-TEST(Quantization, KeepsOrderWithinABlock) {
+TEST(Quantization, PreservesOrderWithinBlock) {
   const Stream stream = cpu_stream();
   for (const QuantizationMap map : kMaps) {
     const Tensor x = mixed_numbers(kQuantizationBlock, map, stream);
@@ -146,7 +146,7 @@ TEST(Quantization, KeepsOrderWithinABlock) {
   }
 }
 
-TEST(Quantization, ZerosAreCodeZeroAndPositiveSecondMomentsStayPositive) {
+TEST(Quantization, ZeroIsCodeZeroAndSecondMomentsStayPositive) {
   const Stream stream = cpu_stream();
   for (const QuantizationMap map : kMaps) {
     const Tensor x = Tensor::zeros({513}, DType::kF32, MemoryKind::kActivations, stream);
@@ -167,7 +167,7 @@ TEST(Quantization, ZerosAreCodeZeroAndPositiveSecondMomentsStayPositive) {
   EXPECT_NEAR(means.at(2), -1, 0.0071);
 }
 
-TEST(Quantization, ABlockWithANumberThatIsNoneIsNaNAndOthersAreNot) {
+TEST(Quantization, NonFiniteValueTurnsOnlyItsBlockNaN) {
   const Stream stream = cpu_stream();
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
@@ -182,7 +182,7 @@ TEST(Quantization, ABlockWithANumberThatIsNoneIsNaNAndOthersAreNot) {
   }
 }
 
-TEST(Quantization, TakesTheLeastAndLargestNumbers) {
+TEST(Quantization, SupportsExtremeMagnitudes) {
   const Stream stream = cpu_stream();
   for (const float size : {std::numeric_limits<float>::max(), std::numeric_limits<float>::min()}) {
     const Quantized quantized(row_of({size, -size / 2, 0}, stream), QuantizationMap::kSigned,
@@ -196,7 +196,7 @@ TEST(Quantization, TakesTheLeastAndLargestNumbers) {
   EXPECT_EQ(denormal.at(0), 0);
 }
 
-TEST(Quantization, TakesAnySize) {
+TEST(Quantization, SupportsAnySize) {
   const Stream stream = cpu_stream();
   const Tensor all = mixed_numbers(1025, QuantizationMap::kSigned, stream);
   const Quantized whole(all, QuantizationMap::kSigned, stream);

@@ -31,7 +31,7 @@ void expect_same_gradients(const DeltaRuleGradients& one, const DeltaRuleGradien
   }
 }
 
-TEST(DeltaRuleOracle, HasTheGradientsOfFiniteDifferences) {
+TEST(DeltaRuleOracle, GradientsMatchFiniteDifferences) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.batch = 1, .length = 5, .spec = {1, 2, 3, 2}, .document = 3, .place = 1};
   const DeltaUpstream up(scan, stream);
@@ -64,7 +64,7 @@ TEST(DeltaRuleOracle, HasTheGradientsOfFiniteDifferences) {
   expect_derivative(oracle.first, oracle.dfirst);
 }
 
-TEST(DeltaRuleScan, IsTheRecurrenceInDouble) {
+TEST(DeltaRuleScan, ForwardMatchesDoubleRecurrence) {
   const Stream stream = cpu_stream();
   for (const DeltaCase& scan : delta_cases()) {
     const DeltaRuleInput input = scan.input(stream);
@@ -72,7 +72,7 @@ TEST(DeltaRuleScan, IsTheRecurrenceInDouble) {
   }
 }
 
-TEST(DeltaRuleScan, HasTheGradientsOfTheRecurrenceInDouble) {
+TEST(DeltaRuleScan, GradientsMatchDoubleRecurrence) {
   const Stream stream = cpu_stream();
   for (const DeltaCase& scan : delta_cases()) {
     const DeltaRuleInput input = scan.input(stream);
@@ -81,7 +81,7 @@ TEST(DeltaRuleScan, HasTheGradientsOfTheRecurrenceInDouble) {
   }
 }
 
-TEST(DeltaRuleScan, HoldsOver4096Tokens) {
+TEST(DeltaRuleScan, StaysAccurateOver4096Tokens) {
   const Stream stream = cpu_stream();
   for (const double log_rate : {-1.0, -8.0}) {
     const DeltaCase scan{.batch = 1, .length = 4096, .spec = {1, 1, 16, 16}, .log_rate = log_rate};
@@ -93,7 +93,7 @@ TEST(DeltaRuleScan, HoldsOver4096Tokens) {
 }
 
 /// Results are rounded to 8 bits, sums are not.
-TEST(DeltaRuleScan, ReadsAndWritesBF16) {
+TEST(DeltaRuleScan, MatchesReferenceInBf16) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{
       .length = 70, .spec = {2, 4, 32, 24}, .dtype = DType::kBF16, .document = 40, .place = 10};
@@ -103,7 +103,7 @@ TEST(DeltaRuleScan, ReadsAndWritesBF16) {
   expect_oracle(scan, input, up, run_backward(scan, input, up, stream), 0.004);
 }
 
-TEST(DeltaRuleScan, GivesTheSameBitsEachTimeForAnyThreads) {
+TEST(DeltaRuleScan, ThreadCountDoesNotChangeBits) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 130, .spec = {2, 4, 16, 24}, .document = 50};
   const DeltaRuleInput input = scan.input(stream);
@@ -134,7 +134,7 @@ Tensor tokens_of(const Tensor& whole, std::int64_t begin, std::int64_t end, cons
 }
 
 /// A sequence in two segments: passes the state forward and its gradient back.
-TEST(DeltaRuleScan, InSegmentsIsTheWhole) {
+TEST(DeltaRuleScan, SegmentsMatchWholeSequence) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 200, .spec = {1, 2, 16, 24}};
   const DeltaRuleInput input = scan.input(stream);
@@ -176,7 +176,7 @@ TEST(DeltaRuleScan, InSegmentsIsTheWhole) {
   expect_near(values_of(gradients.step_bias), values_of(wanted.step_bias), 1e-6, "dstep_bias");
 }
 
-TEST(DeltaRuleScan, WritesOnlyWhatIsWanted) {
+TEST(DeltaRuleScan, WritesOnlyRequestedOutputs) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 70};
   const DeltaRuleInput input = scan.input(stream);
@@ -198,7 +198,7 @@ TEST(DeltaRuleScan, WritesOnlyWhatIsWanted) {
 }
 
 /// An undefined first state or gradient of the last state counts as zeros.
-TEST(DeltaRuleScan, TakesUndefinedForZeros) {
+TEST(DeltaRuleScan, TreatsUndefinedStateAsZeros) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 70};
   DeltaRuleInput input = scan.input(stream);
@@ -214,7 +214,7 @@ TEST(DeltaRuleScan, TakesUndefinedForZeros) {
 }
 
 /// The state restarts if e^g is 0 in f32. Neighboring tokens keep their precision.
-TEST(DeltaRuleScan, ADecayThatOverflowsLeavesNothing) {
+TEST(DeltaRuleScan, OverflowingDecayResetsState) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 80, .spec = {1, 2, 16, 8}};
   const DeltaRuleInput input = scan.input(stream);
@@ -243,7 +243,7 @@ TEST(DeltaRuleScan, ADecayThatOverflowsLeavesNothing) {
   EXPECT_EQ(of_infinite.log_rate.data<float>()[0], 0);
 }
 
-TEST(DeltaRuleScan, TakesKeysAndQueriesNextToNothing) {
+TEST(DeltaRuleScan, SupportsTinyKeysAndQueries) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.batch = 1, .length = 20, .spec = {1, 1, 16, 8}};
   const DeltaRuleInput input = scan.input(stream);
@@ -254,7 +254,7 @@ TEST(DeltaRuleScan, TakesKeysAndQueriesNextToNothing) {
   expect_oracle(scan, input, up, run_backward(scan, input, up, stream), 1e-6);
 }
 
-TEST(DeltaRuleScan, NaNReachesWhatFollows) {
+TEST(DeltaRuleScan, NaNPropagatesToLaterTokens) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.batch = 1, .length = 130, .spec = {1, 1, 16, 8}};
   const DeltaRuleInput input = scan.input(stream);
@@ -283,7 +283,7 @@ DeltaStep run_step(const DeltaCase& scan, const DeltaRuleInput& input, std::int6
   return {y, state};
 }
 
-TEST(DeltaRuleScan, StepByStepIsTheWhole) {
+TEST(DeltaRuleScan, StepsMatchWholeSequence) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const DeltaCase scan{.batch = 2, .length = 70, .spec = {2, 4, 16, 24}, .dtype = dtype};
@@ -315,7 +315,7 @@ TEST(DeltaRuleScan, StepByStepIsTheWhole) {
   }
 }
 
-TEST(DeltaRuleScan, ARowOfAStepHasTheSameBitsAlone) {
+TEST(DeltaRuleScan, StepRowBitsDoNotDependOnOtherRows) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.batch = 3, .length = 1, .spec = {1, 2, 17, 33}};
   const DeltaRuleInput input = scan.input(stream);
@@ -337,7 +337,7 @@ TEST(DeltaRuleScan, ARowOfAStepHasTheSameBitsAlone) {
             0);
 }
 
-TEST(DeltaRuleScan, RefusesShapesThatDoNotFit) {
+TEST(DeltaRuleScan, RefusesMismatchedShapes) {
   const Stream stream = cpu_stream();
   const DeltaCase scan{.length = 3};
   const DeltaRuleInput input = scan.input(stream);

@@ -51,7 +51,7 @@ void expect_gradients(const ScanCase& c, const ScanOracle& oracle, double tolera
   expect_near_largest(got.step_bias, wanted.step_bias, 2e-6, "dstep_bias", wanted.step_bias_size);
 }
 
-TEST(StateSpaceScan, MatchesTheRecurrenceAtAnyLength) {
+TEST(StateSpaceScan, MatchesRecurrenceAtAnyLength) {
   const Stream stream = cpu_stream();
   for (const std::int64_t time : {1, 2, 63, 64, 65, 200}) {
     for (const auto& spec : {spec_of(2, 32, 1, 16), spec_of(4, 5, 2, 11), spec_of(2, 64, 1, 128)}) {
@@ -82,7 +82,7 @@ std::vector<std::pair<StateSpaceSpec, Options>> all_options() {
           {shifted, bare},    {all, states}};
 }
 
-TEST(StateSpaceScan, MatchesTheRecurrenceWithAllOptions) {
+TEST(StateSpaceScan, MatchesRecurrenceWithAllOptions) {
   const Stream stream = cpu_stream();
   std::size_t index = 0;
   for (const auto& [spec, options] : all_options()) {
@@ -94,7 +94,7 @@ TEST(StateSpaceScan, MatchesTheRecurrenceWithAllOptions) {
   }
 }
 
-TEST(StateSpaceScan, MatchesTheRecurrenceOverLongSequences) {
+TEST(StateSpaceScan, MatchesRecurrenceOverLongSequences) {
   const Stream stream = cpu_stream();
   for (const std::int64_t time : {1000, 4096}) {
     const ScanCase c(spec_of(2, 32, 1, 16), {.time = time}, DType::kF32, stream);
@@ -104,7 +104,7 @@ TEST(StateSpaceScan, MatchesTheRecurrenceOverLongSequences) {
   }
 }
 
-TEST(StateSpaceScan, OfBFloat16RoundsItsResults) {
+TEST(StateSpaceScan, MatchesRecurrenceInBf16) {
   const Stream stream = cpu_stream();
   for (const bool documents : {false, true}) {
     const ScanCase c(spec_of(4, 32, 2, 16),
@@ -147,7 +147,7 @@ TEST(StateSpaceScan, OracleMatchesFiniteDifferences) {
   }
 }
 
-TEST(StateSpaceScan, KeepsTheOtherColumnsAndAddsToSharedGradients) {
+TEST(StateSpaceScan, KeepsOtherColumnsAndAccumulatesGradients) {
   const Stream stream = cpu_stream();
   const ScanCase c(spec_of(4, 8, 2, 16), {.batch = 3, .time = 70}, DType::kF32, stream);
   const StateSpaceGradients first = c.backward(stream);
@@ -168,7 +168,7 @@ TEST(StateSpaceScan, KeepsTheOtherColumnsAndAddsToSharedGradients) {
   state_space_scan_backward({}, c.dy, c.dlast_state, c.input, c.decay, c.spec, stream);  // none
 }
 
-TEST(StateSpaceScan, IsThatOfItsSegmentsByTheirStates) {
+TEST(StateSpaceScan, SegmentsMatchWholeSequence) {
   const Stream stream = cpu_stream();
   const StateSpaceSpec spec = spec_of(2, 32, 1, 16);
   const ScanCase whole(spec, {.time = 192, .states = true}, DType::kF32, stream);
@@ -200,7 +200,7 @@ TEST(StateSpaceScan, IsThatOfItsSegmentsByTheirStates) {
   expect_near_largest(earlier.first_state, values_of(wanted.first_state), 1e-6, "dfirst_state");
 }
 
-TEST(StateSpaceScan, StepsGiveWhatChunksGiveWhateverIsBeside) {
+TEST(StateSpaceScan, StepsMatchChunksForAnyBatch) {
   const Stream stream = cpu_stream();
   for (const bool shifted : {false, true}) {
     StateSpaceSpec spec = spec_of(4, 9, 2, 20);
@@ -237,7 +237,7 @@ TEST(StateSpaceScan, StepsGiveWhatChunksGiveWhateverIsBeside) {
 }
 
 /// A group that is several tasks if there are several threads.
-TEST(StateSpaceScan, GivesTheSameBitsAgain) {
+TEST(StateSpaceScan, RepeatsBitForBit) {
   const Stream stream = cpu_stream();
   const int all = threads();
   for (const int count : {1, all}) {
@@ -258,7 +258,7 @@ TEST(StateSpaceScan, GivesTheSameBitsAgain) {
 }
 
 /// e^89 overflows a float: the state vanishes without a NaN.
-TEST(StateSpaceScan, OfARateBeyondFloatKeepsNoState) {
+TEST(StateSpaceScan, OverflowingRateClearsState) {
   const Stream stream = cpu_stream();
   const ScanCase c(spec_of(2, 4, 1, 8), {.time = 70, .states = true}, DType::kF32, stream);
   for (const float log_rate : {89.0f, 20.0f}) {
@@ -280,7 +280,7 @@ TEST(StateSpaceScan, OfARateBeyondFloatKeepsNoState) {
 }
 
 /// A step so large that it erases the state must not reduce the precision of later tokens.
-TEST(StateSpaceScan, KeepsTheDigitsBehindALargeStep) {
+TEST(StateSpaceScan, LargeStepKeepsPrecisionOfLaterTokens) {
   const Stream stream = cpu_stream();
   const ScanCase c(spec_of(1, 4, 1, 8), {.time = 64}, DType::kF32, stream);
   for (std::int64_t t = 0; t < 64; ++t)

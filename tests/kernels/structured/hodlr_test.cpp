@@ -45,7 +45,7 @@ double distance(const Values& x, const Values& y) {
   return norm(left) / norm(y);
 }
 
-TEST(Hodlr, MultipliesAndSolvesLikeTheDenseMatrix) {
+TEST(Hodlr, MatchesDenseProductAndSolve) {
   for (const std::int64_t size : {1, 5, 64, 100, 257}) {
     const MatrixEntry entry = smooth_kernel(size);
     const Hodlr matrix(size, entry, {.tolerance = 1e-9, .leaf = 16});
@@ -62,7 +62,7 @@ TEST(Hodlr, MultipliesAndSolvesLikeTheDenseMatrix) {
 }
 
 /// Blocks with a single nonzero row, which the first crosses miss, and random blocks of full rank.
-TEST(Hodlr, KeepsWhatIsNotSmooth) {
+TEST(Hodlr, SupportsNonSmoothMatrices) {
   const std::int64_t size = 96;
   const Values noise = normals(size * size, 3);
   const MatrixEntry spiked = [](std::int64_t i, std::int64_t j) {
@@ -84,7 +84,7 @@ TEST(Hodlr, KeepsWhatIsNotSmooth) {
 }
 
 /// Checks some numbers of each block against central differences of Σ dy·(A·x).
-TEST(Hodlr, GradientsAreThoseOfDifferences) {
+TEST(Hodlr, GradientsMatchFiniteDifferences) {
   const std::int64_t size = 70;
   Hodlr matrix(size, smooth_kernel(size), {.tolerance = 1e-4, .leaf = 20});
   const Values x = normals(2 * size, 1), dy = normals(2 * size, 2);
@@ -118,7 +118,7 @@ TEST(Hodlr, GradientsAreThoseOfDifferences) {
 }
 
 /// Compares only random rows, because the dense matrix would take 2 GiB.
-TEST(Hodlr, OfALargeKernelIsSmallAndExact) {
+TEST(Hodlr, LargeKernelIsCompactAndAccurate) {
   const std::int64_t size = 16'384;
   const MatrixEntry entry = smooth_kernel(size);
   const Hodlr matrix(size, entry);
@@ -144,7 +144,7 @@ TEST(Hodlr, OfALargeKernelIsSmallAndExact) {
   EXPECT_LE(distance(left, right), 1e-6);
 }
 
-TEST(Hodlr, RefusesWhatHasNoMeaning) {
+TEST(Hodlr, RefusesInvalidArguments) {
   const MatrixEntry entry = smooth_kernel(8);
   EXPECT_THROW(Hodlr(0, entry), Error);
   EXPECT_THROW(Hodlr(8, entry, {.tolerance = 0}), Error);

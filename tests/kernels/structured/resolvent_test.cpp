@@ -88,7 +88,7 @@ Chain random_chain(std::int64_t n, std::uint64_t seed) {
   return chain;
 }
 
-TEST(Resolvent, DiagonalIsThatOfTheDenseInverse) {
+TEST(Resolvent, DiagonalMatchesDenseInverse) {
   const Stream stream = cpu_stream();
   for (const std::int64_t n : {1, 2, 3, 33, 512}) {
     const Chain chain = random_chain(n, static_cast<std::uint64_t>(10 * n));
@@ -99,7 +99,7 @@ TEST(Resolvent, DiagonalIsThatOfTheDenseInverse) {
   }
 }
 
-TEST(Resolvent, OfAFreeChainHasTheClosedForm) {
+TEST(Resolvent, FreeChainMatchesClosedForm) {
   const Stream stream = cpu_stream();
   const std::size_t n = 50;
   const ResolventSpec spec{.z = {-0.4, 0.5}};
@@ -121,7 +121,7 @@ TEST(Resolvent, OfAFreeChainHasTheClosedForm) {
   }
 }
 
-TEST(Resolvent, OfAReversedChainIsReversed) {
+TEST(Resolvent, ReversedChainGivesReversedDiagonal) {
   const Stream stream = cpu_stream();
   Chain chain = random_chain(41, 5);
   const Complexes forward = diagonal_of(chain, {}, stream);
@@ -135,7 +135,7 @@ TEST(Resolvent, OfAReversedChainIsReversed) {
 
 /// Compares the kernel's gradients with central differences of the dense inverse, for two sequences
 /// of three matrices that share b and c. The second sequence has two documents.
-TEST(Resolvent, GradientsAreThoseOfDifferences) {
+TEST(Resolvent, GradientsMatchFiniteDifferences) {
   const Stream stream = cpu_stream();
   const std::int64_t batch = 2, n = 7, m = 3;
   Values v = random_values(batch * n * m, 1), b = random_values((n - 1) * m, 2),
@@ -208,7 +208,7 @@ TEST(Resolvent, GradientsAreThoseOfDifferences) {
 }
 
 /// 17 matrices, more than one vector. The last rows begin new documents.
-TEST(Resolvent, HasTheSamePrecisionInEachTypeAndLane) {
+TEST(Resolvent, MatchesDoubleInEachDtypeAndLane) {
   const Stream stream = cpu_stream();
   const std::int64_t batch = 2, n = 37, m = 17;
   const ResolventSpec spec{.z = {0, 1}, .limit = 3};
@@ -232,7 +232,7 @@ TEST(Resolvent, HasTheSamePrecisionInEachTypeAndLane) {
   }
 }
 
-TEST(Resolvent, ReadsAndWritesItsColumnsAlone) {
+TEST(Resolvent, AccessesOnlyItsColumns) {
   const Stream stream = cpu_stream();
   const Shape wide{2, 9, 7};
   const Tensor all = random_tensor(wide, DType::kF32, 1, stream),
@@ -254,7 +254,7 @@ TEST(Resolvent, ReadsAndWritesItsColumnsAlone) {
   EXPECT_THROW(resolvent_forward(g, {.values = all, .first = 5}, {}, stream), ShapeMismatch);
 }
 
-TEST(Resolvent, KeepsDocumentsApart) {
+TEST(Resolvent, SeparatesDocuments) {
   const Stream stream = cpu_stream();
   const std::int64_t n = 12, first = 5, m = 2;
   const Tensor v = random_tensor({1, n, m}, DType::kF32, 1, stream);
@@ -279,7 +279,7 @@ TEST(Resolvent, KeepsDocumentsApart) {
   }
 }
 
-TEST(Resolvent, OfAHundredThousandTokensIsFiniteAndExact) {
+TEST(Resolvent, StaysAccurateOver100000Tokens) {
   const Stream stream = cpu_stream();
   const std::int64_t n = 100'000;
   const Tensor v = random_tensor({1, n, 1}, DType::kF32, 1, stream, 2),
@@ -297,7 +297,7 @@ TEST(Resolvent, OfAHundredThousandTokensIsFiniteAndExact) {
   expect_close(dv, Values(dv64.data<double>(), dv64.data<double>() + n), 1e-5);
 }
 
-TEST(Resolvent, RefusesARealPointAndHalfAChain) {
+TEST(Resolvent, RefusesRealPointAndIncompleteChain) {
   const Stream stream = cpu_stream();
   const Tensor v = random_tensor({1, 4, 1}, DType::kF32, 1, stream),
                g = random_tensor({1, 4, 2}, DType::kF32, 2, stream);

@@ -50,7 +50,7 @@ double distance_between(const Tensor& matrix, const Semiseparable& h, std::int64
   return std::sqrt(sum);
 }
 
-TEST(SemiseparableFactors, ErrorsOfEachRankAreThoseOfTheMatrix) {
+TEST(SemiseparableFactors, ReportedErrorsMatchMatrixDistance) {
   const Stream stream = cpu_stream();
   for (const double ratio : {0.6, 0.97}) {
     const Tensor matrix = matrix_of(60, 30, ratio, stream);
@@ -67,7 +67,7 @@ TEST(SemiseparableFactors, ErrorsOfEachRankAreThoseOfTheMatrix) {
 }
 
 /// A sketch of all columns finds the exact singular values.
-TEST(SemiseparableFactors, ARandomSketchIsNearlyAsGoodAsAllColumns) {
+TEST(SemiseparableFactors, RandomSketchIsNearlyOptimal) {
   const Stream stream = cpu_stream();
   for (const double ratio : {0.6, 0.97}) {
     const Tensor matrix = matrix_of(80, 40, ratio, stream);
@@ -79,7 +79,7 @@ TEST(SemiseparableFactors, ARandomSketchIsNearlyAsGoodAsAllColumns) {
 
 /// Checks R·v = u and Rᵀ·u = |u|²·v in decreasing order. The columns are singular vectors, so each
 /// level equals the SVD of the previous levels' residual.
-TEST(SemiseparableFactors, LevelsAreRangesOfSingularColumns) {
+TEST(SemiseparableFactors, LevelsMatchSingularVectors) {
   const Stream stream = cpu_stream();
   EXPECT_EQ(level_ranks(2048), (std::vector<std::int64_t>{11, 4, 2, 1}));
   EXPECT_EQ(level_ranks(1), std::vector<std::int64_t>{1});
@@ -110,7 +110,7 @@ TEST(SemiseparableFactors, LevelsAreRangesOfSingularColumns) {
   }
 }
 
-TEST(SemiseparableFactors, TakeTheRankOfTheSizeAndRefuseALargerOne) {
+TEST(SemiseparableFactors, DefaultRankFollowsSizeAndLargerIsRefused) {
   const Stream stream = cpu_stream();
   const Tensor matrix = matrix_of(20, 8, 0.7, stream);
   EXPECT_EQ(factorize(matrix, {}, stream).h.rank(), 5);
@@ -128,7 +128,7 @@ TEST(SemiseparableFactors, TakeTheRankOfTheSizeAndRefuseALargerOne) {
 }
 
 /// Compares with Gaussian elimination of T + U·Vᵀ − z.
-TEST(SemiseparableFactors, ResolventIsThatOfTheDenseInverse) {
+TEST(SemiseparableFactors, ResolventMatchesDenseInverse) {
   const Stream stream = cpu_stream();
   const std::int64_t size = 24;
   const Semiseparable h = factorize(matrix_of(size, 10, 0.5, stream), {.rank = 4}, stream).h;

@@ -38,7 +38,7 @@ Values products(const Values& all, const Values& x, Transpose transpose, std::si
   return y;
 }
 
-TEST(Semiseparable, ProductsAreThoseOfTheDenseMatrix) {
+TEST(Semiseparable, ProductsMatchDenseMatrix) {
   const Stream stream = cpu_stream();
   for (const auto& [size, rank, batch] : {std::array<std::int64_t, 3>{1, 1, 3},
                                           {2, 1, 1},
@@ -60,7 +60,7 @@ TEST(Semiseparable, ProductsAreThoseOfTheDenseMatrix) {
   }
 }
 
-TEST(Semiseparable, ARowHasTheSameBitsWhateverIsBesideIt) {
+TEST(Semiseparable, RowBitsDoNotDependOnOtherRows) {
   const Stream stream = cpu_stream();
   const Semiseparable h = random_semiseparable(83, 6, stream);
   const Tensor x = random_tensor({7, 83}, DType::kF32, 6, stream), y = clone(x, stream);
@@ -74,7 +74,7 @@ TEST(Semiseparable, ARowHasTheSameBitsWhateverIsBesideIt) {
 
 /// Σ dy·(H·x) is linear in each number of H and in x, so the gradients are sums of products,
 /// computed here in f64 by definition.
-TEST(Semiseparable, GradientsAreThoseOfTheDefinition) {
+TEST(Semiseparable, GradientsMatchReference) {
   const Stream stream = cpu_stream();
   const std::int64_t size = 37, rank = 5, batch = 6;
   const Semiseparable h = random_semiseparable(size, rank, stream);
@@ -117,7 +117,7 @@ TEST(Semiseparable, GradientsAreThoseOfTheDefinition) {
   }
 }
 
-TEST(Semiseparable, FactorsOfEachTypeMultiplyLikeTheirValues) {
+TEST(Semiseparable, FactorTypesStayWithinErrorBounds) {
   const Stream stream = cpu_stream();
   const Semiseparable h = random_semiseparable(64, 6, stream);
   const Tensor x = random_tensor({3, 64}, DType::kF32, 6, stream), y = clone(x, stream);
@@ -137,7 +137,7 @@ TEST(Semiseparable, FactorsOfEachTypeMultiplyLikeTheirValues) {
   }
 }
 
-TEST(Semiseparable, TakesTheBytesThatTheFormulaSays) {
+TEST(Semiseparable, ByteCountMatchesFormula) {
   EXPECT_EQ(semiseparable_bytes(2048, default_rank(2048), FactorType::kF32), 204'792u);
   EXPECT_EQ(semiseparable_bytes(2048, 11, FactorType::kBF16), 114'680u);
   EXPECT_EQ(semiseparable_bytes(2048, 11, FactorType::kF16), 114'680u);
@@ -155,7 +155,7 @@ TEST(Semiseparable, TakesTheBytesThatTheFormulaSays) {
   }
 }
 
-TEST(Semiseparable, RefusesFactorsOfOtherShapes) {
+TEST(Semiseparable, RefusesMismatchedFactors) {
   const Stream stream = cpu_stream();
   Semiseparable h = random_semiseparable(8, 2, stream);
   const Tensor x = random_tensor({2, 8}, DType::kF32, 6, stream), y = clone(x, stream);

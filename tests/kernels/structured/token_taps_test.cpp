@@ -60,7 +60,7 @@ TokenTapsInput input_of(const TapCase& c, const Tensor& low, const Tensor& more,
           .positions = c.positions(stream)};
 }
 
-TEST(TokenTaps, AreThoseOfTheDefinition) {
+TEST(TokenTaps, ForwardMatchesReference) {
   const Stream stream = cpu_stream();
   for (const TapCase& c : tap_cases()) {
     const Shape shape{kBatch, kTime, kWidth};
@@ -92,7 +92,7 @@ TEST(TokenTaps, AreThoseOfTheDefinition) {
 }
 
 /// Product rule: the gradient of each factor is dy times the other factor.
-TEST(TokenTaps, GradientsAreThoseOfTheDefinition) {
+TEST(TokenTaps, GradientsMatchReference) {
   const Stream stream = cpu_stream();
   for (const TapCase& c : tap_cases()) {
     const Tensor dy = random_tensor({kBatch, kTime, kWidth}, c.dtype, 1, stream),
@@ -127,7 +127,7 @@ TEST(TokenTaps, GradientsAreThoseOfTheDefinition) {
 }
 
 /// The sequence continues a document, so rows also count the tokens before the sequence.
-TEST(TokenTaps, DivideByAllTokensOfTheDocumentSoFar) {
+TEST(TokenTaps, DivisorIncludesTokensBeforeSequence) {
   const Stream stream = cpu_stream();
   const Tensor low = tensor_of({12, 12, 12}, {1, 3, 1}, DType::kF32, stream),
                none = tensor_of({0, 0, 0, 0, 0, 0, 0, 0, 0}, {3, 3}, DType::kF32, stream),
@@ -141,7 +141,7 @@ TEST(TokenTaps, DivideByAllTokensOfTheDocumentSoFar) {
   expect_close(y, {2, 2, 2}, 1e-6);
 }
 
-TEST(TokenTaps, StepByStepGiveTheSame) {
+TEST(TokenTaps, StepsMatchWholeSequence) {
   const Stream stream = cpu_stream();
   for (const DType dtype : kRealTypes) {
     const TapCase c{false, false, dtype};
@@ -167,7 +167,7 @@ TEST(TokenTaps, StepByStepGiveTheSame) {
   }
 }
 
-TEST(TokenTaps, RefuseColumnsBeyondTheRow) {
+TEST(TokenTaps, RefuseColumnsBeyondRow) {
   const Stream stream = cpu_stream();
   const Tensor low = random_tensor({1, 4, 6}, DType::kF32, 1, stream),
                all = random_tensor({4, 10}, DType::kF32, 2, stream);

@@ -51,7 +51,7 @@ TEST(AdamW, UpdateMatchesReference) {
   }
 }
 
-TEST(AdamW, DirectionIsTheStepWithoutGradientAndDecay) {
+TEST(AdamW, DirectionEqualsStepWithoutGradient) {
   const Stream stream = cpu_stream();
   const UpdateCase c(stream);
   const Tensor direction = Tensor::empty_like(c.w, MemoryKind::kPredictor, stream);
@@ -108,7 +108,7 @@ TEST(Lion, UpdateMatchesReference) {
   }
 }
 
-TEST(Lion, DirectionIsTheSignAndNothingWhereThereIsNoMomentum) {
+TEST(Lion, DirectionIsNegatedSignOfMomentum) {
   const Stream stream = cpu_stream();
   const UpdateCase c(stream);
   c.m.data<float>()[1] = 0;
@@ -118,7 +118,7 @@ TEST(Lion, DirectionIsTheSignAndNothingWhereThereIsNoMomentum) {
     ASSERT_EQ(c.w.data<float>()[i], c.m.data<float>()[i] > 0 ? -0.01f : 0.01f) << i;
 }
 
-TEST(Muon, MomentumIsNesterovAndDecayedStepMovesWeights) {
+TEST(Muon, NesterovMomentumAndStepMatchReference) {
   const Stream stream = cpu_stream();
   const UpdateCase c(stream);
   const Tensor u = Tensor::empty_like(c.w, MemoryKind::kWorkspace, stream);
@@ -149,7 +149,7 @@ TEST(OptimizerUpdate, ThrowsOnMismatch) {
   EXPECT_THROW(sgd_update(c.w, Tensor(), c.g, Tensor(), 0.1f, 0.9f, 0, 1, stream), ShapeMismatch);
 }
 
-TEST(StochasticRounding, KeepsTheMeanAndRoundsToANeighbour) {
+TEST(StochasticRounding, PreservesMeanAndRoundsToNeighbor) {
   constexpr std::uint32_t kKeys = 20000;
   for (const float x : {1.001f, -3.7e-5f, 2.0f, 0.0f, 1e-40f}) {
     double sum = 0;
@@ -169,7 +169,7 @@ TEST(StochasticRounding, KeepsTheMeanAndRoundsToANeighbour) {
   EXPECT_EQ(round_stochastically(NAN, 0xFFFF).bits, to_bfloat16(NAN).bits);
 }
 
-TEST(AdamWUpdate, KeepsMomentsInBf16ByAnotherRoundingForEachKey) {
+TEST(AdamWUpdate, Bf16MomentRoundingDependsOnKey) {
   const Stream stream = cpu_stream();
   const Shape shape{5000};
   const auto moments = [&](std::uint32_t key) {

@@ -122,7 +122,7 @@ void expect_predictions(
   }
 }
 
-TEST(PredictedUpdate, WritesTheSquaresOfItsGradientsAndNothingBehind) {
+TEST(PredictedUpdate, WritesOneSquareSumPerGradient) {
   const Stream stream = cpu_stream();
   const FlightCase c({300, 130}, 3, stream);
   const Tensor room = Tensor::empty({8}, DType::kF64, MemoryKind::kWorkspace, stream);
@@ -172,7 +172,7 @@ TEST(PredictedUpdate, LionMatchesReference) {
   }
 }
 
-TEST(PredictedUpdate, AVectorsUpdateIsAdamWsOwn) {
+TEST(PredictedUpdate, VectorUpdateEqualsAdamW) {
   const Stream stream = cpu_stream();
   FlightCase c({300}, 1, stream);
   GradientInFlight& one = c.gradients.front();
@@ -192,7 +192,7 @@ TEST(PredictedUpdate, AVectorsUpdateIsAdamWsOwn) {
   expect_close(c.base, values_of(w), 1e-6, "in place");
 }
 
-TEST(PredictedUpdate, MeansMatchReferenceAndHaveTheSameBitsAgain) {
+TEST(PredictedUpdate, MeansMatchReferenceAndRepeatBitForBit) {
   const Stream stream = cpu_stream();
   for (const Shape& shape : {Shape{1, 1}, Shape{777}, Shape{3, 50, 100}, Shape{300, 123}}) {
     const FlightCase c(shape, 0, stream);
@@ -257,7 +257,7 @@ TEST(PredictedUpdate, MuonMatchesReference) {
   }
 }
 
-TEST(PredictedUpdate, NothingInFlightLeavesTheBase) {
+TEST(PredictedUpdate, WithoutPendingUpdateKeepsBase) {
   const Stream stream = cpu_stream();
   FlightCase c({37, 65}, 2, stream);
   const Tensor w = Tensor::empty_like(c.base, MemoryKind::kParameters, stream);

@@ -37,7 +37,7 @@ struct AdafactorReference {
 };
 
 /// Large gradients after small ones, whose updates are clipped, and small ones after large ones.
-TEST(SharedMomentUpdate, AdafactorMatchesReferenceClippedAndNot) {
+TEST(SharedMomentUpdate, AdafactorMatchesReferenceWithClipping) {
   const Stream stream = cpu_stream();
   for (const Shape& shape : {Shape{1, 3}, Shape{37, 65}, Shape{300, 130}}) {
     const auto rows = shape[0], columns = shape[1];

@@ -11,7 +11,7 @@
 namespace hybrid_trainer::testing {
 namespace {
 
-TEST(GgufAdapter, HasTheMatricesOfPeftUnderTheBasesNames) {
+TEST(GgufAdapter, MatchesPeftMatricesUnderGgufNames) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
   const ModelConfig base = read_hugging_face_model_config(golden("llama_a"), 0);
@@ -46,7 +46,7 @@ TEST(GgufAdapter, HasTheMatricesOfPeftUnderTheBasesNames) {
                                              b.data<float>() + (half + 1) * b.size(1)));
 }
 
-TEST(GgufAdapter, OfRanksScalesOrLengthsOfTheirOwnIsRefusedByTheKey) {
+TEST(GgufAdapter, RejectsDoraAdapterByKey) {
   const TemporaryFolder scratch;
   const ModelConfig base = read_hugging_face_model_config(golden("llama_b"), 0);
   const std::string message = message_of<DataError>(

@@ -69,7 +69,7 @@ class GgufModel : public ::testing::Test {
 
 class GgufFamily : public GgufModel, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
+TEST_P(GgufFamily, RoundTripsWeightsAndIsDeterministic) {
   const ModelConfig config = small(GetParam());
   const auto model = made(config, 1), other = made(config, 2);
   for (const char* name : {"a", "b"}) std::filesystem::create_directory(folder_ / name);
@@ -91,7 +91,7 @@ TEST_P(GgufFamily, HoldsTheSameWeightsAndTheSameBytesEachTime) {
   EXPECT_EQ(read, wanted.size());
 }
 
-TEST_P(GgufFamily, IsWrittenInEachType) {
+TEST_P(GgufFamily, ExportsWeightsInEachType) {
   const auto model = made(small(GetParam()), 1);
   std::size_t last = SIZE_MAX;
   for (const char* type : {"f32", "bf16", "q8_0", "q4_0"}) {
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(Families, GgufFamily,
                                            "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_F(GgufModel, RowsOfQueriesOfLlamaStandInPairs) {
+TEST_F(GgufModel, InterleavesLlamaQueryRows) {
   const auto model = made(small("llama"), 1);
   Tensor queries;
   model->visit_parameters([&](Parameter& parameter) {
@@ -136,7 +136,7 @@ TEST_F(GgufModel, RowsOfQueriesOfLlamaStandInPairs) {
       }
 }
 
-TEST_F(GgufModel, TheTokenizerHasATokenForEachRow) {
+TEST_F(GgufModel, TokenizerHasTokenForEachRow) {
   const auto model = made(small("llama"), 1);
   write(*model, "f16", "model.gguf");
   const GgufFile file(folder_ / "model.gguf");
@@ -151,7 +151,7 @@ TEST_F(GgufModel, TheTokenizerHasATokenForEachRow) {
       5);
 }
 
-TEST_F(GgufModel, AllTokensThatEndAnAnswerAreWritten) {
+TEST_F(GgufModel, WritesAllEndTokens) {
   const auto model = made(small("llama"), 1);
   const auto written = [&](const std::string& ids, const std::string& name) {
     export_gguf(*model, {*tokenizer_, concat(R"({"eos_token_id":)", ids, "}")}, "f32",
@@ -173,7 +173,7 @@ TEST_F(GgufModel, AllTokensThatEndAnAnswerAreWritten) {
   EXPECT_TRUE(contains(said_.str(), concat("will go on behind ", left))) << said_.str();
 }
 
-TEST_F(GgufModel, SaysWhichTypesWereWritten) {
+TEST_F(GgufModel, ReportsWrittenTypes) {
   const auto types = [&](std::int64_t width, const std::string& name) {
     ModelConfig config = small("llama");
     config.width = width;
@@ -200,7 +200,7 @@ TEST_F(GgufModel, SaysWhichTypesWereWritten) {
   EXPECT_EQ(tensors, std::ssize(GgufFile(folder_ / "some.gguf").tensors()));
 }
 
-TEST_F(GgufModel, WhatLlamaCppWouldComputeOtherwiseIsRefusedByItsKey) {
+TEST_F(GgufModel, RejectsSettingsUnsupportedByLlamaCpp) {
   ModelConfig scalar = small("gemma2");
   scalar.query_scalar = 100;
   EXPECT_TRUE(contains(refusal(scalar), "model.query_scalar=100"));
@@ -230,7 +230,7 @@ TEST_F(GgufModel, WhatLlamaCppWouldComputeOtherwiseIsRefusedByItsKey) {
   EXPECT_FALSE(std::filesystem::exists(folder_ / "bytes.gguf"));
 }
 
-TEST_F(GgufModel, AWindowThatLlamaCppDoesNotKnowIsTold) {
+TEST_F(GgufModel, WarnsAboutWindowUnknownToLlamaCpp) {
   ModelConfig config = small("mistral");
   config.window = 16;
   write(*made(config, 1), "f32", "model.gguf");

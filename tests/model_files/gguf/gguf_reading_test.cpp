@@ -94,9 +94,9 @@ class GgufReading : public ::testing::Test {
       load_tokenizer(concat(HT_TEST_DATA_DIR, "/bpe_small"));
 };
 
-class GgufReadingOf : public GgufReading, public ::testing::WithParamInterface<const char*> {};
+class GgufRoundTrip : public GgufReading, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(GgufReadingOf, TellsOfTheModelThatWasWritten) {
+TEST_P(GgufRoundTrip, RestoresModelConfig) {
   ModelConfig config = small_model(GetParam());
   const auto path = written(config);
   if (config.family == "mistral") {  // GGUF has one architecture for both
@@ -112,7 +112,7 @@ TEST_P(GgufReadingOf, TellsOfTheModelThatWasWritten) {
   }
 }
 
-TEST_P(GgufReadingOf, GivesTheWeightsThatWereWritten) {
+TEST_P(GgufRoundTrip, RestoresWrittenWeights) {
   const ModelConfig config = small_model(GetParam());
   if (config.family == "mistral") GTEST_SKIP() << "mistral files are read as Llama models";
   const auto path = written(config);
@@ -129,12 +129,12 @@ TEST_P(GgufReadingOf, GivesTheWeightsThatWereWritten) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, GgufReadingOf,
+INSTANTIATE_TEST_SUITE_P(Families, GgufRoundTrip,
                          ::testing::Values("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2",
                                            "gemma3"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_F(GgufReading, GivesTheScalingOfLlama3) {
+TEST_F(GgufReading, RestoresLlama3RopeScaling) {
   ModelConfig config = small_model("llama");
   config.rope_theta = 5e5;
   config.rope_scaling = {.type = "llama3",
@@ -148,7 +148,7 @@ TEST_F(GgufReading, GivesTheScalingOfLlama3) {
   EXPECT_EQ(read.rope_scaling.original_context, 32);
 }
 
-TEST_F(GgufReading, TheTokenizerGivesTheSameTokens) {
+TEST_F(GgufReading, TokenizerGivesSameTokens) {
   const auto path = written(small_model("llama"));
   const auto read = load_tokenizer(path);
   ASSERT_TRUE(holds_tokenizer(path));
@@ -162,7 +162,7 @@ TEST_F(GgufReading, TheTokenizerGivesTheSameTokens) {
       << "eos_token_id and <|endoftext|>, at which llama.cpp also stops";
 }
 
-TEST_F(GgufReading, OfScoresTheBestPairIsJoinedFirst) {
+TEST_F(GgufReading, ScoredTokenizerMergesBestPairFirst) {
   const auto path = folder_ / "scores.gguf";
   const std::vector<std::string> tokens{"<unk>",
                                         "<s>",
@@ -206,7 +206,7 @@ TEST_F(GgufReading, OfScoresTheBestPairIsJoinedFirst) {
   EXPECT_EQ(chat.special_token("eos_token"), "</s>");
 }
 
-TEST_F(GgufReading, RefusesWhatItCannotMeanByItsValue) {
+TEST_F(GgufReading, RejectsUnsupportedOrIncompleteFiles) {
   const auto with = [](const std::string& architecture) {
     return std::vector<GgufPair>{gguf_text("general.architecture", architecture)};
   };
@@ -228,7 +228,7 @@ TEST_F(GgufReading, RefusesWhatItCannotMeanByItsValue) {
   EXPECT_TRUE(contains(refusal(mixture), "a mixture of 8 experts"));
 }
 
-TEST_F(GgufReading, KeysThatChangeResultsAreHonoredOrRefusedByName) {
+TEST_F(GgufReading, HonorsOrRejectsKeysThatAffectResults) {
   for (const GgufPair& pair :
        {gguf_flag("llama.attention.causal", false), gguf_number("llama.logit_scale", 2),
         gguf_number("llama.rope.scaling.attn_factor", 2),
@@ -256,7 +256,7 @@ TEST_F(GgufReading, KeysThatChangeResultsAreHonoredOrRefusedByName) {
   EXPECT_TRUE(contains(said_.str(), "ignored unknown keys: \"llama.color\""));
 }
 
-TEST_F(GgufReading, RefusesABytePairEncodingWithoutMerges) {
+TEST_F(GgufReading, RejectsBytePairEncodingWithoutMerges) {
   const auto path = folder_ / "merges.gguf";
   write_gguf(
       path,
@@ -267,7 +267,7 @@ TEST_F(GgufReading, RefusesABytePairEncodingWithoutMerges) {
                        "tokenizer.ggml.merges is missing"));
 }
 
-TEST_F(GgufReading, RefusesWordsThatItDoesNotKnow) {
+TEST_F(GgufReading, RejectsUnknownPreTokenizer) {
   const auto path = folder_ / "words.gguf";
   write_gguf(
       path,
@@ -278,9 +278,9 @@ TEST_F(GgufReading, RefusesWordsThatItDoesNotKnow) {
 }
 
 /// A Llama in blocks of 32, except its norms.
-class GgufInBlocks : public GgufReading {
+class QuantizedGguf : public GgufReading {
  protected:
-  GgufInBlocks() {
+  QuantizedGguf() {
     config_ = {.family = "llama", .layers = 2, .heads = 4, .width = 64, .context = 64};
     config_.vocabulary = 604;
     config_.kv_heads = 2;
@@ -292,7 +292,7 @@ class GgufInBlocks : public GgufReading {
   const std::filesystem::path path_ = folder_ / "blocks.gguf";
 };
 
-TEST_F(GgufInBlocks, HoldTheWeightsThatTheyStandFor) {
+TEST_F(QuantizedGguf, WeightsMatchDequantizedValues) {
   const auto model = make_model(resolved_model_config(config_), 2, stream_);
   int in_blocks = 0;
   visit_gguf_weights(
@@ -310,7 +310,7 @@ TEST_F(GgufInBlocks, HoldTheWeightsThatTheyStandFor) {
   EXPECT_GT(in_blocks, 6);
 }
 
-TEST_F(GgufInBlocks, OfAVectorAreReadAsNumbers) {
+TEST_F(QuantizedGguf, DequantizesQuantizedVectors) {
   std::string bytes = read_file(path_, 1 << 24);
   for (const std::string& name :
        {std::string("blk.0.attn_norm.weight"), std::string("output_norm.weight")}) {
@@ -326,12 +326,12 @@ TEST_F(GgufInBlocks, OfAVectorAreReadAsNumbers) {
     ASSERT_TRUE(std::isfinite(logit));
 }
 
-TEST_F(GgufInBlocks, AreKeptByQloraWhereNearlyAllIsInThem) {
+TEST_F(QuantizedGguf, DetectsMostlyQuantizedFile) {
   EXPECT_TRUE(is_mostly_blocks(GgufFile(path_)));
   EXPECT_FALSE(is_mostly_blocks(GgufFile(written(small_model("llama")))));
 }
 
-TEST_F(GgufInBlocks, GiveNearlyTheLogitsOfTheirValues) {
+TEST_F(QuantizedGguf, LogitsAreCloseToDequantized) {
   const TrainedRun exact = load_hugging_face_folder(path_, "fp32", stream_),
                    held = load_hugging_face_folder(path_, "file", stream_);
   const Tensor tokens = random_tokens({1, 12}, 600, 3, stream_);
@@ -342,7 +342,7 @@ TEST_F(GgufInBlocks, GiveNearlyTheLogitsOfTheirValues) {
   EXPECT_NE(found, wanted) << "the inputs of products are rounded to 8 bits";
 }
 
-TEST_F(GgufInBlocks, AreWantedOfAGgufFileAlone) {
+TEST_F(QuantizedGguf, FileFormRejectsHuggingFaceFolder) {
   const auto model = make_model(config_, 1, stream_);
   export_hugging_face(*model, nullptr, folder_ / "plain", stream_);
   EXPECT_TRUE(contains(
@@ -350,7 +350,7 @@ TEST_F(GgufInBlocks, AreWantedOfAGgufFileAlone) {
       "is not a GGUF file"));
 }
 
-TEST_F(GgufReading, ATensorOfNoPartOfTheModelIsRefused) {
+TEST_F(GgufReading, RejectsWeightsOfOtherLayerCount) {
   const auto path = written(small_model("qwen2"));
   ModelConfig smaller = small_model("qwen2");
   smaller.layers = 1;

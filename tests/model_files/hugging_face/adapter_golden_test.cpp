@@ -89,7 +89,7 @@ class AdapterGolden : public ::testing::TestWithParam<const char*> {
                            stream_};
 };
 
-TEST_P(AdapterGolden, LogitsMatchAndMergingKeepsThem) {
+TEST_P(AdapterGolden, LogitsMatchBeforeAndAfterMerge) {
   EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kTolerance);
   merge_adapters(*model_, stream_);
   EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kTolerance);
@@ -125,7 +125,7 @@ TEST_P(AdapterGolden, EveryGradientMatches) {
   EXPECT_EQ(compared, given);
 }
 
-TEST_P(AdapterGolden, TwentyStepsOfAdamWMatch) {
+TEST_P(AdapterGolden, TwentyAdamWStepsMatch) {
   OptimizerConfig config;
   config.name = "adamw";
   config.betas = {0.9, 0.95};
@@ -138,7 +138,7 @@ TEST_P(AdapterGolden, TwentyStepsOfAdamWMatch) {
   }
 }
 
-TEST_P(AdapterGolden, IsWrittenAndReadAgain) {
+TEST_P(AdapterGolden, RoundTripKeepsWeightsAndLogits) {
   const TemporaryFolder scratch;
   const AdapterFolder read = read_adapter_config(folder_);
   write_adapter(*model_, read.config, read.base, scratch / "out", stream_);
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, AdapterGolden,
 /// Folders with several ranks and scales, with patterns, and with weights other than adapters.
 class PeftGolden : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(PeftGolden, LogitsMatchAndMergingKeepsThem) {
+TEST_P(PeftGolden, LogitsMatchBeforeAndAfterMerge) {
   const Stream stream = test_stream();
   const fs::path folder = golden(concat("peft_", GetParam()));
   const SafetensorsFile expected((folder / "expected.safetensors").string());
@@ -197,7 +197,7 @@ class FusedGolden : public ::testing::TestWithParam<const char*> {
   const std::unique_ptr<LanguageModel> model_ = adapted(folder_, golden(read_.base), stream_);
 };
 
-TEST_P(FusedGolden, LogitsMatchAndStayWhereTheyAreWrittenReadAndMerged) {
+TEST_P(FusedGolden, LogitsMatchAfterRoundTripAndMerge) {
   EXPECT_LT(relative_error(logits_of(*model_, expected_, stream_), wanted_), kTolerance);
   const TemporaryFolder scratch;
   write_adapter(*model_, read_.config, read_.base, scratch / "out", stream_);
@@ -220,7 +220,7 @@ struct MixtureAdapters {
 
 class MixtureAdapterFolder : public ::testing::TestWithParam<MixtureAdapters> {};
 
-TEST_P(MixtureAdapterFolder, IsWrittenForPeftAndReadAgain) {
+TEST_P(MixtureAdapterFolder, PeftFolderRoundTripKeepsLogits) {
   const auto& [base, targets, variant, expert_rank, said] = GetParam();
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
@@ -301,7 +301,7 @@ INSTANTIATE_TEST_SUITE_P(
         MixtureAdapters{
             "gpt_oss_a", "gate_up_proj,router", "rslora", 4, {R"("use_rslora": true)"}}));
 
-TEST(AdapterFolders, OfAnotherNumberOfExpertsAreRefusedByIt) {
+TEST(AdapterFolders, OtherExpertCountIsRejected) {
   const Stream stream = test_stream();
   const fs::path folder = golden("lora_mixtral");
   ModelConfig config = read_hugging_face_model_config(golden("mixtral_a"), 0);
@@ -318,7 +318,7 @@ TEST(AdapterFolders, OfAnotherNumberOfExpertsAreRefusedByIt) {
   }
 }
 
-TEST(AdapterFolders, AreWrittenInTheirFilesOrderOfRows) {
+TEST(AdapterFolders, RoundTripKeepsRowOrder) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
   const fs::path folder = golden("peft_gated");
@@ -333,7 +333,7 @@ TEST(AdapterFolders, AreWrittenInTheirFilesOrderOfRows) {
         << entry.name;
 }
 
-TEST(AdapterFolders, SayWhichModulesPeftDoesNotOpen) {
+TEST(AdapterFolders, WarnAboutModulesPeftCannotOpen) {
   struct Case {
     const char *base, *targets, *said;
   };
@@ -360,7 +360,7 @@ TEST(AdapterFolders, SayWhichModulesPeftDoesNotOpen) {
   }
 }
 
-TEST(AdapterFolders, OfAConvolutionAreRefusedByName) {
+TEST(AdapterFolders, ConvolutionTargetIsRejectedByName) {
   const Stream stream = test_stream();
   const auto model = make_model(read_hugging_face_model_config(golden("mamba2_a"), 0), 1, stream);
   const std::string message = message_of<ConfigError>(
@@ -369,7 +369,7 @@ TEST(AdapterFolders, OfAConvolutionAreRefusedByName) {
       << message;
 }
 
-TEST(AdapterFolders, KeepAHeadThatIsTiedToTheTable) {
+TEST(AdapterFolders, HeadStaysTiedUnlessAdaptersDiffer) {
   EXPECT_FALSE(read_adapter_config(golden("peft_tied")).unties_head);
   EXPECT_FALSE(read_adapter_config(golden("peft_tied_head")).unties_head);
   EXPECT_FALSE(read_adapter_config(golden("peft_positions")).unties_head);
@@ -400,7 +400,7 @@ class AdapterFolderTest : public ::testing::Test {
   int count_ = 0;
 };
 
-TEST_F(AdapterFolderTest, RefusesByNameWhatIsNotImplemented) {
+TEST_F(AdapterFolderTest, RejectsUnsupportedKeysByName) {
   EXPECT_EQ(message("\"r\": 4", "\"r\": 4"), "");
   for (const auto& [from, to] : std::map<std::string, std::string>{
            {"\"lora_bias\": false", "\"lora_bias\": true"},
@@ -420,7 +420,7 @@ TEST_F(AdapterFolderTest, RefusesByNameWhatIsNotImplemented) {
   }
 }
 
-TEST_F(AdapterFolderTest, WarnsOnceOfKeysThatItDoesNotKnow) {
+TEST_F(AdapterFolderTest, WarnsOnceAboutUnknownKeys) {
   std::ostringstream said;
   send_warnings_to(&said);
   read_adapter_config(golden("lora_llama"));
@@ -431,7 +431,7 @@ TEST_F(AdapterFolderTest, WarnsOnceOfKeysThatItDoesNotKnow) {
       << said.str();
 }
 
-TEST_F(AdapterFolderTest, RefusesPatternsThatAreNoneOrTakeTooLong) {
+TEST_F(AdapterFolderTest, RejectsInvalidOrSlowPatterns) {
   const std::string names = "\"exclude_modules\": null";
   EXPECT_NE(message(names, "\"exclude_modules\": \"(\"").find("exclude_modules: the pattern ("),
             std::string::npos);
@@ -443,7 +443,7 @@ TEST_F(AdapterFolderTest, RefusesPatternsThatAreNoneOrTakeTooLong) {
 }
 
 /// Looking up every suffix of a name of 800,000 letters took 14 s.
-TEST_F(AdapterFolderTest, RefusesANameThatNoModuleHas) {
+TEST_F(AdapterFolderTest, RejectsLongUnknownNameQuickly) {
   const fs::path folder = scratch_ / "long";
   fs::create_directory(folder);
   fs::copy(golden("lora_llama") + "/adapter_config.json", folder);
@@ -457,7 +457,7 @@ TEST_F(AdapterFolderTest, RefusesANameThatNoModuleHas) {
   EXPECT_LT(seconds_since(start), 2);
 }
 
-TEST_F(AdapterFolderTest, RefusesWhatTheConfigDoesNotTellOf) {
+TEST_F(AdapterFolderTest, RejectsTensorsThatContradictConfig) {
   EXPECT_NE(message("\"rank_pattern\": {}", "\"rank_pattern\": {\"q_proj\": 8}")
                 .find("q_proj.lora_A.weight has rank 4, want 8"),
             std::string::npos);
@@ -466,7 +466,7 @@ TEST_F(AdapterFolderTest, RefusesWhatTheConfigDoesNotTellOf) {
             std::string::npos);
 }
 
-TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
+TEST_F(AdapterFolderTest, RejectsAdapterOfOtherBase) {
   EXPECT_NE(message("\"r\": 4", "\"r\": 5").find("has rank 4, want 5"), std::string::npos);
   EXPECT_NE(message("\"r\": 4", "\"r\": 4", "llama_b").find("the adapter is of another base"),
             std::string::npos);
@@ -479,7 +479,7 @@ TEST_F(AdapterFolderTest, RefusesAnAdapterOfAnotherBase) {
 
 /// PEFT passes input_ids to a model with a known task. A classification head belongs to
 /// modules_to_save.
-TEST(AdapterFolders, TaskAndHeadAreThoseOfTheFamily) {
+TEST(AdapterFolders, TaskAndHeadFollowFamily) {
   const Stream stream = test_stream();
   struct Case {
     const char *base, *targets, *task, *whole;
@@ -510,14 +510,14 @@ TEST(AdapterFolders, TaskAndHeadAreThoseOfTheFamily) {
   }
 }
 
-TEST(AdapterFolders, WithNamesStandInFoldersOfTheirOwn) {
+TEST(AdapterFolders, ErrorSuggestsNamedSubfolder) {
   const TemporaryFolder scratch;
   fs::copy(golden("lora_llama"), scratch / "second");
   const std::string told = message_of<MissingInput>([&] { read_adapter_config(scratch.path()); });
   EXPECT_TRUE(contains(told, (scratch / "second").string())) << told;
 }
 
-TEST(AdapterFolders, AreReadFromSafetensorsAlone) {
+TEST(AdapterFolders, PickledWeightsAreNotRead) {
   const TemporaryFolder scratch;
   const fs::path folder = scratch / "adapter";
   fs::copy(golden("lora_llama"), folder);

@@ -89,7 +89,7 @@ class BartFolder : public ::testing::Test {
   std::ostringstream said_;  // warnings
 };
 
-TEST_F(BartFolder, TheKeysOfPublishedFoldersAreTakenWithoutAWord) {
+TEST_F(BartFolder, ReadsPublishedKeysWithoutWarning) {
   const ModelConfig config = read_hugging_face_model_config(folder_.path(), 0);
   EXPECT_EQ(said_.str(), "");
   EXPECT_EQ(config.embedding_scale, 1);
@@ -109,7 +109,7 @@ TEST_F(BartFolder, TheKeysOfPublishedFoldersAreTakenWithoutAWord) {
   EXPECT_EQ(apart.start, 2) << "except for the start token";
 }
 
-TEST_F(BartFolder, OtherComputationsAreRefusedByName) {
+TEST_F(BartFolder, RejectsUnsupportedKeysByName) {
   for (const auto& [key, value] : {std::pair("normalize_before", "true"),
                                    {"activation_function", "\"relu\""},
                                    {"add_final_layer_norm", "true"},
@@ -126,7 +126,7 @@ TEST_F(BartFolder, OtherComputationsAreRefusedByName) {
   EXPECT_NE(said.find("got \"mbart\""), std::string::npos) << said;
 }
 
-TEST_F(BartFolder, AScaledTableIsReadAndWrittenAsSuch) {
+TEST_F(BartFolder, RoundTripKeepsEmbeddingScale) {
   set_config(with("scale_embedding", "true"));
   EXPECT_EQ(read_hugging_face_model_config(folder_.path(), 0).embedding_scale, 4);
   ModelConfig config = read_hugging_face_model_config(folder_.path(), 0);
@@ -142,7 +142,7 @@ TEST_F(BartFolder, AScaledTableIsReadAndWrittenAsSuch) {
 }
 
 /// facebook/bart-base is a BartModel: no prefix, no logits bias, and three copies of the table.
-TEST_F(BartFolder, AFolderWithoutPrefixAndBiasHasZerosThere) {
+TEST_F(BartFolder, WithoutPrefixAndBiasHasZeroBias) {
   write_weights(
       [](const std::string& name) {
         return name.starts_with("model.") ? name.substr(6) : std::string();
@@ -158,7 +158,7 @@ TEST_F(BartFolder, AFolderWithoutPrefixAndBiasHasZerosThere) {
   EXPECT_EQ(biases, 1);
 }
 
-TEST_F(BartFolder, ATableThatIsNotTheSharedOneIsRefused) {
+TEST_F(BartFolder, RejectsTableThatDiffersFromShared) {
   const auto same = [](const std::string& name) { return name; };
   write_weights(same, {{"model.decoder.embed_tokens.weight", table(1)}});
   const std::string said = refusal([&] { opened(); });
@@ -167,7 +167,7 @@ TEST_F(BartFolder, ATableThatIsNotTheSharedOneIsRefused) {
   EXPECT_NO_THROW(opened());
 }
 
-TEST_F(BartFolder, NothingElseMayBeMissing) {
+TEST_F(BartFolder, RejectsOtherMissingWeights) {
   write_weights([](const std::string& name) {
     return name.find("layernorm_embedding.bias") == name.npos ? name : std::string();
   });

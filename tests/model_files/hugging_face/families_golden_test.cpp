@@ -91,7 +91,7 @@ TEST_P(FamilyGolden, LogitsMatch) {
   EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kOfTransformers);
 }
 
-TEST_P(FamilyGolden, LogitsInBF16AreWithinTheSpreadOfTransformers) {
+TEST_P(FamilyGolden, Bf16LogitsAreWithinTransformersSpread) {
   const boost::json::value spread = read_json(concat(HT_TEST_DATA_DIR, "/bf16_spread.json"));
   model_->visit_parameters(
       [&](Parameter& parameter) { parameter.compute_in(DType::kBF16, stream_); });
@@ -103,14 +103,14 @@ TEST_P(FamilyGolden, LogitsInBF16AreWithinTheSpreadOfTransformers) {
             kOfOneDraw * spread.at(GetParam()).as_double());
 }
 
-TEST_P(FamilyGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
+TEST_P(FamilyGolden, LossAndGradientsMatchAtAnyRecompute) {
   const GoldenStep wanted{*load("loss").data<float>(),
                           [this](const Parameter& parameter) { return gradient_of(parameter); }};
   expect_step(*model_, token_batch(load("tokens"), load("targets")), wanted, {0, 0.3, 0.6, 1},
               stream_);
 }
 
-TEST_P(FamilyGolden, TokenByTokenGivesTheLogitsOfTheWhole) {
+TEST_P(FamilyGolden, TokenByTokenMatchesFullPass) {
   const Tensor all = load("tokens").rows(0, 1);
   const RotaryScaling& scaling = config_.rope_scaling;  // angles may depend on length
   const std::int64_t length = scaling.type == "dynamic" ? scaling.original_context : all.size(1);
@@ -131,7 +131,7 @@ TEST_P(FamilyGolden, TokenByTokenGivesTheLogitsOfTheWhole) {
   }
 }
 
-TEST_P(FamilyGolden, ExportIsReadAgainToTheSameLogits) {
+TEST_P(FamilyGolden, ExportRoundTripKeepsLogits) {
   const TemporaryFolder scratch;
   export_hugging_face(*model_, nullptr, scratch / "out", stream_);
   const ModelConfig config = read_hugging_face_model_config(scratch / "out", 0);

@@ -52,7 +52,7 @@ class FamilyKeys : public ::testing::Test {
 };
 
 /// Lists of layers must not be allocated before the file's sizes have been checked.
-TEST_F(FamilyKeys, SizesAreCheckedBeforeListsAreMadeOfThem) {
+TEST_F(FamilyKeys, ChecksSizesBeforeAllocatingLists) {
   for (const char* type : {"llama", "qwen2", "qwen3", "mistral", "mixtral", "gemma2", "gemma3_text",
                            "qwen2_moe", "qwen3_moe", "gpt_oss", "granitemoehybrid", "bamba",
                            "qwen3_next", "whisper", "bart", "vit", "mamba2"}) {
@@ -69,7 +69,7 @@ TEST_F(FamilyKeys, SizesAreCheckedBeforeListsAreMadeOfThem) {
   expect_refused("llama", R"("head_dim": 4294967296)", "want a whole number from 1 to 2147483647");
 }
 
-TEST_F(FamilyKeys, LayersOfAGgufFileAreCheckedBeforeListsAreMadeOfThem) {
+TEST_F(FamilyKeys, ChecksGgufLayersBeforeAllocatingLists) {
   for (const char* name : {"gemma2", "gemma3", "llama"}) {
     const std::filesystem::path file = folder_ / concat(name, ".gguf");
     const auto key = [&](const char* rest) { return concat(name, ".", rest); };
@@ -89,7 +89,7 @@ TEST_F(FamilyKeys, LayersOfAGgufFileAreCheckedBeforeListsAreMadeOfThem) {
   }
 }
 
-TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
+TEST_F(FamilyKeys, MissingKeysUseModelTypeDefaults) {
   const ModelConfig llama = read("llama", "");
   EXPECT_EQ(llama.kv_heads, 4);
   EXPECT_EQ(llama.head_size, 8);
@@ -123,7 +123,7 @@ TEST_F(FamilyKeys, AMissingKeyMeansTheDefaultOfItsModelType) {
 }
 
 /// transformers treats an attention_factor of 0 as a factor.
-TEST_F(FamilyKeys, OfYarnWhatWasNotGivenIsNotWritten) {
+TEST_F(FamilyKeys, DoesNotWriteUnsetYarnKeys) {
   const std::string yarn = R"("rope_scaling": {"rope_type": "yarn", "factor": 2.0)";
   const auto written = [&](const std::string& more) {
     return typed_pretty_json(hugging_face_config(
@@ -138,7 +138,7 @@ TEST_F(FamilyKeys, OfYarnWhatWasNotGivenIsNotWritten) {
   }
 }
 
-TEST_F(FamilyKeys, VersionsFourAndFiveSayTheSame) {
+TEST_F(FamilyKeys, Version4AndVersion5KeysAreEquivalent) {
   const auto same = [&](const char* type, const std::string& four, const std::string& five) {
     EXPECT_EQ(config_json(read(type, four)), config_json(read(type, five))) << four;
   };
@@ -171,14 +171,14 @@ TEST_F(FamilyKeys, VersionsFourAndFiveSayTheSame) {
           "sliding_attention", "sliding_attention", "sliding_attention"])");
 }
 
-TEST_F(FamilyKeys, ADynamicContextGrowsByItsFactor) {
+TEST_F(FamilyKeys, DynamicScalingExtendsContext) {
   const ModelConfig config = read("llama", R"("max_position_embeddings": 32,
                        "rope_scaling": {"type": "dynamic", "factor": 2.0})");
   EXPECT_EQ(config.rope_scaling.original_context, 32);
   EXPECT_EQ(config.context, 64);
 }
 
-TEST_F(FamilyKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
+TEST_F(FamilyKeys, AcceptsHarmlessPublishedKeys) {
   write_text(folder_ / "config.json", R"({"model_type": "gpt2", "n_embd": 32, "n_layer": 1,
       "n_head": 4, "n_positions": 16, "vocab_size": 61, "n_special": 0,
       "predict_special_tokens": true, "_num_labels": 1})");  // as gpt2-medium's and distilgpt2's
@@ -192,7 +192,7 @@ TEST_F(FamilyKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
 }
 
 /// Dumps of each family's configuration class with its defaults, from two versions of transformers.
-TEST_F(FamilyKeys, WholeDumpsOfTheConfigurationClassesAreTakenWithoutAWord) {
+TEST_F(FamilyKeys, AcceptsConfigClassDumpsWithoutWarning) {
   const std::string file = concat(HT_TEST_DATA_DIR, "/config_classes.json");
   const auto versions = boost::json::parse(with_named_floats(read_file(file, 1 << 20)));
   ASSERT_EQ(versions.as_object().size(), 2u);
@@ -210,7 +210,7 @@ TEST_F(FamilyKeys, WholeDumpsOfTheConfigurationClassesAreTakenWithoutAWord) {
 
 /// In each family, an export keeps all values of the base's config.json that training does not
 /// change.
-TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
+TEST_F(FamilyKeys, ExportKeepsUnchangedValuesOfBase) {
   const auto is_of_training = [](const std::string& key) {
     return key.find("dropout") != key.npos || key.find("pdrop") != key.npos ||
            key.ends_with("layerdrop") || key == "init_std" || key == "initializer_range";
@@ -255,7 +255,7 @@ TEST_F(FamilyKeys, ValuesThatARunDoesNotChangeAreTheBases) {
   }
 }
 
-TEST_F(FamilyKeys, KeysThatNobodyKnowsAreNamedInOneLineAndIgnored) {
+TEST_F(FamilyKeys, IgnoresUnknownKeysWithOneWarning) {
   const std::string without = config_json(read("llama", ""));
   EXPECT_EQ(config_json(read("llama", R"("some_new_key": 1, "sliding_window": 4,
       "rope_scaling": {"rope_type": "default", "more": 1}, "num_local_experts": 8)")),
@@ -267,7 +267,7 @@ TEST_F(FamilyKeys, KeysThatNobodyKnowsAreNamedInOneLineAndIgnored) {
     EXPECT_NE(said.find(key), std::string::npos) << key << " in " << said;
 }
 
-TEST_F(FamilyKeys, AGenerationConfigThatSaysMoreIsNamedOnce) {
+TEST_F(FamilyKeys, ReportsUnknownGenerationKeysOnce) {
   write_text(folder_ / "generation_config.json",
              R"({"eos_token_id": [1, 2], "temperature": 0.6, "colour": 1})");
   read("llama", "");
@@ -277,7 +277,7 @@ TEST_F(FamilyKeys, AGenerationConfigThatSaysMoreIsNamedOnce) {
   EXPECT_EQ(said_.str().find('\n'), said_.str().size() - 1);
 }
 
-TEST_F(FamilyKeys, NullIsTheSameAsAnAbsentKey) {
+TEST_F(FamilyKeys, NullEqualsMissingKey) {
   EXPECT_EQ(config_json(read("llama", R"("some_new_key": null, "is_causal": null,
       "hidden_act": null, "head_dim": null, "rope_scaling": {"rope_type": null, "type": "linear",
       "factor": 2.0}, "rope_parameters": null)")),
@@ -285,12 +285,12 @@ TEST_F(FamilyKeys, NullIsTheSameAsAnAbsentKey) {
   EXPECT_EQ(said_.str(), "");
 }
 
-TEST_F(FamilyKeys, NoHeadsOfKeysAreThoseOfQueries) {
+TEST_F(FamilyKeys, NullKeyValueHeadsEqualQueryHeads) {
   for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "mixtral"})
     EXPECT_EQ(read(type, R"("num_key_value_heads": null)").kv_heads, 4) << type;
 }
 
-TEST_F(FamilyKeys, APositionsRangeMayBeSetWhereAnglesTurn) {
+TEST_F(FamilyKeys, ContextCanBeSetForRotaryModels) {
   const ModelConfig folder = read("llama", R"("max_position_embeddings": 64)");
   ModelConfig asked = folder;
   asked.context = 256;
@@ -315,7 +315,7 @@ TEST_F(FamilyKeys, APositionsRangeMayBeSetWhereAnglesTurn) {
   EXPECT_NO_THROW(read_hugging_face_weights(golden, *make_model(config, 1, stream), stream));
 }
 
-TEST_F(FamilyKeys, WindowsOfMixturesAreInTheLayersThatTransformersGivesThem) {
+TEST_F(FamilyKeys, MixtureWindowLayersMatchTransformers) {
   const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 4, "num_experts_per_tok": 2,
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "sliding_window": 16,
       "max_window_layers": 2, "use_sliding_window": )";
@@ -328,7 +328,7 @@ TEST_F(FamilyKeys, WindowsOfMixturesAreInTheLayersThatTransformersGivesThem) {
   EXPECT_EQ(read("qwen2_moe", sizes + "false").window, 0);
 }
 
-TEST_F(FamilyKeys, AMixtureMayHaveNoSharedExpertAndChoosesNoMoreThanThereAre) {
+TEST_F(FamilyKeys, SharedExpertIsOptionalAndTopKIsBounded) {
   const std::string sizes = R"("num_key_value_heads": 2, "num_experts": 4,
       "moe_intermediate_size": 8, "shared_expert_intermediate_size": 0, "num_experts_per_tok": )";
   EXPECT_EQ(read("qwen2_moe", sizes + "2").experts.shared_width, 0);
@@ -336,7 +336,7 @@ TEST_F(FamilyKeys, AMixtureMayHaveNoSharedExpertAndChoosesNoMoreThanThereAre) {
                  "num_experts_per_tok: got 5, want at most num_experts, 4");
 }
 
-TEST_F(FamilyKeys, WhatCannotBeHonouredIsRefusedByItsName) {
+TEST_F(FamilyKeys, RejectsUnsupportedKeysByName) {
   for (const char* key :
        {R"("partial_rotary_factor": 0.5)", R"("is_causal": false)", R"("rope_interleaved": true)",
         R"("pruned_heads": {"0": [1]})", R"("is_encoder_decoder": true)"}) {

@@ -24,7 +24,7 @@ class FileLayout : public ::testing::Test {
   const Stream stream_ = test_stream();
 };
 
-TEST_F(FileLayout, RowsOfPartsAlternateInTheFile) {
+TEST_F(FileLayout, RowsOfPartsAlternateInFile) {
   const FileTensor part{.name = "x", .shape = {8, 1, 2}, .order = kOrder};
   const Tensor there = in_file_layout(numbered(2), part);
   EXPECT_EQ(there.shape(), (Shape{8, 1, 2}));
@@ -36,7 +36,7 @@ TEST_F(FileLayout, RowsOfPartsAlternateInTheFile) {
 }
 
 /// Two outputs of three channels with a 2 x 1 x 2 kernel: element = 100·output + 10·channel + tap.
-TEST_F(FileLayout, AConvolutionsChannelsComeBeforeItsTapsInTheFile) {
+TEST_F(FileLayout, ConvolutionChannelsPrecedeTaps) {
   const FileTensor part{.name = "x", .shape = {2, 3, 2, 1, 2}, .channels_first = true};
   const Tensor here = Tensor::empty({2, 12}, DType::kF32, MemoryKind::kData, stream_);
   for (std::int64_t i = 0; i < 24; ++i)
@@ -53,13 +53,13 @@ TEST_F(FileLayout, AConvolutionsChannelsComeBeforeItsTapsInTheFile) {
   EXPECT_TRUE(lies_alike({.name = "x", .shape = {2, 3, 1}, .channels_first = true}));
 }
 
-TEST_F(FileLayout, AlikeOrdersShareMemory) {
+TEST_F(FileLayout, EqualLayoutsShareMemory) {
   const Tensor rows = numbered(2);
   EXPECT_EQ(in_file_layout(rows, {.name = "x", .shape = {8, 2}}).raw(), rows.raw());
   EXPECT_EQ(reordered(rows, {.groups = 1, .rows = {4, 4}}, RowsTo::kFile).raw(), rows.raw());
 }
 
-TEST_F(FileLayout, CodesInTheOtherOrderStandForTheSameNumbers) {
+TEST_F(FileLayout, ReorderedCodesKeepValues) {
   const Tensor values = normal_tensor({8, 128}, 3, stream_);
   for (const char* form : {"nf4", "fp4", "int8"}) {
     const QuantizedRows codes = quantize_rows(values, form, stream_);
@@ -76,7 +76,7 @@ TEST_F(FileLayout, CodesInTheOtherOrderStandForTheSameNumbers) {
   }
 }
 
-TEST_F(FileLayout, CodesWhoseBlocksSpanRowsAreRefused) {
+TEST_F(FileLayout, RejectsCodesWithBlocksAcrossRows) {
   const QuantizedRows codes = quantize_rows(normal_tensor({8, 96}, 3, stream_), "nf4", stream_);
   try {
     reordered(codes, 96, kOrder, RowsTo::kHere, "F: q_proj.weight", stream_);

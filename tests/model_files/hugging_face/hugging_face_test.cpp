@@ -138,7 +138,7 @@ TEST_F(HuggingFace, ExportAndImportKeepEveryBit) {
       << "a temporary file was left";
 }
 
-TEST_F(HuggingFace, ExportWritesWhatTransformersReads) {
+TEST_F(HuggingFace, ExportWritesFilesForTransformers) {
   const auto model_owner = make_model(
       {.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 600}, 7, stream_);
   LanguageModel& model = *model_owner;
@@ -158,7 +158,7 @@ TEST_F(HuggingFace, ExportWritesWhatTransformersReads) {
   EXPECT_FALSE(weights.contains("lm_head.weight"));
 }
 
-TEST_F(HuggingFace, ImportAndExportKeepThePrefixSpaceOfTheTokenizer) {
+TEST_F(HuggingFace, RoundTripKeepsTokenizerPrefixSpace) {
   const auto plain = load_tokenizer(file("bpe_small"));
   const auto model_owner = make_model(
       {.layers = 1, .heads = 2, .width = 8, .context = 4, .vocabulary = 600}, 7, stream_);
@@ -183,7 +183,7 @@ TEST_F(HuggingFace, ImportAndExportKeepThePrefixSpaceOfTheTokenizer) {
   }
 }
 
-TEST_F(HuggingFace, ExportOfACharactersModelLeavesTheTokenizerOut) {
+TEST_F(HuggingFace, CharacterModelExportOmitsTokenizer) {
   const auto model_owner = make_model(kSmall, 7, stream_);
   LanguageModel& model = *model_owner;
   export_hugging_face(model, make_character_tokenizer("abc\n").get(), folder_ / "a", stream_);
@@ -194,7 +194,7 @@ TEST_F(HuggingFace, ExportOfACharactersModelLeavesTheTokenizerOut) {
   }
 }
 
-TEST_F(HuggingFace, ExportKeepsAFolderThatIsNotEmpty) {
+TEST_F(HuggingFace, ExportRefusesNonEmptyFolder) {
   const auto model_owner = make_model(kSmall, 7, stream_);
   LanguageModel& model = *model_owner;
   fs::create_directories(folder_ / "full");
@@ -207,7 +207,7 @@ TEST_F(HuggingFace, ExportKeepsAFolderThatIsNotEmpty) {
   EXPECT_NO_THROW(export_hugging_face(model, nullptr, folder_ / "empty", stream_));
 }
 
-TEST_F(HuggingFace, ConfigKeysThatChangeTheMathematicsAreNamed) {
+TEST_F(HuggingFace, RejectsUnsupportedConfigKeysByName) {
   const auto weights = golden_weights("");
   const std::string folder = make_folder(weights, {{"activation_function", "relu"},
                                                    {"n_inner", 100},
@@ -240,7 +240,7 @@ TEST_F(HuggingFace, ConfigKeysThatChangeTheMathematicsAreNamed) {
   EXPECT_THROW(read_hugging_face_model_config(folder_ / "nowhere", 0), MissingInput);
 }
 
-TEST_F(HuggingFace, WrongWeightsAreNamed) {
+TEST_F(HuggingFace, RejectsWrongWeightsByName) {
   auto weights = golden_weights("");
   auto missing = weights;
   std::erase_if(missing, [](const NamedTensor& t) { return t.name == "h.1.ln_2.bias"; });
@@ -270,7 +270,7 @@ TEST_F(HuggingFace, WrongWeightsAreNamed) {
   }
 }
 
-TEST_F(HuggingFace, AHeadMustBeTiedAndMasksAreIgnored) {
+TEST_F(HuggingFace, RequiresTiedHeadAndIgnoresMasks) {
   auto weights = golden_weights("transformer.");
   Tensor table;
   for (const NamedTensor& t : weights) {
@@ -285,7 +285,7 @@ TEST_F(HuggingFace, AHeadMustBeTiedAndMasksAreIgnored) {
   expect_words(read_message(weights), {"lm_head.weight", "tied"});
 }
 
-TEST_F(HuggingFace, AnotherSizeOfModelIsRefused) {
+TEST_F(HuggingFace, RejectsOtherModelSize) {
   ModelConfig config = kSmall;
   config.layers = 1;
   config.vocabulary = 64;

@@ -86,20 +86,20 @@ class HuggingFaceShards : public ::testing::Test {
   Stream stream_{MemoryPool::create("test")};
 };
 
-TEST_F(HuggingFaceShards, ShardsGiveTheWeightsOfTheSingleFile) {
+TEST_F(HuggingFaceShards, ShardsMatchSingleFile) {
   const std::string expected = read_text(whole_ / "model.safetensors");
   EXPECT_TRUE(exported_again() == expected);
   shard(std::string("transformer.").size());
   EXPECT_TRUE(exported_again() == expected);
 }
 
-TEST_F(HuggingFaceShards, ASingleFileIsPreferredToShards) {
+TEST_F(HuggingFaceShards, SingleFileIsPreferredToShards) {
   fs::copy(whole_ / "model.safetensors", sharded_);
   write_text(sharded_ / "model.safetensors.index.json", "{");
   EXPECT_TRUE(exported_again() == read_text(whole_ / "model.safetensors"));
 }
 
-TEST_F(HuggingFaceShards, AHeadIsComparedWithTheTableOfAnotherShard) {
+TEST_F(HuggingFaceShards, ComparesHeadWithTableInOtherShard) {
   const SafetensorsFile file((whole_ / "model.safetensors").string());
   const std::string head = "lm_head.weight", path = (sharded_ / "head.safetensors").string();
   const Tensor table = file.load("transformer.wte.weight", MemoryKind::kData, stream_);
@@ -124,7 +124,7 @@ TEST_F(HuggingFaceShards, MissingFilesAreNamed) {
   expect_refused<MissingInput>({"pytorch_model-00001-of-00002.bin, which is not read"});
 }
 
-TEST_F(HuggingFaceShards, IndexAndShardsMustSayTheSame) {
+TEST_F(HuggingFaceShards, RejectsIndexThatDisagreesWithShards) {
   json::object map = map_;
   map["transformer.h.0.extra"] = shard_name(1);
   write_index(map);
@@ -140,7 +140,7 @@ TEST_F(HuggingFaceShards, IndexAndShardsMustSayTheSame) {
   }
 }
 
-TEST_F(HuggingFaceShards, WeightsOfAnotherModelAreNamedWithTheirFile) {
+TEST_F(HuggingFaceShards, RejectsUnknownWeightNamingItsFile) {
   const Tensor tensor = Tensor::zeros({3}, DType::kF32, MemoryKind::kData, stream_);
   write_safetensors((sharded_ / "more.safetensors").string(), {{"h.9.ln_1.bias", tensor}});
   json::object map = map_;
@@ -149,7 +149,7 @@ TEST_F(HuggingFaceShards, WeightsOfAnotherModelAreNamedWithTheirFile) {
   expect_refused<DataError>({"more.safetensors", "h.9.ln_1.bias"});
 }
 
-TEST_F(HuggingFaceShards, NoFileOutsideTheFolderIsRead) {
+TEST_F(HuggingFaceShards, RejectsShardsOutsideFolder) {
   fs::create_directories(sharded_ / "below");
   fs::rename(sharded_ / shard_name(1), folder_ / shard_name(1));
   const std::string outside = (folder_ / shard_name(1)).string();
@@ -168,7 +168,7 @@ TEST_F(HuggingFaceShards, NoFileOutsideTheFolderIsRead) {
   }
 }
 
-TEST_F(HuggingFaceShards, ADamagedIndexIsNamed) {
+TEST_F(HuggingFaceShards, RejectsDamagedIndex) {
   for (const char* text :
        {"", "{\"weight_map\": {\"a\": ", "[]", "{}", "{\"weight_map\": []}", "{\"weight_map\": {}}",
         "{\"weight_map\": {\"a\": \"x\", \"a\": \"y\"}}"}) {
@@ -178,7 +178,7 @@ TEST_F(HuggingFaceShards, ADamagedIndexIsNamed) {
   }
 }
 
-TEST_F(HuggingFaceShards, InspectShowsTheTensorsOfAllShards) {
+TEST_F(HuggingFaceShards, InspectShowsTensorsOfAllShards) {
   const auto seen = [](const fs::path& path) {
     return json::parse(inspect(path).json).as_object();
   };

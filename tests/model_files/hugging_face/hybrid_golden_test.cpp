@@ -35,7 +35,7 @@ class HybridGolden : public ::testing::TestWithParam<const char*> {
       make_model(read_hugging_face_model_config(folder_, 0), 1, stream_);
 };
 
-TEST_P(HybridGolden, ContinuesAPromptWithTheSameTokens) {
+TEST_P(HybridGolden, GreedyContinuationMatches) {
   const Tensor prompt = load("prompt"), wanted = load("greedy");
   const std::int64_t length = prompt.size(1), more = wanted.size(1);
   const auto state =
@@ -58,7 +58,7 @@ TEST_P(HybridGolden, ContinuesAPromptWithTheSameTokens) {
   EXPECT_EQ(tokens, same);
 }
 
-TEST_P(HybridGolden, DocumentsOfARowDoNotSeeEachOther) {
+TEST_P(HybridGolden, PackedDocumentsDoNotSeeEachOther) {
   if (!expected_.contains("document_tokens"))
     GTEST_SKIP() << "this folder has no row with documents";
   const Tensor lengths = load("document_tokens"), row = load("tokens").rows(0, 1);
@@ -76,7 +76,7 @@ TEST_P(HybridGolden, DocumentsOfARowDoNotSeeEachOther) {
   EXPECT_LT(relative_error(logits, values_of(load("document_logits"))), 1e-4);
 }
 
-TEST_P(HybridGolden, ExportHoldsTheBitsOfTheFolder) {
+TEST_P(HybridGolden, ExportMatchesFolderBitForBit) {
   const TemporaryFolder scratch;
   export_hugging_face(*model_, nullptr, scratch / "out", stream_, model_families(), DType::kF32,
                       token_ids_in(folder_), folder_);
@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, HybridGolden,
                                            "granitemoe_plain", "granite_moe_hybrid"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(HybridFolder, SaysWhichDecayOverflows) {
+TEST(HybridFolder, WarnsAboutOverflowingDecay) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
   const std::string folder = concat(HT_TEST_DATA_DIR, "/mamba2_a");
@@ -127,7 +127,7 @@ TEST(HybridFolder, SaysWhichDecayOverflows) {
   EXPECT_NE(said_of(scratch / "out").find("A_log is above 88.7 in 1 of "), std::string::npos);
 }
 
-TEST(HybridFolder, IsReadWhereItsLayersAreToldInAnotherPeriod) {
+TEST(HybridFolder, AcceptsEquivalentLayerPattern) {
   const Stream stream = test_stream();
   const std::string folder = concat(HT_TEST_DATA_DIR, "/granite_hybrid_a");
   ModelConfig config = read_hugging_face_model_config(folder, 0);
@@ -140,13 +140,13 @@ TEST(HybridFolder, IsReadWhereItsLayersAreToldInAnotherPeriod) {
 }
 
 /// The folder of a model for texts and images.
-class FolderOfImages : public ::testing::Test {
+class VisionLanguageFolder : public ::testing::Test {
  protected:
-  FolderOfImages() {
+  VisionLanguageFolder() {
     read_hugging_face_weights(folder_, *model_, stream_);
     send_warnings_to(&said_);
   }
-  ~FolderOfImages() override { send_warnings_to(&std::cerr); }
+  ~VisionLanguageFolder() override { send_warnings_to(&std::cerr); }
   boost::json::object config_in(const fs::path& folder) const {
     return boost::json::parse(with_named_floats(read_file(folder / "config.json", 1 << 20)))
         .as_object();
@@ -167,7 +167,7 @@ class FolderOfImages : public ::testing::Test {
   std::ostringstream said_;
 };
 
-TEST_F(FolderOfImages, IsWrittenWithTheSameConfigurationAroundTheText) {
+TEST_F(VisionLanguageFolder, ExportKeepsVisionAndTextConfig) {
   const boost::json::object before = config_in(folder_), after = config_in(exported(folder_));
   EXPECT_EQ(after.at("vision_config"), before.at("vision_config"));
   EXPECT_EQ(after.at("model_type"), "qwen3_5");
@@ -176,7 +176,7 @@ TEST_F(FolderOfImages, IsWrittenWithTheSameConfigurationAroundTheText) {
   EXPECT_EQ(said_.str(), "");
 }
 
-TEST_F(FolderOfImages, GetsDtypeAndEndTokensOfTheTextModel) {
+TEST_F(VisionLanguageFolder, ExportTakesDtypeAndEndTokensOfText) {
   const fs::path out = exported(folder_, DType::kBF16, R"({"eos_token_id": [3, 5]})");
   EXPECT_EQ(config_in(out).at("dtype"), "bfloat16");
   EXPECT_EQ(end_token_ids_in(out), (std::vector<std::int32_t>{3, 5}));
@@ -190,7 +190,7 @@ TEST_F(FolderOfImages, GetsDtypeAndEndTokensOfTheTextModel) {
 }
 
 /// Qwen's folders contain heads for multi-token prediction.
-TEST_F(FolderOfImages, TakesOverWhatPredictsMoreTokens) {
+TEST_F(VisionLanguageFolder, ExportCopiesMultiTokenPredictionHeads) {
   const fs::path folder = scratch_ / "more";
   fs::copy(folder_, folder);
   const SafetensorsFile before(folder_ / "model.safetensors");
@@ -203,7 +203,7 @@ TEST_F(FolderOfImages, TakesOverWhatPredictsMoreTokens) {
   EXPECT_TRUE(same_bits(after.load("mtp.fc.weight", MemoryKind::kData, stream_), more));
 }
 
-TEST_F(FolderOfImages, IsQuantizedButForWhatItCarries) {
+TEST_F(VisionLanguageFolder, QuantizedExportSkipsCopiedModules) {
   const TrainedRun opened = load_hugging_face_folder(folder_, "int8", stream_);
   export_hugging_face(opened.model(), nullptr, scratch_ / "codes", stream_, model_families(),
                       DType::kF32, "", folder_);
@@ -213,14 +213,14 @@ TEST_F(FolderOfImages, IsQuantizedButForWhatItCarries) {
   EXPECT_EQ(quantization_of_hugging_face(scratch_ / "codes"), "int8");
 }
 
-TEST_F(FolderOfImages, KeepsItsProcessors) {
+TEST_F(VisionLanguageFolder, ExportKeepsPreprocessorConfig) {
   const fs::path folder = scratch_ / "origin";
   fs::copy(folder_, folder);
   write_text(folder / "preprocessor_config.json", R"({"size": 1})");
   EXPECT_EQ(read_file(exported(folder) / "preprocessor_config.json", 99), R"({"size": 1})");
 }
 
-TEST_F(FolderOfImages, IsWrittenAsATextModelWhereItIsGone) {
+TEST_F(VisionLanguageFolder, MissingBaseExportsTextModel) {
   const fs::path out = exported(scratch_ / "nowhere");
   EXPECT_NE(said_.str().find("is missing"), std::string::npos) << said_.str();
   EXPECT_EQ(config_in(out).at("model_type"), "qwen3_5_text");

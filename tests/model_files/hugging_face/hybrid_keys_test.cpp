@@ -68,7 +68,7 @@ class HybridKeys : public ::testing::Test {
   std::ostringstream said_;
 };
 
-TEST_F(HybridKeys, AMissingKeyMeansTheDefaultOfItsClass) {
+TEST_F(HybridKeys, MissingKeysUseClassDefaults) {
   const ModelConfig mamba2 = mamba("");
   EXPECT_EQ(mamba2.context, 1 << 20) << "it has no positions";
   EXPECT_EQ(mamba2.state_space.state_size, 128);
@@ -95,7 +95,7 @@ TEST_F(HybridKeys, AMissingKeyMeansTheDefaultOfItsClass) {
   EXPECT_EQ(said_.str(), "");
 }
 
-TEST_F(HybridKeys, StepLimitsMayBeInfiniteInBothSpellings) {
+TEST_F(HybridKeys, AcceptsBothSpellingsOfInfiniteStepLimit) {
   for (const char* most : {"Infinity", R"({"__float__": "Infinity"})"}) {
     const ModelConfig model = mamba(concat(R"("time_step_limit": [0.01, )", most, "]"));
     EXPECT_EQ(model.state_space.least_step, 0.01) << most;
@@ -111,7 +111,7 @@ TEST_F(HybridKeys, StepLimitsMayBeInfiniteInBothSpellings) {
                    "time_step_limit: got ");
 }
 
-TEST_F(HybridKeys, LayersAreToldInTheWordsOfBothVersions) {
+TEST_F(HybridKeys, AcceptsLayerNamesOfBothVersions) {
   const auto four = granite(R"("layer_types": ["mamba", "attention", "mamba", "mamba"])");
   EXPECT_EQ(four.mixers, "mamm") << "mam does not occur twice";
   const auto five = granite(R"("layer_types": ["linear_attention", "full_attention",
@@ -130,7 +130,7 @@ TEST_F(HybridKeys, LayersAreToldInTheWordsOfBothVersions) {
   EXPECT_EQ(said_.str(), "");
 }
 
-TEST_F(HybridKeys, LayersOfOtherWordsOrNumbersAreRefused) {
+TEST_F(HybridKeys, RejectsInvalidLayerNamesAndCounts) {
   expect_refused(&HybridKeys::granite, R"("layer_types": ["mamba", "moe", "mamba", "mamba"])",
                  R"(layer_types[1]: got "moe", want "linear_attention" or "full_attention")");
   expect_refused(&HybridKeys::granite, R"("layer_types": ["mamba"])", "for each of the 4 layers");
@@ -138,7 +138,7 @@ TEST_F(HybridKeys, LayersOfOtherWordsOrNumbersAreRefused) {
                  "attn_layer_indices: got [4], want a list of layers from 0 to 3");
 }
 
-TEST_F(HybridKeys, SizesThatDoNotFitAreRefused) {
+TEST_F(HybridKeys, RejectsInconsistentSizes) {
   expect_refused(
       &HybridKeys::mamba, R"("expand": 3)",
       "expand: got 3, which makes 72 channels of a width of 24, and 6 heads of 8 are 48");
@@ -148,7 +148,7 @@ TEST_F(HybridKeys, SizesThatDoNotFitAreRefused) {
                  "state_space.groups: got 4, which does not divide model.state_space.heads 6");
 }
 
-TEST_F(HybridKeys, FactorsAreReadAndWrittenAsTheyWere) {
+TEST_F(HybridKeys, RoundTripKeepsMultipliers) {
   const ModelConfig model = granite(R"("embedding_multiplier": 12, "residual_multiplier": 0.246,
       "attention_multiplier": 0.015625, "logits_scaling": 3, "position_embedding_type": "nope")");
   EXPECT_EQ(model.embedding_scale, 12);
@@ -173,7 +173,7 @@ TEST_F(HybridKeys, FactorsAreReadAndWrittenAsTheyWere) {
                  "position_embedding_type: got \"alibi\"");
 }
 
-TEST_F(HybridKeys, MixturesOfQwen3NextAreRefused) {
+TEST_F(HybridKeys, RejectsQwen3NextMixtures) {
   try {
     qwen("", "qwen3_next");
     ADD_FAILURE() << "nothing was thrown";
@@ -188,7 +188,7 @@ TEST_F(HybridKeys, MixturesOfQwen3NextAreRefused) {
   EXPECT_NO_THROW(qwen(R"("decoder_sparse_step": 9)", "qwen3_next"));
 }
 
-TEST_F(HybridKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
+TEST_F(HybridKeys, AcceptsHarmlessPublishedKeys) {
   mamba(R"("norm_before_gate": true, "rms_norm": true, "residual_in_fp32": true, "chunk_size": 256,
       "rescale_prenorm_residual": false, "time_step_floor": 0.0001, "time_step_max": 0.1,
       "time_step_min": 0.001, "time_step_rank": 48, "time_step_limit": [0.0, Infinity],
@@ -204,7 +204,7 @@ TEST_F(HybridKeys, KeysOfPublishedFoldersThatChangeNothingAreTaken) {
 }
 
 /// transformers' Bamba class uses the share only if it is in rope_parameters.
-TEST_F(HybridKeys, TheShareOfARotationIsReadWhereTransformersReadsIt) {
+TEST_F(HybridKeys, ReadsRotaryShareLikeTransformers) {
   EXPECT_EQ(bamba(R"("partial_rotary_factor": 1.0)").rotary_share, 0.5);
   for (const char* share : {"0.25", "0.5", "1.0"}) {
     const ModelConfig model =
@@ -218,7 +218,7 @@ TEST_F(HybridKeys, TheShareOfARotationIsReadWhereTransformersReadsIt) {
   EXPECT_EQ(said_.str(), "");
 }
 
-TEST_F(HybridKeys, AFolderTellsOfTheOriginalContext) {
+TEST_F(HybridKeys, RoundTripKeepsOriginalContext) {
   for (const char* type : {"yarn", "llama3", "dynamic"}) {
     ModelConfig model = qwen(R"("max_position_embeddings": 96)");
     model.rope_scaling.type = type;
@@ -229,7 +229,7 @@ TEST_F(HybridKeys, AFolderTellsOfTheOriginalContext) {
   }
 }
 
-TEST_F(HybridKeys, HeadsThatNoFolderCanTellOfAreRefused) {
+TEST_F(HybridKeys, RejectsHeadsThatFolderCannotExpress) {
   ModelConfig model = mamba("");
   model.state_space.heads = 5;
   try {
@@ -243,7 +243,7 @@ TEST_F(HybridKeys, HeadsThatNoFolderCanTellOfAreRefused) {
 }
 
 /// Configurations of published models on the Hub.
-TEST_F(HybridKeys, PublishedModelsAreThePresetsOfTheirNames) {
+TEST_F(HybridKeys, PublishedConfigsMatchPresets) {
   const auto preset = [](const std::string& family, const std::string& name) {
     for (const ModelPreset& one : find_family(family).presets) {
       if (one.name != name) continue;
@@ -288,7 +288,7 @@ TEST_F(HybridKeys, PublishedModelsAreThePresetsOfTheirNames) {
   EXPECT_EQ(said_.str(), "");
 }
 
-TEST_F(HybridKeys, ATextConfigIsReadInsideItsModel) {
+TEST_F(HybridKeys, ReadsNestedTextConfig) {
   const std::string text = R"("vocab_size": 41, "hidden_size": 24, "intermediate_size": 20,
       "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
       "mtp_num_hidden_layers": 1, "mamba_ssm_dtype": "float32", "attn_output_gate": true,

@@ -50,7 +50,7 @@ class MicroScalingFolder : public ::testing::Test {
   const TemporaryFolder scratch_;
 };
 
-TEST_F(MicroScalingFolder, ExpertsStandForTheNumbersOfTransformersAndStayPacked) {
+TEST_F(MicroScalingFolder, ExpertsMatchTransformersAndStayPacked) {
   const TrainedRun opened = load_hugging_face_folder(folder_, "mxfp4", stream_);
   std::size_t packed = 0;
   opened.model().visit_parameters([&](Parameter& parameter) {
@@ -77,7 +77,7 @@ TEST_F(MicroScalingFolder, ExpertsStandForTheNumbersOfTransformersAndStayPacked)
   EXPECT_EQ(packed, 12u);
 }
 
-TEST_F(MicroScalingFolder, IsWrittenAgainAsItWas) {
+TEST_F(MicroScalingFolder, RoundTripIsBitIdentical) {
   const TrainedRun opened = load_hugging_face_folder(folder_, "mxfp4", stream_);
   export_hugging_face(opened.model(), nullptr, scratch_ / "out", stream_);
   const SafetensorsFile again(scratch_ / "out/model.safetensors");
@@ -90,7 +90,7 @@ TEST_F(MicroScalingFolder, IsWrittenAgainAsItWas) {
   EXPECT_EQ(quantization_of_hugging_face(scratch_ / "out"), "mxfp4");
 }
 
-TEST_F(MicroScalingFolder, AnExponentOfNaNIsRefused) {
+TEST_F(MicroScalingFolder, RejectsNaNExponent) {
   const std::string name = "model.layers.1.mlp.experts.down_proj_scales";
   const std::string problem = problem_of(with_tensor(name, [](const Tensor& tensor) {
     tensor.data<std::uint8_t>()[40] = 255;
@@ -100,13 +100,13 @@ TEST_F(MicroScalingFolder, AnExponentOfNaNIsRefused) {
       << problem;
 }
 
-TEST_F(MicroScalingFolder, BlocksWithoutScalesAreRefused) {
+TEST_F(MicroScalingFolder, RejectsBlocksWithoutScales) {
   const std::string name = "model.layers.0.mlp.experts.gate_up_proj_scales";
   const std::string problem = problem_of(with_tensor(name, [](const Tensor&) { return false; }));
   EXPECT_NE(problem.find(concat("has no tensor \"", name, "\"")), std::string::npos) << problem;
 }
 
-TEST_F(MicroScalingFolder, AnotherFormIsRefused) {
+TEST_F(MicroScalingFolder, RejectsOtherQuantization) {
   try {
     load_hugging_face_folder(folder_, "nf4", stream_);
     ADD_FAILURE() << "nothing was thrown";

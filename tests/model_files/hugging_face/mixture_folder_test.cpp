@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(MixtureFolder, NumbersThatAreNoneAreRefusedByTheirTensor) {
+TEST(MixtureFolder, RejectsNaNWeightsByTensor) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
   const std::string folder = golden("mixtral_a");
@@ -95,7 +95,7 @@ void write_as_version_5(const fs::path& from, const fs::path& to, std::int64_t e
   write_safetensors((to / "model.safetensors").string(), named);
 }
 
-TEST(MixtureFolder, ThatVersion5WroteInItsOwnFormHoldsTheSameWeights) {
+TEST(MixtureFolder, Version5LayoutHasSameWeights) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
   for (const char* name : {"mixtral_a", "qwen2_moe_a", "qwen3_moe_plain", "olmoe_a", "granitemoe_a",
@@ -115,7 +115,7 @@ TEST(MixtureFolder, ThatVersion5WroteInItsOwnFormHoldsTheSameWeights) {
   }
 }
 
-TEST(MixtureFolder, OfGptOssWithoutAWindowTellsOneThatNoLayerHas) {
+TEST(MixtureFolder, GptOssWithoutWindowWritesContextAsWindow) {
   const Stream stream = test_stream();
   const TemporaryFolder scratch;
   ModelConfig config = read_hugging_face_model_config(golden("gpt_oss_a"), 0);

@@ -39,7 +39,7 @@ class MixtureGolden : public ::testing::TestWithParam<const char*> {
   const SafetensorsFile expected_{folder_ + "/expected.safetensors"};
 };
 
-TEST_P(MixtureGolden, EachExpertGetsTheTokensThatTransformersSendsIt) {
+TEST_P(MixtureGolden, ExpertTokenCountsMatchTransformers) {
   const auto model = this->model(0);
   StepGradients gradients([&](const ParameterVisitor& visit) { model->visit_parameters(visit); },
                           stream_);
@@ -71,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, MixtureGolden,
 /// Folders with one layer of experts, for which a mean over layers equals transformers'.
 using BalanceGolden = MixtureGolden;
 
-TEST_P(BalanceGolden, LossAndGradientsAreThoseOfTransformers) {
+TEST_P(BalanceGolden, LossAndGradientsMatchTransformers) {
   constexpr double kFactor = 0.05;
   const auto model = this->model(kFactor);
   StepGradients gradients([&](const ParameterVisitor& visit) { model->visit_parameters(visit); },

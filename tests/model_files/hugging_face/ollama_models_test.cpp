@@ -42,7 +42,7 @@ class OllamaModels : public ::testing::Test {
   const TemporaryFolder folder_;
 };
 
-TEST_F(OllamaModels, AreFoundByTheNamesThatOllamaTakes) {
+TEST_F(OllamaModels, AreFoundByOllamaNames) {
   const std::string layers =
       concat(layer("model", "aa"), ",", layer("template", "bb"), ",", layer("params", "cc"));
   add("registry.ollama.ai/library/smollm2/latest", layers);
@@ -62,7 +62,7 @@ TEST_F(OllamaModels, AreFoundByTheNamesThatOllamaTakes) {
                                       "smollm2:latest", "someone/tuned:v1"}));
 }
 
-TEST_F(OllamaModels, ThatAreMissingAreNamedWithThoseThatAreThere) {
+TEST_F(OllamaModels, MissingModelSuggestsAvailableOnes) {
   EXPECT_NE(problem_of<MissingInput>("smollm2").find("ollama pull"), std::string::npos);
   add("registry.ollama.ai/library/smollm2/latest", layer("model", "aa"));
   EXPECT_NE(problem_of<MissingInput>("smolm2:latest").find("did you mean smollm2:latest?"),
@@ -74,7 +74,7 @@ TEST_F(OllamaModels, ThatAreMissingAreNamedWithThoseThatAreThere) {
   EXPECT_NE(problem_of<MissingInput>("../../x").find("no model"), std::string::npos);
 }
 
-TEST_F(OllamaModels, DigestsThatAreNoDigestsAreRefused) {
+TEST_F(OllamaModels, InvalidDigestsAreRejected) {
   add_blob("sha256-aa");
   write_text(folder_ / "elsewhere", "GGUF");
   for (const std::string& digest :
@@ -87,7 +87,7 @@ TEST_F(OllamaModels, DigestsThatAreNoDigestsAreRefused) {
   }
 }
 
-TEST_F(OllamaModels, ThatAreNoSingleFileAreRefused) {
+TEST_F(OllamaModels, ManifestsWithoutSingleFileAreRejected) {
   add("registry.ollama.ai/library/a/latest",
       concat(layer("model", "aa"), ",", layer("adapter", "bb")));
   add("registry.ollama.ai/library/b/latest",

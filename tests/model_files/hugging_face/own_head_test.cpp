@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class OwnHead : public ::testing::Test {
+class UntiedHead : public ::testing::Test {
  protected:
   /// Copies a golden folder and replaces one text in its config.json.
   fs::path changed(const std::string& name, const std::string& from, const std::string& to) {
@@ -35,7 +35,7 @@ class OwnHead : public ::testing::Test {
 };
 
 /// transformers 5 reads the head too; version 4 used the table.
-TEST_F(OwnHead, IsReadThoughTheConfigTiesIt) {
+TEST_F(UntiedHead, IsReadDespiteTiedConfig) {
   const ModelConfig untied = read_hugging_face_model_config(golden("llama_a"), 0);
   const fs::path folder =
       changed("llama_a", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true");
@@ -44,7 +44,7 @@ TEST_F(OwnHead, IsReadThoughTheConfigTiesIt) {
   EXPECT_EQ(logits(folder, opened), logits(golden("llama_a"), untied));
 }
 
-TEST_F(OwnHead, OfATiedFolderIsACopyOfItsTable) {
+TEST_F(UntiedHead, IsCopiedFromTableOfTiedFolder) {
   const ModelConfig tied = read_hugging_face_model_config(golden("llama_b"), 0);
   ASSERT_TRUE(tied.tied_head);
   ModelConfig untied = tied;
@@ -52,14 +52,14 @@ TEST_F(OwnHead, OfATiedFolderIsACopyOfItsTable) {
   EXPECT_EQ(logits(golden("llama_b"), untied), logits(golden("llama_b"), tied));
 }
 
-TEST_F(OwnHead, ThatAnUntiedFolderLacksIsMissed) {
+TEST_F(UntiedHead, RejectsUntiedFolderWithoutHead) {
   const fs::path folder =
       changed("llama_b", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
   const ModelConfig untied = read_hugging_face_model_config(folder, 0);
   EXPECT_TRUE(contains(message_of<DataError>([&] { logits(folder, untied); }), "lm_head.weight"));
 }
 
-TEST(ModelFolder, ThatIsAnAdapterOrBothSaysWhatToDo) {
+TEST(ModelFolder, AdapterFolderErrorSuggestsOptions) {
   const TemporaryFolder scratch;
   const auto problem = [](const fs::path& folder) {
     return message_of<DataError>([&] { read_hugging_face_model_config(folder, 0); });

@@ -62,7 +62,7 @@ class QuantizedFolder : public ::testing::TestWithParam<const char*> {
   const TemporaryFolder scratch_;
 };
 
-TEST_P(QuantizedFolder, LogitsAreOfWhatTheCodesStandFor) {
+TEST_P(QuantizedFolder, LogitsMatchDequantizedWeights) {
   const SafetensorsFile expected(folder_ / "expected.safetensors");
   const auto model = make_model(read_hugging_face_model_config(folder_, 0), 1, stream_);
   read_hugging_face_weights(folder_, *model, stream_);
@@ -77,7 +77,7 @@ TEST_P(QuantizedFolder, LogitsAreOfWhatTheCodesStandFor) {
             1e-4);
 }
 
-TEST_P(QuantizedFolder, IsHeldAndWrittenWithTheSameCodes) {
+TEST_P(QuantizedFolder, RoundTripKeepsCodes) {
   EXPECT_EQ(quantization_of_hugging_face(folder_), form_);
   const TrainedRun opened = load_hugging_face_folder(folder_, "fp32", stream_);
   export_hugging_face(opened.model(), nullptr, scratch_ / "again", stream_);
@@ -106,7 +106,7 @@ TEST_P(QuantizedFolder, IsHeldAndWrittenWithTheSameCodes) {
   EXPECT_EQ(logits(read_again), logits(opened));
 }
 
-TEST_P(QuantizedFolder, WhatItDoesNotSayRightIsRefusedByName) {
+TEST_P(QuantizedFolder, RejectsInvalidQuantizationByName) {
   const std::string other = form_ == "int8" ? "nf4" : "int8";
   EXPECT_THROW(load_hugging_face_folder(folder_, other, stream_), DataError);
   const auto expect_word = [&](const fs::path& folder, const std::string& word) {

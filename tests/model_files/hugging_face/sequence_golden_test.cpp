@@ -86,14 +86,14 @@ TEST_P(SequenceGolden, LogitsMatch) {
   EXPECT_LT(relative_error(logits(*model_), values_of(load("logits"))), kOfTransformers);
 }
 
-TEST_P(SequenceGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
+TEST_P(SequenceGolden, LossAndGradientsMatchAtAnyRecompute) {
   const GoldenStep wanted{*load("loss").data<float>(), [this](const Parameter& parameter) {
                             return wanted_gradient(parameter);
                           }};
   expect_step(*model_, batch(), wanted, {0, 0.3, 0.6, 1}, stream_);
 }
 
-TEST_P(SequenceGolden, GreedyTokensMatchThroughTheCaches) {
+TEST_P(SequenceGolden, CachedGreedyTokensMatch) {
   const Tensor wanted = load("greedy");
   for (std::int64_t text = 0; text < wanted.size(0); ++text) {
     const Batch source = batch().examples(text, text + 1);
@@ -113,7 +113,7 @@ TEST_P(SequenceGolden, GreedyTokensMatchThroughTheCaches) {
   }
 }
 
-TEST_P(SequenceGolden, ExportIsReadAgainToTheSameLogits) {
+TEST_P(SequenceGolden, ExportRoundTripKeepsLogits) {
   const TemporaryFolder scratch;
   export_hugging_face(*model_, nullptr, scratch / "out", stream_);
   const ModelConfig config = read_hugging_face_model_config(scratch / "out", 0);
@@ -123,7 +123,7 @@ TEST_P(SequenceGolden, ExportIsReadAgainToTheSameLogits) {
   EXPECT_EQ(logits(*again), logits(*model_));
 }
 
-class SmoothedGolden : public SequenceGolden {
+class LabelSmoothingGolden : public SequenceGolden {
  protected:
   struct Step {
     double loss;
@@ -153,7 +153,7 @@ class SmoothedGolden : public SequenceGolden {
   const SafetensorsFile smoothed_{folder_ + "/smoothed.safetensors"};
 };
 
-TEST_P(SmoothedGolden, LossAndEveryGradientArePyTorchsInTheMemoryOfPlainTargets) {
+TEST_P(LabelSmoothingGolden, MatchesPyTorchWithoutExtraMemory) {
   StepGradients gradients(
       [this](const ParameterVisitor& visit) {
         model_->visit_parameters([&](Parameter& parameter) {
@@ -178,7 +178,7 @@ TEST_P(SmoothedGolden, LossAndEveryGradientArePyTorchsInTheMemoryOfPlainTargets)
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Folders, SmoothedGolden, ::testing::Values("whisper_a", "bart_a"),
+INSTANTIATE_TEST_SUITE_P(Folders, LabelSmoothingGolden, ::testing::Values("whisper_a", "bart_a"),
                          [](const auto& info) { return std::string(info.param); });
 
 INSTANTIATE_TEST_SUITE_P(Folders, SequenceGolden,

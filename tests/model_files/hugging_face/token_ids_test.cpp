@@ -10,7 +10,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-TEST(TokenIds, AreThoseOfTheFolder) {
+TEST(TokenIds, AreReadFromFolderFiles) {
   const TemporaryFolder folder;
   EXPECT_EQ(token_ids_in(folder.path()), "");
   EXPECT_EQ(end_token_ids_in(folder.path()), Tokens{});
@@ -28,7 +28,7 @@ TEST(TokenIds, AreThoseOfTheFolder) {
   }
 }
 
-TEST(TokenIds, OfFilesWithNumbersOutOfRangeAreRefusedByTheKey) {
+TEST(TokenIds, OutOfRangeNumbersAreRejectedByKey) {
   const TemporaryFolder folder;
   const auto refusal = [&](const std::string& text) {
     write_text(folder / "generation_config.json", text);
@@ -48,7 +48,7 @@ TEST(TokenIds, OfFilesWithNumbersOutOfRangeAreRefusedByTheKey) {
     EXPECT_TRUE(contains(refusal(text), words)) << refusal(text);
 }
 
-TEST(TokenIds, EndTokensAreAddedWhereTheyAreMissing) {
+TEST(TokenIds, MissingEndTokensAreAdded) {
   const std::string text = R"({"eos_token_id": [1, 2], "top_k": 3})";
   EXPECT_EQ(with_end_tokens(text, Tokens{2, 1}), text);
   const TemporaryFolder folder;
@@ -59,7 +59,7 @@ TEST(TokenIds, EndTokensAreAddedWhereTheyAreMissing) {
 }
 
 /// Generation keys are in either file, and are kept when a run or an export writes a new one.
-TEST(GenerationKeys, AreOfGenerationConfigElseOfConfig) {
+TEST(GenerationKeys, GenerationConfigOverridesConfig) {
   const TemporaryFolder folder, adapter;
   EXPECT_TRUE(read_generation_keys({folder.path()}).file.empty());
   write_text(folder / "config.json", R"({"eos_token_id": 2, "decoder_start_token_id": 5,
@@ -82,7 +82,7 @@ TEST(GenerationKeys, AreOfGenerationConfigElseOfConfig) {
   EXPECT_EQ(token_ids_in(folder.path()), R"({"eos_token_id":2,"decoder_start_token_id":5})");
 }
 
-TEST(GenerationKeys, ThoseThatNothingHonorsAreRefusedByName) {
+TEST(GenerationKeys, UnsupportedKeysAreRejectedByName) {
   const TemporaryFolder folder;
   const auto problem = [&](const std::string& text) -> std::string {
     write_text(folder / "generation_config.json", text);
@@ -116,7 +116,7 @@ TEST(GenerationKeys, ThoseThatNothingHonorsAreRefusedByName) {
         << wrong << " after lists";
 }
 
-TEST(GenerationKeys, ForcedTokensMayBeInEitherFile) {
+TEST(GenerationKeys, ForcedTokensAreReadFromEitherFile) {
   const TemporaryFolder folder;
   write_text(folder / "config.json", R"({"forced_decoder_ids": [[1, 3]]})");
   const auto forced = [&](const char* text) {

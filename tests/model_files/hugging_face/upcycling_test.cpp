@@ -87,12 +87,12 @@ class Upcycled : public ::testing::Test {
 
 class UpcycledFamily : public Upcycled, public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(UpcycledFamily, ComputesWhatTheDenseModelDoes) {
+TEST_P(UpcycledFamily, LogitsMatchDenseModel) {
   EXPECT_LT(distance(GetParam(), {.experts = 8, .chosen = 2}), kOfRounding);
   EXPECT_LT(distance(GetParam(), {.experts = 3, .chosen = 3, .seed = 7}), kOfRounding);
 }
 
-TEST_P(UpcycledFamily, ComputesItInShardsOfEachCopyToo) {
+TEST_P(UpcycledFamily, ShardedExpertsMatchDenseModel) {
   EXPECT_LT(distance(GetParam(), {.experts = 8, .chosen = 2, .shards = 2}), kOfRounding);
   EXPECT_LT(distance(GetParam(), {.experts = 12, .chosen = 8, .shards = 4}), kOfRounding);
 }
@@ -101,13 +101,13 @@ INSTANTIATE_TEST_SUITE_P(Golden, UpcycledFamily,
                          ::testing::Values("llama_a", "llama_b", "llama_llama3", "mistral_a",
                                            "mistral_full", "qwen2_a", "qwen3_a"));
 
-TEST_F(Upcycled, TakesBiasesOfAttentionWhereTheMixtureHasThem) {
+TEST_F(Upcycled, KeepsAttentionBiases) {
   const std::string dense =
       changed("qwen3_biases", "use_sliding_window\": true", "use_sliding_window\": false");
   EXPECT_LT(relative_error(logits(upcycle(dense, {})), logits(dense)), kOfRounding);
 }
 
-TEST_F(Upcycled, RowsOfARouterAreThoseOfItsCopy) {
+TEST_F(Upcycled, ShardsOfCopyShareRouterRow) {
   const std::string folder = upcycle(golden("llama_a"), {.experts = 6, .chosen = 2, .shards = 2});
   const Tensor router = tensor(folder, "model.layers.1.block_sparse_moe.gate.weight");
   ASSERT_EQ(router.shape(), (Shape{6, 32}));
@@ -121,7 +121,7 @@ TEST_F(Upcycled, RowsOfARouterAreThoseOfItsCopy) {
   EXPECT_NEAR(deviation_of(values_of(router)), 0.02, 0.004);
 }
 
-TEST_F(Upcycled, RedrawsTheWantedShareOfEachExpertsColumns) {
+TEST_F(Upcycled, RedrawsRequestedShareOfExpertColumns) {
   const std::string folder =
       upcycle(golden("llama_a"), {.experts = 3, .chosen = 1, .redraw = 0.25});
   std::vector<std::vector<bool>> drawn;
@@ -140,7 +140,7 @@ TEST_F(Upcycled, RedrawsTheWantedShareOfEachExpertsColumns) {
   EXPECT_NE(drawn[1], drawn[2]);
 }
 
-TEST_F(Upcycled, NoiseIsRelativeAndEachExpertsOwn) {
+TEST_F(Upcycled, NoiseIsRelativeAndDiffersByExpert) {
   const std::string folder =
       upcycle(golden("mistral_a"), {.experts = 2, .chosen = 1, .noise = 0.1});
   const auto before = values_of(tensor(golden("mistral_a"), dense_name("up_proj")));
@@ -154,7 +154,7 @@ TEST_F(Upcycled, NoiseIsRelativeAndEachExpertsOwn) {
   EXPECT_GT(relative_error(noise[0], noise[1]), 0.5);
 }
 
-TEST_F(Upcycled, SameSeedGivesTheSameBytes) {
+TEST_F(Upcycled, SameSeedGivesSameBytes) {
   const auto bytes = [&](std::uint64_t seed) {
     const Upcycling asked{.experts = 4, .redraw = 0.5, .noise = 0.01, .seed = seed};
     return read_text(upcycle(golden("qwen3_a"), asked) + "/model.safetensors");
@@ -175,7 +175,7 @@ TEST_F(Upcycled, BF16StaysBF16) {
   EXPECT_LT(relative_error(logits(folder), logits(dense)), kOfRounding);
 }
 
-TEST_F(Upcycled, NamesWithoutPrefixGetIt) {
+TEST_F(Upcycled, AddsMissingNamePrefix) {
   const std::string dense = scratch_ / "bare";
   fs::copy(golden("mistral_a"), dense);
   const SafetensorsFile file(golden("mistral_a") + "/model.safetensors");
@@ -189,7 +189,7 @@ TEST_F(Upcycled, NamesWithoutPrefixGetIt) {
             read_text(upcycle(golden("mistral_a"), {}) + "/model.safetensors"));
 }
 
-TEST_F(Upcycled, TokenizerAndGenerationConfigAreTakenOver) {
+TEST_F(Upcycled, CopiesTokenizerAndGenerationConfig) {
   const std::string dense = changed("llama_a", "\"vocab_size\": 61", "\"vocab_size\": 700");
   for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"})
     fs::copy(golden("bpe_small/") + name, dense);
@@ -202,7 +202,7 @@ TEST_F(Upcycled, TokenizerAndGenerationConfigAreTakenOver) {
   EXPECT_TRUE(contains(read_text(folder + "/config.json"), "\"eos_token_id\": 2"));
 }
 
-TEST_F(Upcycled, WrongNumbersAreRefusedByOneLine) {
+TEST_F(Upcycled, RejectsInvalidNumbersInOneLine) {
   const auto refused = [&](const Upcycling& asked) {
     const std::string text =
         message_of<UsageError>([&] { upcycle_hugging_face(golden("llama_a"), asked, output()); });
@@ -222,7 +222,7 @@ TEST_F(Upcycled, WrongNumbersAreRefusedByOneLine) {
   EXPECT_FALSE(fs::exists(output()));
 }
 
-TEST_F(Upcycled, FoldersThatCannotBecomeMixturesAreRefusedByOneLine) {
+TEST_F(Upcycled, RejectsUnsupportedFoldersInOneLine) {
   const auto refused = [&](const std::string& folder, const Upcycling& asked = {}) {
     const std::string text =
         message_of<DataError>([&] { upcycle_hugging_face(folder, asked, output()); });
@@ -242,7 +242,7 @@ TEST_F(Upcycled, FoldersThatCannotBecomeMixturesAreRefusedByOneLine) {
   EXPECT_FALSE(fs::exists(output()));
 }
 
-TEST_F(Upcycled, AFolderThatIsMissingOrInTheWayIsNamed) {
+TEST_F(Upcycled, RejectsMissingInputOrExistingOutput) {
   EXPECT_TRUE(contains(
       message_of<MissingInput>([&] { upcycle_hugging_face(scratch_ / "none", {}, output()); }),
       "none: does not exist"));

@@ -57,7 +57,7 @@ class VitGolden : public ::testing::TestWithParam<const char*> {
   const std::unique_ptr<Network> network_ = make_network(config_, 1, stream_);
 };
 
-TEST_P(VitGolden, ReadsTheClassesByTheirNames) {
+TEST_P(VitGolden, ReadsClassNamesOfConfig) {
   ASSERT_EQ(config_.vision.labels.size(), 5u);
   EXPECT_EQ(config_.vision.labels[0].name, "cat");
   EXPECT_EQ(config_.vision.labels[4].name, "tench, Tinca tinca");
@@ -67,13 +67,13 @@ TEST_P(VitGolden, LogitsMatch) {
   EXPECT_LT(relative_error(logits(*network_), values_of(load("logits"))), kOfTransformers);
 }
 
-TEST_P(VitGolden, LossAndEveryGradientMatchWhateverIsRecomputed) {
+TEST_P(VitGolden, LossAndGradientsMatchAtAnyRecompute) {
   const GoldenStep wanted{*load("loss").data<float>(),
                           [this](const Parameter& parameter) { return gradient_of(parameter); }};
   expect_step(*network_, batch(), wanted, {0, 0.5, 1}, stream_);
 }
 
-TEST_P(VitGolden, ExportIsReadAgainToTheSameLogitsAndNames) {
+TEST_P(VitGolden, ExportRoundTripKeepsLogitsAndNames) {
   const TemporaryFolder scratch;
   export_hugging_face(*network_, config_, nullptr, scratch / "out", stream_, model_families(),
                       DType::kF32, "", folder_);
@@ -112,7 +112,7 @@ class VitFolder : public ::testing::Test {
   const TemporaryFolder scratch_;
 };
 
-TEST_F(VitFolder, OtherClassesHaveANewHeadOfZeros) {
+TEST_F(VitFolder, OtherClassesGetNewZeroHead) {
   const Stream stream = test_stream();
   ModelConfig config = read_hugging_face_model_config(from_, 0);
   config.vision.labels = {{"rose"}, {"tulip"}, {"daisy"}};
@@ -125,7 +125,7 @@ TEST_F(VitFolder, OtherClassesHaveANewHeadOfZeros) {
   });
 }
 
-TEST_F(VitFolder, ReadsOtherFormsOfTheKeys) {
+TEST_F(VitFolder, ReadsAlternativeKeyForms) {
   const ModelConfig config = read_hugging_face_model_config(with_config([](auto& keys) {
                                                               keys["image_size"] = {16, 16};
                                                               keys.erase("id2label");
@@ -137,7 +137,7 @@ TEST_F(VitFolder, ReadsOtherFormsOfTheKeys) {
   EXPECT_EQ(config.vision.labels[6].name, "LABEL_6");
 }
 
-TEST_F(VitFolder, RefusesWhatItDoesNotCompute) {
+TEST_F(VitFolder, RejectsUnsupportedKeysByName) {
   expect_words(refusal([](auto& keys) { keys["image_size"] = {16, 20}; }), {"image_size", "both"});
   expect_words(refusal([](auto& keys) { keys["patch_size"] = 5; }), {"patch_size", "divide"});
   expect_words(refusal([](auto& keys) { keys["hidden_act"] = "relu"; }), {"hidden_act", "gelu"});
@@ -153,7 +153,7 @@ TEST_F(VitFolder, RefusesWhatItDoesNotCompute) {
   expect_words(refusal([](auto& keys) { keys["num_attention_heads"] = 3; }), {"heads", "divide"});
 }
 
-TEST_F(VitFolder, OtherSizesThanTheWeightsAreNamed) {
+TEST_F(VitFolder, RejectsSizesThatDifferFromWeights) {
   const std::filesystem::path folder = with_config([](auto& keys) { keys["image_size"] = 32; });
   const Stream stream = test_stream();
   const ModelConfig config = read_hugging_face_model_config(folder, 0);

@@ -16,7 +16,7 @@ graph::ModuleMaker two_convolutions() {
 }
 
 /// Fragments of two of the four frames give the results of twice as many videos of two frames.
-TEST(Fragments, AreVideosOfTheirOwn) {
+TEST(Fragments, MatchSeparateVideos) {
   const Stream stream(MemoryPool::create("test"));
   const auto whole = graph::fragments(2, two_convolutions())("cnn", {1, 4, 4, 6, 2}, stream);
   const auto cut = two_convolutions()("cnn", {2, 2, 4, 6, 2}, stream);
@@ -29,7 +29,7 @@ TEST(Fragments, AreVideosOfTheirOwn) {
   EXPECT_EQ(values_of(y), values_of(cut->forward(x.view({6, 2, 4, 6, 2}), tape, stream)));
 }
 
-TEST(Fragments, HaveExactGradients) {
+TEST(Fragments, GradientsMatchFiniteDifferences) {
   const Stream stream(MemoryPool::create("test"));
   const auto module = graph::fragments(2, two_convolutions())("cnn", {1, 4, 4, 4, 2}, stream);
   const auto visit = [&](const ParameterVisitor& visitor) { module->visit_parameters(visitor); };
@@ -52,7 +52,7 @@ TEST(Fragments, HaveExactGradients) {
                          stream);
 }
 
-TEST(Fragments, MustDivideTheFrames) {
+TEST(Fragments, RejectCountThatDoesNotDivideFrames) {
   const Stream stream(MemoryPool::create("test"));
   EXPECT_THROW(graph::fragments(3, two_convolutions())("cnn", {1, 4, 4, 4, 2}, stream),
                ShapeMismatch);
@@ -60,7 +60,7 @@ TEST(Fragments, MustDivideTheFrames) {
 
 /// Two operations per weight and position forward. The first convolution computes no gradient of
 /// the video.
-TEST(Fragments, CountTheirOperations) {
+TEST(Fragments, CountFlopsOfStep) {
   const Stream stream(MemoryPool::create("test"));
   ModuleGraph network(
       {graph::input("video", {4, 4, 4, 2}),

@@ -65,7 +65,7 @@ class MixedNetwork : public ::testing::Test {
   const Batch batch_ = mixed_batch(3, stream_);
 };
 
-TEST_F(MixedNetwork, HasTheGradientsOfItsLosses) {
+TEST_F(MixedNetwork, GradientsMatchFiniteDifferences) {
   ModuleGraph network = make(0.2f);
   Differentiable f;
   f.pass.seed = 5;
@@ -83,7 +83,7 @@ TEST_F(MixedNetwork, HasTheGradientsOfItsLosses) {
   expect_gradients_match(f, stream_, {.step = 1e-2, .relative = 8e-3, .directions = 2});
 }
 
-TEST_F(MixedNetwork, DrawsItsWeightsFromTheSeedAndNamesThemByParts) {
+TEST_F(MixedNetwork, InitializesBySeedAndNamesWeightsByPart) {
   ModuleGraph one = make(), same = make(), other(mixed_nodes(), 4, stream_);
   EXPECT_EQ(step(one, batch_), step(same, batch_));
   EXPECT_NE(step(one, batch_).loss, step(other, batch_).loss);
@@ -100,7 +100,7 @@ TEST_F(MixedNetwork, DrawsItsWeightsFromTheSeedAndNamesThemByParts) {
       << "all but the sinusoids";
 }
 
-TEST_F(MixedNetwork, ComputesAgainToTheSameBits) {
+TEST_F(MixedNetwork, RecomputationIsBitIdentical) {
   ModuleGraph network = make(0.3f);
   const Step whole = step(network, batch_, {.seed = 7});
   std::int64_t before = whole.kept;
@@ -114,7 +114,7 @@ TEST_F(MixedNetwork, ComputesAgainToTheSameBits) {
   EXPECT_GT(network.recomputed_flops(batch_, 1), network.recomputed_flops(batch_, 0.3));
 }
 
-TEST_F(MixedNetwork, ComputesAgainTheSharesOfPartsThatSettingsName) {
+TEST_F(MixedNetwork, RecomputesConfiguredSharesOfParts) {
   ModuleGraph network = make();
   const Step whole = step(network, batch_);
   network.set_parts({{.pattern = "video.*", .recompute = 1}});
@@ -139,7 +139,7 @@ TEST_F(MixedNetwork, ComputesAgainTheSharesOfPartsThatSettingsName) {
   EXPECT_EQ(step(network, batch_).kept, whole.kept);
 }
 
-TEST_F(MixedNetwork, ComputesPartsInTheDtypeThatSettingsName) {
+TEST_F(MixedNetwork, ComputesPartsInConfiguredDtype) {
   ModuleGraph network = make();
   const Step exact = step(network, batch_),
              rounded = step(network, batch_, {.dtype = DType::kBF16});
@@ -161,7 +161,7 @@ TEST_F(MixedNetwork, ComputesPartsInTheDtypeThatSettingsName) {
   EXPECT_EQ(step(network, batch_), exact);
 }
 
-TEST_F(MixedNetwork, OfMicroBatchesHasTheMeanOfTheirLossesAndDropsWhatTheWholeDoes) {
+TEST_F(MixedNetwork, MicroBatchesMatchWholeBatchWithDropout) {
   ModuleGraph network = make(0.3f);
   const Batch whole_batch = mixed_batch(4, stream_);
   const Step whole = step(network, whole_batch, {.seed = 2});
@@ -178,7 +178,7 @@ TEST_F(MixedNetwork, OfMicroBatchesHasTheMeanOfTheirLossesAndDropsWhatTheWholeDo
   }
 }
 
-TEST_F(MixedNetwork, OfFrozenPartsKeepsNothing) {
+TEST_F(MixedNetwork, FrozenPartsKeepNoActivations) {
   ModuleGraph network = make();
   const Step all = step(network, batch_);
   std::vector<std::vector<double>> wanted;
@@ -199,7 +199,7 @@ TEST_F(MixedNetwork, OfFrozenPartsKeepsNothing) {
   EXPECT_LT(flops, 0.7 * make().step_flops(batch_));
 }
 
-TEST_F(MixedNetwork, ShowsItsLinearMapsForAdapters) {
+TEST_F(MixedNetwork, ExposesLinearMapsToAdapters) {
   ModuleGraph network = make();
   std::set<std::string> names;
   network.visit_linears([&](Linear& linear) {
@@ -215,7 +215,7 @@ TEST_F(MixedNetwork, ShowsItsLinearMapsForAdapters) {
       << "new adapters have no effect";
 }
 
-TEST_F(MixedNetwork, NamesItsPartsInTheOrderOfTheirUse) {
+TEST_F(MixedNetwork, ListsPartsInExecutionOrder) {
   const ModuleGraph network = make();
   const std::vector<std::string> parts = network.parts();
   const std::vector<std::string> first(parts.begin(), parts.begin() + 7);
@@ -225,7 +225,7 @@ TEST_F(MixedNetwork, NamesItsPartsInTheOrderOfTheirUse) {
   EXPECT_EQ(std::ranges::count(parts, "seen.*"), 0) << "it has no weights";
 }
 
-TEST_F(MixedNetwork, MeasuresEachLossByItsName) {
+TEST_F(MixedNetwork, MeasuresEachLossByName) {
   ModuleGraph network = make();
   const Pass pass{.training = false};
   ForwardOnlyTape tape(pass);
@@ -248,7 +248,7 @@ TEST_F(MixedNetwork, MeasuresEachLossByItsName) {
 }
 
 /// The planner's simulated device computes nothing but takes the memory of a real one.
-TEST_F(MixedNetwork, TakesTheSameMemoryOnASimulatedDevice) {
+TEST_F(MixedNetwork, UsesSameMemoryOnSimulatedDevice) {
   const auto peak = [&](const Stream& stream, double share) {
     ModuleGraph network(mixed_nodes(0.1f), 3, stream);
     const Batch batch = stream.device().simulated ? network.empty_batch(3, stream, kWords) : batch_;
@@ -266,7 +266,7 @@ TEST_F(MixedNetwork, TakesTheSameMemoryOnASimulatedDevice) {
   }
 }
 
-TEST_F(MixedNetwork, GivesWhatAPartMakes) {
+TEST_F(MixedNetwork, ReturnsResultOfPart) {
   ModuleGraph network = make();
   const Pass pass{.training = false};
   EXPECT_EQ(network.result_of("seen", batch_, pass, stream_).shape(), (Shape{3, 8 + 2 + 6, 8}));
@@ -278,7 +278,7 @@ TEST_F(MixedNetwork, GivesWhatAPartMakes) {
   EXPECT_THROW(network.result_of("seen.all", batch_, pass, stream_), ConfigError);
 }
 
-TEST_F(MixedNetwork, SaysWhatABatchHolds) {
+TEST_F(MixedNetwork, EmptyBatchMatchesRealBatch) {
   const ModuleGraph network = make();
   const Batch empty = network.empty_batch(3, stream_, kWords);
   ASSERT_EQ(empty.tensors().size(), batch_.tensors().size());
@@ -289,7 +289,7 @@ TEST_F(MixedNetwork, SaysWhatABatchHolds) {
 }
 
 /// The pass's smoothing applies unless the network sets its own. Measurements use no smoothing.
-TEST(ModuleGraph, SmoothsTargetsAsThePassSays) {
+TEST(ModuleGraph, SmoothsTargetsByPassOrOwnSetting) {
   const Stream stream = test_stream();
   const auto nodes = [](float own) {
     return std::vector<Node>{input("x", {4}), part("head", "x", linear(3)),
@@ -316,7 +316,7 @@ TEST(ModuleGraph, SmoothsTargetsAsThePassSays) {
 }
 
 /// The first layer computes no input gradient: three products instead of four.
-TEST(ModuleGraph, CountsTheOperationsOfItsProducts) {
+TEST(ModuleGraph, CountsFlopsOfProducts) {
   const Stream stream = test_stream();
   ModuleGraph network(
       {input("x", {4, 4, 3}), part("conv", "x", convolution({.outputs = 5, .window = around(3)})),
@@ -341,7 +341,7 @@ std::string refusal(const std::function<void()>& make) {
   return "accepted";
 }
 
-TEST(ModuleGraph, NamesBothPartsWhereShapesDoNotMeet) {
+TEST(ModuleGraph, ShapeMismatchNamesBothParts) {
   const Stream stream = test_stream();
   const auto shapes = [&](std::vector<Node> nodes) {
     return refusal<ShapeMismatch>([&] { ModuleGraph(std::move(nodes), 1, stream); });
@@ -375,7 +375,7 @@ TEST(ModuleGraph, NamesBothPartsWhereShapesDoNotMeet) {
             std::string::npos);
 }
 
-TEST(ModuleGraph, RefusesABatchOfOtherShapesAtTheFirstForward) {
+TEST(ModuleGraph, RejectsBatchesOfOtherShapes) {
   const Stream stream = test_stream();
   ModuleGraph network({input("x", {4}), part("a", "x", linear(2)), squared_error("loss", "a", "y")},
                       1, stream);
@@ -400,7 +400,7 @@ TEST(ModuleGraph, RefusesABatchOfOtherShapesAtTheFirstForward) {
             std::string::npos);
 }
 
-TEST(ModuleGraph, RefusesAListThatDoesNotHoldTogether) {
+TEST(ModuleGraph, RejectsInconsistentNodes) {
   const Stream stream = test_stream();
   const auto list = [&](std::vector<Node> nodes) {
     return refusal<ConfigError>([&] { ModuleGraph(std::move(nodes), 1, stream); });
@@ -424,7 +424,7 @@ TEST(ModuleGraph, RefusesAListThatDoesNotHoldTogether) {
             "c.smoothing: got 1, want at least 0 and below 1");
 }
 
-TEST(ModuleGraph, RefusesSettingsOfNoPartAndOfOneTwice) {
+TEST(ModuleGraph, RejectsInvalidPartSettings) {
   const Stream stream = test_stream();
   ModuleGraph network({input("x", {4}), part("video.cnn", "x", linear(3)),
                        part("head", "video.cnn", linear(2)), squared_error("loss", "head", "y")},

@@ -48,7 +48,7 @@ Batch batch_of(const ModuleGraph& network, const Stream& stream) {
   return batch;
 }
 
-TEST(NetworkGolden, HasPyTorchsLossAndGradients) {
+TEST(NetworkGolden, LossAndGradientsMatchPyTorch) {
   const Stream stream = testing::test_stream();
   ModuleGraph network(nodes(), 1, stream);
   std::int64_t drawn = 0;

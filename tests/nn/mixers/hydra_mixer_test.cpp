@@ -46,7 +46,7 @@ class HydraMixerTest : public ::testing::Test {
 
 /// The two directions are symmetric: a mixer with swapped directions and a reversed convolution
 /// gives the reversed output for the reversed text.
-TEST_F(HydraMixerTest, OfAReversedTextIsReversedWithItsWaysExchanged) {
+TEST_F(HydraMixerTest, SwappedDirectionsMatchReversedText) {
   const Tensor x = normal_tensor({1, kHydraTime, kHydraWidth}, 1, stream_),
                reversed = clone(x, stream_);
   for (std::int64_t t = 0; t < kHydraTime; ++t)

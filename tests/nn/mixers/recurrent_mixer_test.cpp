@@ -77,7 +77,7 @@ void append(std::vector<double>& all, const std::vector<double>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-TEST_P(RecurrentMixerTest, SaysTokenByTokenWhatItSaysAtOnce) {
+TEST_P(RecurrentMixerTest, TokenByTokenMatchesFullPass) {
   for (const std::int64_t prompt : {1, 3, 17, 40}) {
     std::vector<double> got = begin(prompt);
     for (std::int64_t t = prompt; t < kTokens; ++t) append(got, follow(t, t + 1));
@@ -85,7 +85,7 @@ TEST_P(RecurrentMixerTest, SaysTokenByTokenWhatItSaysAtOnce) {
   }
 }
 
-TEST_P(RecurrentMixerTest, GoesOnInParts) {
+TEST_P(RecurrentMixerTest, DecodingInPartsMatchesFullPass) {
   std::vector<double> got = begin(2);
   append(got, follow(2, 30, true));  // in chunks
   append(got, follow(30, 33, true));
@@ -94,7 +94,7 @@ TEST_P(RecurrentMixerTest, GoesOnInParts) {
   EXPECT_LT(relative_error(got, whole()), 2e-6);
 }
 
-TEST_P(RecurrentMixerTest, TokensThatFollowTogetherHaveTheBitsOfEachAlone) {
+TEST_P(RecurrentMixerTest, TokensTogetherMatchSingleTokensBitForBit) {
   begin(5);
   const std::vector<double> together = follow(5, 9);
   begin(5);
@@ -103,7 +103,7 @@ TEST_P(RecurrentMixerTest, TokensThatFollowTogetherHaveTheBitsOfEachAlone) {
   EXPECT_EQ(together, alone);
 }
 
-TEST_P(RecurrentMixerTest, GoesBackToWhatItKept) {
+TEST_P(RecurrentMixerTest, RestoresKeptState) {
   begin(7);
   state_->keep(1, stream_);
   const std::vector<double> first = follow(7, 12);

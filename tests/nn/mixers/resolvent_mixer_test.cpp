@@ -20,7 +20,7 @@ std::string told(const std::function<void()>& run) {
   return "";
 }
 
-TEST(ResolventMixer, SeesTokensOnBothSidesAndDocumentsByThemselves) {
+TEST(ResolventMixer, SeesBothSidesOnlyWithinDocument) {
   const Stream stream = test_stream();
   ResolventMixer mixer("mix", {.width = kResolventWidth, .potentials = 3}, stream);
   randomize([&](const ParameterVisitor& visit) { mixer.visit_parameters(visit); }, stream);
@@ -45,7 +45,7 @@ TEST(ResolventMixer, SeesTokensOnBothSidesAndDocumentsByThemselves) {
   EXPECT_NE(row(apart, 12), row(apart_after, 12));
 }
 
-TEST(ResolventMixer, IsRefusedInGenerationAndOnTheRealAxisByName) {
+TEST(ResolventMixer, RejectsGenerationAndRealAxis) {
   const Stream stream = test_stream();
   ResolventMixer mixer("mix", {.width = kResolventWidth}, stream);
   const Tensor x = normal_tensor({1, 1, kResolventWidth}, 1, stream);

@@ -119,7 +119,7 @@ class SemiseparableMixerTest : public ::testing::TestWithParam<SemiseparableCase
       mixer_.make_state({.texts = 2, .tokens = 1}, DType::kF32, stream_);
 };
 
-TEST_P(SemiseparableMixerTest, MultipliesByTheDenseMatrices) {
+TEST_P(SemiseparableMixerTest, MatchesDenseMatrices) {
   Table mixed(kSemiseparableTime * kSemiseparableHeads * kSemiseparableSize), values;
   for (std::int64_t t = 0; t < kSemiseparableTime; ++t) {
     const Table own = numbers(t, 0, kSemiseparableHeads * kSemiseparableSize);
@@ -150,7 +150,7 @@ TEST_P(SemiseparableMixerTest, MultipliesByTheDenseMatrices) {
   EXPECT_LT(relative_error(whole(x_), wanted), 2e-6);
 }
 
-TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) {
+TEST_P(SemiseparableMixerTest, CausalTokenByTokenMatchesFullPass) {
   if (GetParam().bidirectional) {
     EXPECT_EQ(state_, nullptr);
     EXPECT_THROW(decoded(0, 5), Error);
@@ -166,7 +166,7 @@ TEST_P(SemiseparableMixerTest, SaysTokenByTokenWhatItSaysAtOnceWhereItIsCausal) 
   }
 }
 
-TEST_P(SemiseparableMixerTest, GoesOnInPartsWhereItIsCausal) {
+TEST_P(SemiseparableMixerTest, CausalDecodingInPartsMatchesFullPass) {
   if (GetParam().bidirectional) return;
   Table got = decoded(0, 3);
   for (const auto& [begin, end] :
@@ -177,7 +177,7 @@ TEST_P(SemiseparableMixerTest, GoesOnInPartsWhereItIsCausal) {
   EXPECT_LT(relative_error(got, whole(x_)), 2e-6);
 }
 
-TEST_P(SemiseparableMixerTest, SeesLaterTokensWhereItIsTwoWay) {
+TEST_P(SemiseparableMixerTest, SeesLaterTokensOnlyIfBidirectional) {
   const Table before = whole(x_);
   x_.data<float>()[(kSemiseparableTime - 1) * kSemiseparableWidth] += 1;
   const Table after = whole(x_);
@@ -187,7 +187,7 @@ TEST_P(SemiseparableMixerTest, SeesLaterTokensWhereItIsTwoWay) {
   EXPECT_EQ(first(before) != first(after), GetParam().bidirectional);
 }
 
-TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {
+TEST_P(SemiseparableMixerTest, PackedDocumentsMatchSeparateDocuments) {
   const std::int64_t begin = 30;
   Pass packed = pass_;
   packed.positions =
@@ -203,7 +203,7 @@ TEST_P(SemiseparableMixerTest, KeepsDocumentsApart) {
 }
 
 /// Compares y, the gradient of x and those of all weights.
-TEST_P(SemiseparableMixerTest, InBFloat16GivesNearlyTheSame) {
+TEST_P(SemiseparableMixerTest, BFloat16StaysCloseToF32) {
   const auto visit = [&](const ParameterVisitor& each) { mixer_.visit_parameters(each); };
   StepGradients step(visit, stream_);
   const auto results = [&](DType dtype) {
@@ -226,7 +226,7 @@ TEST_P(SemiseparableMixerTest, InBFloat16GivesNearlyTheSame) {
     EXPECT_LT(relative_error(got[i], wanted[i]), 0.02);
 }
 
-TEST_P(SemiseparableMixerTest, RefusesMoreTokensThanItsTablesHave) {
+TEST_P(SemiseparableMixerTest, RejectsTextLongerThanTables) {
   if (GetParam().positions == 0) return;
   EXPECT_THROW(whole(normal_tensor({1, kSemiseparableTime + 8, kSemiseparableWidth}, 1, stream_)),
                Error);

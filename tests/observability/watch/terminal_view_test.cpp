@@ -27,7 +27,7 @@ class TerminalViewTest : public testing::WatchTest {
   }
 };
 
-TEST_F(TerminalViewTest, ShowsWhereTheRunIs) {
+TEST_F(TerminalViewTest, ShowsRunProgress) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 30);
   const std::string frame = view(run);
@@ -38,7 +38,7 @@ TEST_F(TerminalViewTest, ShowsWhereTheRunIs) {
     EXPECT_NE(frame.find(text), std::string::npos) << text << " is missing in\n" << frame;
 }
 
-TEST_F(TerminalViewTest, CountsExamplesOfNetworksThatReadNoText) {
+TEST_F(TerminalViewTest, CountsExamplesForNonTextModels) {
   const auto run = begin_run("mine");
   StepRecord record = step_of(1);
   EXPECT_EQ(view(run).find("examples/s"), std::string::npos);
@@ -65,7 +65,7 @@ TEST_F(TerminalViewTest, FitsAnyWindowWithoutEscapes) {
   }
 }
 
-TEST_F(TerminalViewTest, HasColorsWhereTheyAreWanted) {
+TEST_F(TerminalViewTest, UsesColorsWhenEnabled) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 30);
   const std::string frame = view(run, {.columns = 80, .rows = 30, .colors = true});
@@ -73,11 +73,11 @@ TEST_F(TerminalViewTest, HasColorsWhereTheyAreWanted) {
   EXPECT_EQ(frame.find("pppp"), std::string::npos);
 }
 
-TEST_F(TerminalViewTest, OfARunWithoutStepsSaysSo) {
+TEST_F(TerminalViewTest, ReportsRunWithoutSteps) {
   EXPECT_NE(view(begin_run("new")).find("no step"), std::string::npos);
 }
 
-TEST_F(TerminalViewTest, OfARunThatStartsOrWasKilledSaysSo) {
+TEST_F(TerminalViewTest, ReportsStartingOrKilledRun) {
   const std::string root = file("starts").string();
   {
     const RunDirectory lock(root, RunMode::kNew);
@@ -98,7 +98,7 @@ TEST_F(TerminalViewTest, OfARunThatStartsOrWasKilledSaysSo) {
   EXPECT_NE(view(run).find("killed"), std::string::npos);
 }
 
-TEST_F(TerminalViewTest, ListsTheRunsOfAFolder) {
+TEST_F(TerminalViewTest, ListsRunsOfFolder) {
   write_steps(begin_run("all/one"), 1, 12);
   write_steps(begin_run("all/compared/two"), 1, 40);
   std::filesystem::create_directories(file("all/empty"));
@@ -112,7 +112,7 @@ TEST_F(TerminalViewTest, ListsTheRunsOfAFolder) {
   for (const std::string& line : lines) EXPECT_LE(columns_of(line), 80u);
 }
 
-TEST_F(TerminalViewTest, SaysHowARunEnded) {
+TEST_F(TerminalViewTest, ShowsHowRunEnded) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 3);
   std::ofstream(run / "summary.json")
@@ -122,19 +122,19 @@ TEST_F(TerminalViewTest, SaysHowARunEnded) {
   EXPECT_EQ(frame.find(" left"), std::string::npos);
 }
 
-TEST_F(TerminalViewTest, RefusesWhatHoldsNoRun) {
+TEST_F(TerminalViewTest, RejectsFolderWithoutRuns) {
   std::filesystem::create_directories(file("empty"));
   EXPECT_THROW(WatchedFolder(file("empty")), MissingInput);
   EXPECT_THROW(WatchedFolder(file("absent")), MissingInput);
 }
 
-TEST(BraillePlot, DrawsALineFromCornerToCorner) {
+TEST(BraillePlot, DrawsLineFromCornerToCorner) {
   BraillePlot plot(2, 1);
   plot.draw({0, 1, 2, 3}, 0, 3);
   EXPECT_EQ(plot.rows().front(), (std::vector<std::string>{"⡠", "⠊"}));
 }
 
-TEST(BraillePlot, BridgesWhatIsAbsentAndKeepsToItsRange) {
+TEST(BraillePlot, BridgesGapsAndClampsToRange) {
   BraillePlot plot(2, 2);
   plot.draw({std::nullopt, 100, std::nullopt, -100}, 0, 1);
   std::string text;

@@ -53,7 +53,7 @@ class WatchServerTest : public testing::WatchTest {
 
 using Steps = std::vector<std::int64_t>;
 
-TEST_F(WatchServerTest, ServesAPageThatRefersToNothingOutside) {
+TEST_F(WatchServerTest, PageHasNoExternalReferences) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 30);
   serve(run);
@@ -66,7 +66,7 @@ TEST_F(WatchServerTest, ServesAPageThatRefersToNothingOutside) {
   EXPECT_FALSE(std::regex_search(body, std::regex(R"((src|href)\s*=|@import|url\((?!#))")));
 }
 
-TEST_F(WatchServerTest, SendsEachStepOnceWithItsRecord) {
+TEST_F(WatchServerTest, SendsEachStepRecordOnce) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 3);
   serve(run);
@@ -86,7 +86,7 @@ TEST_F(WatchServerTest, SendsEachStepOnceWithItsRecord) {
   });
 }
 
-TEST_F(WatchServerTest, LosesNoStepWhereAViewerConnectsAgain) {
+TEST_F(WatchServerTest, ReconnectedViewerMissesNoStep) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 5);
   serve(run);
@@ -101,7 +101,7 @@ TEST_F(WatchServerTest, LosesNoStepWhereAViewerConnectsAgain) {
   EXPECT_EQ(again.received().find("event: reset"), std::string::npos);
 }
 
-TEST_F(WatchServerTest, BeginsAnewWhereTheRunWentBack) {
+TEST_F(WatchServerTest, ResetsViewerAfterRollback) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 9);
   serve(run);
@@ -116,7 +116,7 @@ TEST_F(WatchServerTest, BeginsAnewWhereTheRunWentBack) {
   EXPECT_EQ(ids_of(viewer.received()), (Steps{5, 6}));
 }
 
-TEST_F(WatchServerTest, KnowsAViewerWhoseStepsAreNoLongerTheRuns) {
+TEST_F(WatchServerTest, ResetsReconnectedViewerAfterRollback) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 9);
   serve(run);
@@ -136,7 +136,7 @@ TEST_F(WatchServerTest, KnowsAViewerWhoseStepsAreNoLongerTheRuns) {
   EXPECT_TRUE(again.waits_for("event: reset"));
 }
 
-TEST_F(WatchServerTest, GivesNumbersToPrometheusAndASummary) {
+TEST_F(WatchServerTest, ServesPrometheusMetricsAndSummary) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 16);
   serve(run);
@@ -161,7 +161,7 @@ std::string policy_of(const std::string& answer) {
   return std::regex_search(answer, found, header) ? found[1].str() : "";
 }
 
-TEST_F(WatchServerTest, RunsItsOwnScriptAlone) {
+TEST_F(WatchServerTest, PolicyAllowsOnlyOwnScript) {
   static const std::regex script("<script>([^]*?)</script>");
   write_steps(begin_run("all/one"), 1, 3);
   serve(file("all"));
@@ -180,7 +180,7 @@ TEST_F(WatchServerTest, RunsItsOwnScriptAlone) {
 }
 
 /// The folder is untrusted.
-TEST_F(WatchServerTest, NamesFromARunsFolderStayText) {
+TEST_F(WatchServerTest, EscapesNamesFromRunFolder) {
   const std::string evil = "<img src=x onerror=alert(1)>";
   const auto run = begin_run("all/" + evil);
   write_steps(run, 1, 2);
@@ -209,7 +209,7 @@ TEST_F(WatchServerTest, NamesFromARunsFolderStayText) {
   }
 }
 
-TEST_F(WatchServerTest, AnswersThisMachineAlone) {
+TEST_F(WatchServerTest, RejectsForeignHostsAndBadRequests) {
   const auto run = begin_run("mine");
   serve(run);
   const auto status = [&](const std::string& request) {
@@ -223,7 +223,7 @@ TEST_F(WatchServerTest, AnswersThisMachineAlone) {
   EXPECT_EQ(HttpClient(server_->port(), "nonsense\r\n\r\n").rest(), "");
 }
 
-TEST_F(WatchServerTest, ListsTheRunsOfAFolderAndFindsNewOnes) {
+TEST_F(WatchServerTest, ListsRunsOfFolderAndUpdatesThem) {
   write_steps(begin_run("all/one"), 1, 12);
   write_steps(begin_run("all/deep/a & b"), 1, 3);
   serve(file("all"));
@@ -242,7 +242,7 @@ TEST_F(WatchServerTest, ListsTheRunsOfAFolderAndFindsNewOnes) {
   EXPECT_TRUE(list.waits_for("14 / 40"));
 }
 
-TEST_F(WatchServerTest, HasRoomAgainOnceItsViewersAreGone) {
+TEST_F(WatchServerTest, AcceptsViewersAfterOthersLeave) {
   const auto run = begin_run("mine");
   write_steps(run, 1, 3);
   serve(run);
@@ -262,12 +262,12 @@ TEST_F(WatchServerTest, HasRoomAgainOnceItsViewersAreGone) {
   EXPECT_NE(metrics.find("hybrid_step"), std::string::npos);
 }
 
-TEST_F(WatchServerTest, SaysThatAPortIsTaken) {
+TEST_F(WatchServerTest, UsedPortThrowsInUse) {
   serve(begin_run("mine"));
   EXPECT_THROW(WatchServer(*folder_, server_->port()), InUse);
 }
 
-TEST_F(WatchServerTest, SendsTheStepsBeforeTheCurvesWherePointsAreMerged) {
+TEST_F(WatchServerTest, SendsStepsAndCurvesWhenPointsMerge) {
   const auto run = begin_run("mine");
   constexpr auto kMost = static_cast<std::int64_t>(Curves::kMostPoints);
   write_steps(run, 1, kMost);
@@ -287,7 +287,7 @@ TEST_F(WatchServerTest, SendsTheStepsBeforeTheCurvesWherePointsAreMerged) {
   EXPECT_EQ(feed.news(place).find("event: reset"), std::string::npos);
 }
 
-TEST_F(WatchServerTest, SendsAllCurvesToAViewerThatMissedTooManySteps) {
+TEST_F(WatchServerTest, SendsCurvesIfViewerMissedManySteps) {
   const auto run = begin_run("mine");
   constexpr auto kMost = static_cast<std::int64_t>(RunFeed::kMostMessages);
   write_steps(run, 1, kMost + 10);

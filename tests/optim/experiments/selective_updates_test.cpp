@@ -69,7 +69,7 @@ std::vector<float> row_of(float rest, const std::map<std::size_t, float>& apart 
   return values;
 }
 
-TEST(SelectiveUpdates, UpdatesTheLargestColumnAtOnceAndTheRestByTheMeanAWindowLate) {
+TEST(SelectiveUpdates, UpdatesLargestColumnFirstAndRestByMean) {
   OneRow weight(2);
   EXPECT_EQ(weight.step(7), row_of(0, {{0, -1}}));  // zero momentum selects the first column
   EXPECT_EQ(weight.step(7), row_of(0, {{0, -2}}));
@@ -84,7 +84,7 @@ TEST(SelectiveUpdates, UpdatesTheLargestColumnAtOnceAndTheRestByTheMeanAWindowLa
   EXPECT_EQ(weight.drained(), row_of(-4, {{0, -5}, {7, -5}, {4, -5}}));
 }
 
-TEST(SelectiveUpdates, AtLagOneEachStepSelectsAnew) {
+TEST(SelectiveUpdates, WithDelayOneSelectsAgainEachStep) {
   OneRow weight(1);
   EXPECT_EQ(weight.step(7), row_of(0, {{0, -1}}));
   EXPECT_EQ(weight.step(4), row_of(-1, {{7, -2}}));
@@ -92,7 +92,7 @@ TEST(SelectiveUpdates, AtLagOneEachStepSelectsAnew) {
   EXPECT_EQ(weight.drained(), row_of(-3));
 }
 
-TEST(SelectiveUpdates, AGradientThatIsNotFiniteCountsNeitherAtOnceNorInTheMean) {
+TEST(SelectiveUpdates, IgnoresNonFiniteGradient) {
   OneRow weight(2);
   EXPECT_EQ(weight.step(7, false), row_of(0));
   EXPECT_EQ(weight.step(7), row_of(0, {{0, -1}}));
@@ -122,7 +122,7 @@ INSTANTIATE_TEST_SUITE_P(All, SelectiveRule,
                            return concat(info.param.optimizer, "_", info.param.lag);
                          });
 
-TEST_P(SelectiveRule, UpdatesVectorsAtOnceAsTheOptimizerDoes) {
+TEST_P(SelectiveRule, UpdatesVectorsImmediately) {
   Late late(config(), settings(), nullptr);
   Exact exact(config());
   const std::size_t bias = 3;
@@ -138,7 +138,7 @@ TEST_P(SelectiveRule, UpdatesVectorsAtOnceAsTheOptimizerDoes) {
 }
 
 /// Without averaging, and with an elementwise rule, nothing is lost.
-TEST(SelectiveUpdates, AtLagOneEndWhereTheOptimizerItselfDoes) {
+TEST(SelectiveUpdates, WithDelayOneEndsNearExactOptimizer) {
   for (const char* name : {"adamw", "lion"}) {
     Late late(config_of(name), selective(1), nullptr);
     Late none(config_of(name), {.device_side = "none"}, nullptr);
@@ -155,7 +155,7 @@ TEST(SelectiveUpdates, AtLagOneEndWhereTheOptimizerItselfDoes) {
   }
 }
 
-TEST_P(SelectiveRule, GoesOnWhereItWasSavedBitForBitOnTheHostAndInAFile) {
+TEST_P(SelectiveRule, ResumesBitwiseOnHostAndInFile) {
   const Stream file(
       make_file_pool({}, std::filesystem::temp_directory_path().string(), "memory.folder"));
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -181,7 +181,7 @@ TEST_P(SelectiveRule, GoesOnWhereItWasSavedBitForBitOnTheHostAndInAFile) {
   }
 }
 
-TEST_P(SelectiveRule, AWeightWithoutAGradientIsLeftAlone) {
+TEST_P(SelectiveRule, LeavesWeightWithoutGradientUnchanged) {
   Late late(config(), settings(), nullptr);
   const auto before = late.masters()[2];
   for (int i = 0; i < 8; ++i) i < 2 ? late.step_now(2) : static_cast<void>(late.step_late(true, 2));
@@ -190,7 +190,7 @@ TEST_P(SelectiveRule, AWeightWithoutAGradientIsLeftAlone) {
   EXPECT_EQ(late.masters()[2], before);
 }
 
-TEST(SelectiveUpdates, GivesItsDeviceMemoryBack) {
+TEST(SelectiveUpdates, FreesDeviceMemoryAfterDrain) {
   Late late(config_of("adamw"), selective(2), nullptr);
   late.step_now();
   const std::size_t before = late.device_.pool()->use().live_total;

@@ -42,7 +42,7 @@ class SlowNesterovTest : public ::testing::Test {
   std::uint64_t seed_ = 0;
 };
 
-TEST_F(SlowNesterovTest, RunsAheadOfItsPathByTheShareOfItsMeanChange) {
+TEST_F(SlowNesterovTest, LookaheadIsShareOfMeanChange) {
   ParameterSet parameters(stream_);
   SlowNesterov optimizer = slow(parameters);
   std::vector<double> x, u, m;
@@ -66,7 +66,7 @@ TEST_F(SlowNesterovTest, RunsAheadOfItsPathByTheShareOfItsMeanChange) {
   }
 }
 
-TEST_F(SlowNesterovTest, WithoutAShareIsTheOtherOptimizerBitForBit) {
+TEST_F(SlowNesterovTest, WithZeroShareMatchesBaseOptimizer) {
   ParameterSet with(stream_), without(stream_);
   SlowNesterov optimizer = slow(with);
   const auto other = sgd(without);
@@ -79,7 +79,7 @@ TEST_F(SlowNesterovTest, WithoutAShareIsTheOtherOptimizerBitForBit) {
 }
 
 /// Runs ahead by slow_momentum 0.5 of the highest learning rate, 0.2.
-TEST_F(SlowNesterovTest, RunsAheadWithTheLearningRateAndNotInTheLastThird) {
+TEST_F(SlowNesterovTest, ShareFollowsRateAndEndsInLastThird) {
   ParameterSet parameters(stream_);
   SlowNesterov optimizer = slow(parameters);
   const auto share_at = [&](std::int64_t update, double rate) {
@@ -93,7 +93,7 @@ TEST_F(SlowNesterovTest, RunsAheadWithTheLearningRateAndNotInTheLastThird) {
   EXPECT_EQ(share_at(6, 0.2), 0.0f);
 }
 
-TEST_F(SlowNesterovTest, BeginsItsMeanAnewAfterARest) {
+TEST_F(SlowNesterovTest, RestartsMeanAfterPause) {
   ParameterSet rested(stream_), fresh(stream_);
   SlowNesterov optimizer = slow(rested), other = slow(fresh);
   run(optimizer, rested, {0.4, 0.4, 0.4, 0.0, 0.0});
@@ -116,7 +116,7 @@ TEST_F(SlowNesterovTest, BeginsItsMeanAnewAfterARest) {
   EXPECT_TRUE(rested.has_values(fresh.copies())) << "moves before the pause are forgotten";
 }
 
-TEST_F(SlowNesterovTest, MomentumDirectionIsTheStepOfAZeroGradient) {
+TEST_F(SlowNesterovTest, MomentumDirectionMatchesZeroGradientStep) {
   ParameterSet parameters(stream_);
   SlowNesterov optimizer = slow(parameters);
   run(optimizer, parameters, {0.3, 0.4, 0.5});
@@ -137,7 +137,7 @@ TEST_F(SlowNesterovTest, MomentumDirectionIsTheStepOfAZeroGradient) {
   }
 }
 
-TEST_F(SlowNesterovTest, LeavesAWeightWithoutGradientAndRefreshesComputeCopies) {
+TEST_F(SlowNesterovTest, SkipsWeightWithoutGradientAndRefreshesCopies) {
   ParameterSet parameters(stream_);
   SlowNesterov optimizer = slow(parameters);
   run(optimizer, parameters, {0.5, 0.5});
@@ -152,7 +152,7 @@ TEST_F(SlowNesterovTest, LeavesAWeightWithoutGradientAndRefreshesComputeCopies) 
             to_bfloat16(master_of(parameters[2]).data<float>()[5]).bits);
 }
 
-TEST_F(SlowNesterovTest, GoesOnWithTheSameBitsFromItsStateWhereverThatIs) {
+TEST_F(SlowNesterovTest, ResumesBitwiseFromStateInOtherPool) {
   const Stream host(MemoryPool::create("host"));
   ParameterSet near(stream_), far(stream_);
   SlowNesterov one = slow(near), other = slow(far, host);

@@ -54,14 +54,14 @@ class PlannedRun {
   std::uint64_t updates_ = 0;
 };
 
-TEST(JumpPlanner, IsSureOfJumpsThatAlwaysComeTrueAndNotOfOthers) {
+TEST(JumpPlanner, ConfidenceFollowsJumpSuccess) {
   const JumpPlanner::Plan good = PlannedRun(model_based(), 1).run(240),
                           bad = PlannedRun(model_based(), -1).run(240);
   EXPECT_GT(good.confidence, 0.7);
   EXPECT_LT(bad.confidence, 0.3);
 }
 
-TEST(JumpPlanner, ShortensStepsWhereDropsCameOutSmallerThanPlanned) {
+TEST(JumpPlanner, ShortensStepsWhenDropsFallShort) {
   PhaseConfig without = model_based();
   without.skip_backward.residual_store = 0;
   const double free = PlannedRun(without, -1).run(160).step_length,
@@ -69,7 +69,7 @@ TEST(JumpPlanner, ShortensStepsWhereDropsCameOutSmallerThanPlanned) {
   EXPECT_LT(held, free);
 }
 
-TEST(JumpPlanner, MeasuresLossesInRunningDeviationsFromAMeanThatFades) {
+TEST(JumpPlanner, TracksFadingMeanAndDeviation) {
   JumpPlanner planner(model_based());
   for (int i = 0; i < 400; ++i)
     planner.see_update(i % 2 == 0 ? 2.0 : 4.0, i % 2 == 0 ? 1 : 3, false);
@@ -83,7 +83,7 @@ TEST(JumpPlanner, MeasuresLossesInRunningDeviationsFromAMeanThatFades) {
   EXPECT_NEAR(state.real("phases.planner.mean"), 7, 0.01) << "older values fade";
 }
 
-TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
+TEST(JumpPlanner, RestoresSavedState) {
   PlannedRun whole(model_based(), 1), stopped(model_based(), 1);
   whole.run(64);
   stopped.run(64);
@@ -99,7 +99,7 @@ TEST(JumpPlanner, PlansTheSameAfterSavingAndLoading) {
 }
 
 /// The price of an operation is model_based_cost times that of an operation in a Full step.
-TEST(JumpPlanner, ChargesWhatItComputesInFullSteps) {
+TEST(JumpPlanner, ChargesComputeInFullSteps) {
   PhaseConfig config = model_based();
   config.skip_backward.model_based_cost = 8;
   JumpPlanner planner(config);
@@ -112,7 +112,7 @@ TEST(JumpPlanner, ChargesWhatItComputesInFullSteps) {
   EXPECT_EQ(planner.take_cost(1000), 0.0);
 }
 
-TEST(JumpPlanner, LearnsFromAnUpdateWhereTheRunHasRoomForItsCost) {
+TEST(JumpPlanner, LearnsOnlyWithinCostBudget) {
   const auto learns = [](const RunCosts& costs) {
     JumpPlanner planner(model_based());
     for (int i = 0; i < 15; ++i) planner.see_update(1, 1, true);
@@ -129,7 +129,7 @@ TEST(JumpPlanner, LearnsFromAnUpdateWhereTheRunHasRoomForItsCost) {
   EXPECT_FALSE(learns(costs)) << "planning may use at most a quarter of trial_share";
 }
 
-TEST(JumpPlanner, CountsWhatItComputes) {
+TEST(JumpPlanner, CountsFlops) {
   JumpPlanner planner(model_based());
   for (int i = 0; i < 15; ++i) planner.see_update(1, 1, true);
   EXPECT_EQ(planner.take_flops(), 0) << "too few updates to learn from";
@@ -149,7 +149,7 @@ TEST(JumpPlanner, CountsWhatItComputes) {
   EXPECT_EQ(planner.plan_flops(7), planner.plan_flops(4));
 }
 
-TEST(JumpPlanner, LearnsWhereItMayAlone) {
+TEST(JumpPlanner, LearnsOnlyWhenAllowed) {
   const auto learnt = [](bool may_learn) {
     JumpPlanner planner(model_based());
     for (int i = 0; i < 40; ++i) planner.see_update(2.0 - 0.01 * i, 1, may_learn);
@@ -161,7 +161,7 @@ TEST(JumpPlanner, LearnsWhereItMayAlone) {
   EXPECT_EQ(learnt(true)[0], 25);
 }
 
-TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
+TEST(JumpPlanner, IgnoresNonFiniteUpdates) {
   PlannedRun run(model_based(), 1);
   run.run(40);
   run.planner().see_update(NAN, 1, true);
@@ -172,7 +172,7 @@ TEST(JumpPlanner, LearnsNothingFromWhatIsNotFinite) {
 }
 
 /// Running means of the loss and of the logarithm of the norm weight each update by 0.02.
-TEST(JumpPlanner, ItsRunningMeansFollowTheRun) {
+TEST(JumpPlanner, RunningMeansWeightEachUpdateByTwoPercent) {
   PhaseConfig config;
   config.skip_backward.horizon = "model_based";
   JumpPlanner planner(config);

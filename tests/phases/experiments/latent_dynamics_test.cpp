@@ -23,7 +23,7 @@ std::vector<SeenStep> falling(std::size_t steps, double start, bool acts) {
   return seen;
 }
 
-TEST(LatentDynamics, HasTheGradientOfItsLoss) {
+TEST(LatentDynamics, GradientMatchesFiniteDifferences) {
   LatentDynamics model(2, 7);
   const std::vector<SeenStep> window = falling(5, 1.3, true);
   VectorXd gradient, other;
@@ -58,7 +58,7 @@ double error_of_predictions(const LatentDynamics& model, std::size_t ahead) {
   return sum;
 }
 
-TEST(LatentDynamics, PredictsBetterThanAConstantLossAndUsesActions) {
+TEST(LatentDynamics, PredictsLossAndActionEffects) {
   LatentDynamics model(2, 1);
   double first = 0, last = 0;
   for (int i = 0; i < 3000; ++i) {
@@ -81,7 +81,7 @@ TEST(LatentDynamics, PredictsBetterThanAConstantLossAndUsesActions) {
       << "an action lowers the loss";
 }
 
-TEST(LatentDynamics, GoesOnFromItsStateAsIfItHadNeverStopped) {
+TEST(LatentDynamics, ResumesFromSavedState) {
   LatentDynamics whole(2, 3), stopped(2, 3);
   for (int i = 0; i < 20; ++i) whole.train(falling(6, 1, true), 1e-3);
   for (int i = 0; i < 10; ++i) stopped.train(falling(6, 1, true), 1e-3);
@@ -98,7 +98,7 @@ TEST(LatentDynamics, GoesOnFromItsStateAsIfItHadNeverStopped) {
   }
 }
 
-TEST(LatentDynamics, LearnsNothingFromWhatIsNotFinite) {
+TEST(LatentDynamics, IgnoresNonFiniteWindow) {
   LatentDynamics model(2, 3);
   const std::vector<double> before = model.state();
   std::vector<SeenStep> window = falling(4, 1, false);
@@ -108,7 +108,7 @@ TEST(LatentDynamics, LearnsNothingFromWhatIsNotFinite) {
 }
 
 /// A category with prior probability 0 would make the loss infinite.
-TEST(LatentDynamics, HoldsNoCategoryForImpossible) {
+TEST(LatentDynamics, CategoryProbabilitiesStayPositive) {
   LatentDynamics model(2, 7);
   model.parameters() *= 1e3;
   const std::vector<SeenStep> window = falling(5, 1.3, true);

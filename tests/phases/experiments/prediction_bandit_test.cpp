@@ -32,7 +32,7 @@ TEST(PredictionBandit, TriesEachArmFirstInOrder) {
   }
 }
 
-TEST(PredictionBandit, TakesTheArmThatGainsMostForItsCostMostOften) {
+TEST(PredictionBandit, PrefersArmWithBestGainPerCost) {
   PredictionBandit bandit(with_arms());
   std::map<std::int64_t, int> taken;
   for (int i = 0; i < 200; ++i) {
@@ -46,7 +46,7 @@ TEST(PredictionBandit, TakesTheArmThatGainsMostForItsCostMostOften) {
   EXPECT_GT(taken[8], 0) << "arms are retried after a long time";
 }
 
-TEST(PredictionBandit, FollowsAnArmThatBecomesBetter) {
+TEST(PredictionBandit, AdaptsToImprovedArm) {
   PredictionBandit bandit(with_arms());
   const auto play = [&](std::int64_t best) {
     int times = 0;
@@ -61,7 +61,7 @@ TEST(PredictionBandit, FollowsAnArmThatBecomesBetter) {
   EXPECT_GT(play(2), 10);
 }
 
-TEST(PredictionBandit, KeepsEachArmsOwnStepLength) {
+TEST(PredictionBandit, KeepsStepLengthPerArm) {
   PredictionBandit bandit(with_arms());
   bandit.see_jump(jump_worth(0.1, 1, 0.25));
   EXPECT_EQ(bandit.choice()->step_length, 1) << "step length of an untried arm";
@@ -74,7 +74,7 @@ TEST(PredictionBandit, KeepsEachArmsOwnStepLength) {
       << bandit.explanation();
 }
 
-TEST(PredictionBandit, GoesOnFromWhatWasSaved) {
+TEST(PredictionBandit, ResumesFromSavedState) {
   PredictionBandit one(with_arms()), other(with_arms());
   for (const double drop : {0.1, 0.3, -0.1, 0.2}) one.see_jump(jump_worth(drop, 2, drop));
   State state;
@@ -88,7 +88,7 @@ TEST(PredictionBandit, GoesOnFromWhatWasSaved) {
   }
 }
 
-TEST(PredictionBandit, ChoosesPredictorAndHorizonOfARunAndTellsWhy) {
+TEST(PredictionBandit, ChoosesAndReportsPredictorAndHorizon) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.max_predict_steps = 6;
   setup.phases.skip_backward.variants = {{"momentum", 2}, {"linear", 6}, {"merged", 3}};

@@ -24,7 +24,7 @@ std::vector<float> updated(BowlRun& run, const std::vector<float>& start) {
   return other.flat();
 }
 
-TEST(Correct, TellsWhatFollowsTheWeightsHowFarTheyJumped) {
+TEST(Correct, ReportsJumpLengthToFollowers) {
   QuadraticBowl::Options slow;
   slow.learning_rate = 0.002;
   BowlRun run(slow, eager_setup(), 0);
@@ -41,12 +41,12 @@ TEST(Correct, TellsWhatFollowsTheWeightsHowFarTheyJumped) {
 }
 
 /// Even a rise below a thousandth is not noise, since both losses use the same batches.
-TEST(Correct, AcceptsNoJumpThatRaisedTheLossHoweverLittle) {
+TEST(Correct, RejectsJumpThatRaisesLoss) {
   for (const double direction_scale : {-1e-3, -1e-2})
     EXPECT_EQ(before_correct(direction_scale).step().decision, Decision::kReverted);
 }
 
-TEST(Correct, AcceptsAJumpThatLowersTheLossAndUpdatesThere) {
+TEST(Correct, AcceptsJumpThatLowersLoss) {
   BowlRun run = before_correct(1);
   const auto predicted = run.bowl.flat();
   const auto expected = updated(run, predicted);
@@ -61,7 +61,7 @@ TEST(Correct, AcceptsAJumpThatLowersTheLossAndUpdatesThere) {
   EXPECT_GT(run.machine.statistics().predicted_gain, 0);
 }
 
-TEST(Correct, RevertsBitForBitAndTrainsOnTheBatchesOfPredictAfterAll) {
+TEST(Correct, RevertedJumpTrainsOnPredictBatches) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.max_predict_steps = 4;
   QuadraticBowl::Options uphill;
@@ -90,7 +90,7 @@ TEST(Correct, RevertsBitForBitAndTrainsOnTheBatchesOfPredictAfterAll) {
   EXPECT_GT(run.bowl.rewinds.front(), 0) << "each batch is repeated at its original step";
 }
 
-TEST(Correct, RunsInFullsPrecisionFromARevertToItsEnd) {
+TEST(Correct, UsesFullPrecisionAfterRevert) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.correct_steps = 3;
   BowlRun run = before_correct(-1, setup);
@@ -111,7 +111,7 @@ TEST(Correct, RunsInFullsPrecisionFromARevertToItsEnd) {
   EXPECT_EQ(kept.bowl.log.back(), "correct");
 }
 
-TEST(Correct, ChargesARevertedJumpWithoutTheUpdatesThatCountAnyway) {
+TEST(Correct, RevertedJumpCostExcludesUpdates) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.max_shrinks = 0;
   BowlRun run = before_correct(-1, setup);
@@ -126,7 +126,7 @@ TEST(Correct, ChargesARevertedJumpWithoutTheUpdatesThatCountAnyway) {
   EXPECT_NEAR(state.real("phases.gate.last.cost"), aims + 8 * 0.35 + 1, 1e-9);
 }
 
-TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {
+TEST(Correct, ShrinksOvershootToLineMinimum) {
   BowlRun run = before_correct(60);
   const auto snapshot = run.bowl.snapshot();
   const double before = run.bowl.loss(run.bowl.batch(0, 0));
@@ -141,7 +141,7 @@ TEST(Correct, ShrinksAnOvershootToTheBottomOfTheLine) {
   EXPECT_EQ(run.machine.statistics().predictions.shrunk, 1);
 }
 
-TEST(Correct, AcceptsNoJumpThatRaisesTheLossByLittleOfIt) {
+TEST(Correct, RejectsRelativelyTinyRise) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.max_shrinks = 0;
   QuadraticBowl::Options options;
@@ -155,14 +155,14 @@ TEST(Correct, AcceptsNoJumpThatRaisesTheLossByLittleOfIt) {
   }
 }
 
-TEST(Correct, RevertsAnOvershootWhereItMayNotShrink) {
+TEST(Correct, RevertsOvershootWithoutShrinks) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.max_shrinks = 0;
   BowlRun run = before_correct(60, setup);
   EXPECT_EQ(run.step().decision, Decision::kReverted);
 }
 
-TEST(Correct, RevertsWhereTheGradientExplodes) {
+TEST(Correct, RevertsWhenGradientExplodes) {
   PhaseMachine::Setup setup = eager_setup();
   setup.divergence.window = 8;
   setup.divergence.loss_sigmas = 1e9;
@@ -173,7 +173,7 @@ TEST(Correct, RevertsWhereTheGradientExplodes) {
   EXPECT_NE(outcome.event.find("gradient norm"), std::string::npos) << outcome.event;
 }
 
-TEST(Correct, DropsTheSnapshotAndTheDirections) {
+TEST(Correct, FreesSnapshotAndDirections) {
   BowlRun run = before_correct(1);
   EXPECT_FALSE(run.bowl.snapshot().empty());
   run.step();
@@ -182,7 +182,7 @@ TEST(Correct, DropsTheSnapshotAndTheDirections) {
   EXPECT_EQ(use.live[static_cast<std::size_t>(MemoryKind::kPredictor)], 0u);
 }
 
-TEST(Correct, ComparesOnAsManyProbesAsAsked) {
+TEST(Correct, UsesConfiguredNumberOfProbes) {
   for (const std::int64_t probes : {1, 3}) {
     PhaseMachine::Setup setup = eager_setup();
     setup.phases.skip_backward.probe_batches = probes;

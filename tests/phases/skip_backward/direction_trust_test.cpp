@@ -11,25 +11,25 @@ DirectionTrust trust_of(const std::vector<double>& slopes, std::int64_t window =
   return trust;
 }
 
-TEST(DirectionTrust, IsTheNormalProbabilityOfTheMean) {
+TEST(DirectionTrust, ConfidenceIsNormalProbabilityOfMean) {
   // Mean −1 with standard error 1: Φ(1).
   EXPECT_NEAR(trust_of({0, -2}).confidence(), 0.841344746, 1e-9);
   EXPECT_NEAR(trust_of({0, 2}).confidence(), 1 - 0.841344746, 1e-9);
   EXPECT_NEAR(trust_of({1, -1, 2, -2}).confidence(), 0.5, 1e-12);
 }
 
-TEST(DirectionTrust, IsSureOfEqualSlopes) {
+TEST(DirectionTrust, IsCertainForEqualSlopes) {
   EXPECT_EQ(trust_of({-1, -1, -1}).confidence(), 1);
   EXPECT_EQ(trust_of({1, 1, 1}).confidence(), 0);
   EXPECT_EQ(trust_of({0, 0, 0}).confidence(), 1) << "a zero direction cannot raise the loss";
 }
 
-TEST(DirectionTrust, KnowsNothingFromOneSlope) {
+TEST(DirectionTrust, SingleSlopeGivesNoConfidence) {
   EXPECT_EQ(trust_of({-1}).confidence(), 0);
   EXPECT_EQ(trust_of({}).mean_slope(), 0);
 }
 
-TEST(DirectionTrust, ForgetsWhatLeftTheWindow) {
+TEST(DirectionTrust, ForgetsSlopesOutsideWindow) {
   EXPECT_EQ(trust_of({100, 100, -1, -1}, 2).confidence(), 1);
   EXPECT_EQ(trust_of({100, 100, -1, -3}, 2).mean_slope(), -2);
 }

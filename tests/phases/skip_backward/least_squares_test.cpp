@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(FitLeastSquares, FindsALineAndItsErrors) {
+TEST(FitLeastSquares, FitsLineWithStandardErrors) {
   // y = 1 + 2t with residuals +1 −1 −1 +1; σ² = 4/2, Σ(t − 1.5)² = 5.
   const auto fit = fit_least_squares({{1, 1, 1, 1}, {0, 1, 2, 3}}, {2, 2, 4, 8});
   ASSERT_TRUE(fit);

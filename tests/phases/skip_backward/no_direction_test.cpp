@@ -64,7 +64,7 @@ Told train_without_a_direction(const QuadraticBowl::Options& options,
   return told;
 }
 
-TEST(NoDirection, OfAnOptimizerWithoutMomentumIsNeverAPrediction) {
+TEST(UnusableDirection, OptimizerWithoutMomentumNeverPredicts) {
   QuadraticBowl::Options options;
   options.momentum = 0;
   for (const char* predictor : {"momentum", "random"}) {
@@ -74,7 +74,7 @@ TEST(NoDirection, OfAnOptimizerWithoutMomentumIsNeverAPrediction) {
   }
 }
 
-TEST(NoDirection, CostsNoMoreThanTrialsMay) {
+TEST(UnusableDirection, CostStaysWithinTrialShare) {
   QuadraticBowl::Options options;
   options.momentum = 0;
   PhaseMachine::Setup setup = eager_setup();
@@ -84,7 +84,7 @@ TEST(NoDirection, CostsNoMoreThanTrialsMay) {
   EXPECT_LE(told.cost, (1 + 2 * 0.02) * kLongRun);
 }
 
-TEST(NoDirection, IsOneThatIsNotFinite) {
+TEST(UnusableDirection, IncludesNonFiniteValues) {
   for (const float value : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
     PhaseMachine::Setup setup = eager_setup();
     setup.make_predictor = [&](const SkipBackwardConfig&) {
@@ -95,7 +95,7 @@ TEST(NoDirection, IsOneThatIsNotFinite) {
 }
 
 /// The fifth direction is that of the first prediction, since four slopes were measured before.
-TEST(NoDirection, FoundWherePredictBeginsMakesTheStepOneOfFull) {
+TEST(UnusableDirection, AtStartOfPredictMakesFullStep) {
   PhaseMachine::Setup setup = eager_setup();
   const float infinite = std::numeric_limits<float>::infinity();
   setup.make_predictor = [&](const SkipBackwardConfig&) {
@@ -111,7 +111,7 @@ TEST(NoDirection, FoundWherePredictBeginsMakesTheStepOneOfFull) {
   EXPECT_EQ(train_without_a_direction({}, setup).times, 1);
 }
 
-TEST(NoDirection, IsToldOnceAlsoWhereTheRunIsResumed) {
+TEST(UnusableDirection, IsNotReportedAgainAfterResume) {
   QuadraticBowl::Options options;
   options.momentum = 0;
   BowlRun run(options, eager_setup(), 0.1), resumed(options, eager_setup(), 0.1);
@@ -125,7 +125,7 @@ TEST(NoDirection, IsToldOnceAlsoWhereTheRunIsResumed) {
 }
 
 /// A gradient of zero gives no information about the direction.
-TEST(NoDirection, IsNotToldOfAGradientOfZero) {
+TEST(UnusableDirection, ZeroGradientIsNotReported) {
   BowlRun run({}, eager_setup(), 0);
   const auto at_the_minimum = [&] {
     Batch batch = run.bowl.batch(0, 0);

@@ -40,7 +40,7 @@ struct MadeUpRun {
   }
 };
 
-TEST(PredictGate, MakesOneTrialWithoutEvidence) {
+TEST(PredictGate, AllowsOneProbeWithoutEvidence) {
   MadeUpRun run(config_with(0));
   run.full(20);
   EXPECT_TRUE(run.gate.grant().open);
@@ -51,7 +51,7 @@ TEST(PredictGate, MakesOneTrialWithoutEvidence) {
   EXPECT_FALSE(run.gate.grant().open) << "no budget for probes";
 }
 
-TEST(PredictGate, OpensForJumpsThatSaveMoreThanTheyCost) {
+TEST(PredictGate, OpensWhenJumpsSaveMoreThanTheyCost) {
   MadeUpRun run(config_with(0));
   run.full(20);
   run.jump(0.05, 1.0);  // progress of five Full steps at the cost of three
@@ -61,7 +61,7 @@ TEST(PredictGate, OpensForJumpsThatSaveMoreThanTheyCost) {
   EXPECT_FALSE(run.gate.grant().trial);
 }
 
-TEST(PredictGate, StaysClosedForJumpsThatCostMoreThanTheySave) {
+TEST(PredictGate, StaysClosedWhenJumpsCostMore) {
   MadeUpRun run(config_with(0));
   run.full(20);
   run.jump(0.02, 1.0);
@@ -70,7 +70,7 @@ TEST(PredictGate, StaysClosedForJumpsThatCostMoreThanTheySave) {
   EXPECT_FALSE(run.gate.grant().open);
 }
 
-TEST(PredictGate, GivesNoCreditForAGainThatWashesOut) {
+TEST(PredictGate, IgnoresGainThatIsNotKept) {
   MadeUpRun run(config_with(0));
   run.full(20);
   run.jump(0.5, 0.0);  // a large gain in the probe, nothing kept
@@ -78,7 +78,7 @@ TEST(PredictGate, GivesNoCreditForAGainThatWashesOut) {
   EXPECT_NEAR(run.gate.advantage(), -0.03, 1e-9);
 }
 
-TEST(PredictGate, GivesNoMoreCreditThanTheProbesSaw) {
+TEST(PredictGate, CreditIsLimitedToProbedGain) {
   MadeUpRun run(config_with(0));
   run.full(20);
   run.jump(0.0, 0.0);
@@ -98,7 +98,7 @@ TEST(PredictGate, ChargesRevertedJumps) {
   EXPECT_NEAR(run.gate.advantage(), 0.9 * before - 0.03, 1e-9);
 }
 
-TEST(PredictGate, ClosesAfterRejectedJumpsHoweverShortFullIs) {
+TEST(PredictGate, ClosesAfterRejectionsForAnyFullLength) {
   for (const std::int64_t full_steps : {1, 2, 3}) {
     PhaseConfig config = config_with(0);
     config.full_steps = full_steps;
@@ -118,7 +118,7 @@ TEST(PredictGate, ClosesAfterRejectedJumpsHoweverShortFullIs) {
   }
 }
 
-TEST(PredictGate, WantsEvidenceBeyondTheNoise) {
+TEST(PredictGate, RequiresEvidenceBeyondNoise) {
   const auto advantage = [](double sigmas) {
     PhaseConfig config = config_with(0);
     config.skip_backward.evidence_sigmas = sigmas;
@@ -150,7 +150,7 @@ TEST(PredictGate, SeldomOpensByChance) {
   EXPECT_LE(opened, 10);
 }
 
-TEST(PredictGate, KeepsTrialsWithinTheirShare) {
+TEST(PredictGate, KeepsProbesWithinTrialShare) {
   MadeUpRun run(config_with(0.02));
   int steps = 0, trial_steps = 0;
   for (; steps < 3000; ++steps) {
@@ -163,7 +163,7 @@ TEST(PredictGate, KeepsTrialsWithinTheirShare) {
   EXPECT_GE(trial_steps, 0.02 * steps - 3);
 }
 
-TEST(PredictGate, GrantsLongerPhasesWhileTheyAreAccepted) {
+TEST(PredictGate, AllowsLongerPhasesWhileAccepted) {
   MadeUpRun run(config_with(0));
   run.slope = 0.001;
   run.full(20);
@@ -180,7 +180,7 @@ TEST(PredictGate, GrantsLongerPhasesWhileTheyAreAccepted) {
   EXPECT_EQ(run.gate.grant().steps, 7);
 }
 
-TEST(PredictGate, LearnsTheStepLengthFromWhatWasKept) {
+TEST(PredictGate, StepLengthFollowsKeptFraction) {
   MadeUpRun run(config_with(0));
   run.full(20);
   EXPECT_EQ(run.gate.grant().step_length, 1);
@@ -196,7 +196,7 @@ TEST(PredictGate, LearnsTheStepLengthFromWhatWasKept) {
   EXPECT_EQ(run.gate.grant().step_length, 0.0625);
 }
 
-TEST(PredictGate, LetsHalfOfTheTrialsWaitForNoConfidence) {
+TEST(PredictGate, HalfOfProbesIgnoreConfidence) {
   MadeUpRun run(config_with(0.02));
   run.full(100);
   EXPECT_TRUE(run.gate.grant().overdue) << "the first probe";
@@ -211,7 +211,7 @@ TEST(PredictGate, LetsHalfOfTheTrialsWaitForNoConfidence) {
   EXPECT_EQ(overdue.front(), 600);  // 6 steps at 1 %
 }
 
-TEST(PredictGate, DecidesTheSameAfterSaveAndLoad) {
+TEST(PredictGate, RestoresSavedState) {
   MadeUpRun run(config_with(0.1));
   run.noise = 0.05;
   run.full(30);

@@ -7,7 +7,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(Predict, MovesTheWeightsByTheSummedDirections) {
+TEST(Predict, MovesWeightsBySummedDirections) {
   const PhaseMachine::Setup setup = eager_setup();
   BowlRun run({}, setup, 0);
   run.run_until(Phase::kPredict);
@@ -38,7 +38,7 @@ TEST(Predict, RunsForwardOnly) {
   EXPECT_EQ(run.bowl.forwards, 4);
 }
 
-TEST(Predict, ForetellsTheLossOfASmoothBowl) {
+TEST(Predict, PredictsLossOfSmoothBowl) {
   QuadraticBowl::Options slow;
   slow.learning_rate = 0.002;
   PhaseMachine::Setup setup = eager_setup();
@@ -52,7 +52,7 @@ TEST(Predict, ForetellsTheLossOfASmoothBowl) {
   EXPECT_NEAR(*second.predicted_loss - first.loss, change, 0.3 * std::abs(change));
 }
 
-TEST(Predict, HoldsLossesAgainstThoseOfItsOwnForwards) {
+TEST(Predict, ForwardLossOffsetDoesNotEndPredict) {
   for (const std::int64_t micro_corrections : {0, 2}) {
     for (const double offset : {-50.0, 50.0}) {  // as with dropout off or a different precision
       PhaseMachine::Setup setup = eager_setup();
@@ -73,7 +73,7 @@ TEST(Predict, HoldsLossesAgainstThoseOfItsOwnForwards) {
   }
 }
 
-TEST(Predict, EndsEarlyWhereTheLossLeavesItsBand) {
+TEST(Predict, EndsEarlyWhenLossLeavesBand) {
   PhaseMachine::Setup setup = eager_setup();
   setup.divergence.window = 8;
   QuadraticBowl::Options uphill;
@@ -86,7 +86,7 @@ TEST(Predict, EndsEarlyWhereTheLossLeavesItsBand) {
   EXPECT_EQ(run.step().decision, Decision::kReverted);
 }
 
-TEST(Predict, BringsTheStateBackInTime) {
+TEST(Predict, BeginsRestoreAtLookahead) {
   for (const std::int64_t lookahead : {0, 1, 3, 9}) {
     PhaseMachine::Setup setup = eager_setup();
     setup.restore_lookahead = lookahead;
@@ -122,7 +122,7 @@ TEST(Predict, MicroCorrectsEveryInterval) {
   EXPECT_EQ(run.machine.statistics().micro_corrections, 3);
 }
 
-TEST(Predict, StopsWhereTheSlopeTurns) {
+TEST(Predict, StopsWhenSlopeTurns) {
   QuadraticBowl::Options far;
   far.direction_scale = 20;
   BowlRun run(far, with_micro_corrections(1), 0);
@@ -132,7 +132,7 @@ TEST(Predict, StopsWhereTheSlopeTurns) {
   EXPECT_EQ(run.machine.statistics().of(Phase::kPredict).steps, 4);
 }
 
-TEST(Predict, GoesNoFurtherThanTheSecantSays) {
+TEST(Predict, SecantLimitsOvershoot) {
   QuadraticBowl::Options far;
   far.direction_scale = 8;
   BowlRun micro(far, with_micro_corrections(1), 0);
@@ -147,7 +147,7 @@ TEST(Predict, GoesNoFurtherThanTheSecantSays) {
   EXPECT_LT(micro.bowl.loss(clean), blind.bowl.loss(clean));
 }
 
-TEST(Predict, ChangesNothingWithTheZeroPredictor) {
+TEST(Predict, ZeroPredictorChangesNothing) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.predictor = "zero";
   setup.phases.skip_backward.confidence_threshold = 0.95;
@@ -166,7 +166,7 @@ TEST(Predict, ChangesNothingWithTheZeroPredictor) {
 
 double planning_cost(const PhaseOutcome& outcome) { return outcome.planning_cost.value_or(0); }
 
-TEST(PredictPhase, ChargesModelBasedHorizons) {
+TEST(PredictPhase, ChargesPlanningOfModelBasedHorizon) {
   PhaseMachine::Setup setup = eager_setup();
   BowlRun measured({}, setup, 0.1);
   for (const PhaseOutcome& outcome : measured.run(60)) EXPECT_FALSE(outcome.planning_cost);
@@ -186,7 +186,7 @@ TEST(PredictPhase, ChargesModelBasedHorizons) {
   EXPECT_NEAR(model_based.machine.statistics().planning_cost, sum, 1e-12);
 }
 
-TEST(PredictPhase, ChargesModelsByTheCostOfAFullStep) {
+TEST(PredictPhase, PlanningCostIsRelativeToFullStep) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.horizon = "model_based";
   setup.phases.warmup_steps = 20;
@@ -199,7 +199,7 @@ TEST(PredictPhase, ChargesModelsByTheCostOfAFullStep) {
   EXPECT_EQ(planning_cost(large.step()), cost / 4);
 }
 
-TEST(PredictPhase, KeepsModelBasedHorizonsWithinAQuarterOfTheTrialShareWhilePredictionsDoNotPay) {
+TEST(PredictPhase, PlanningStaysWithinQuarterOfTrialShare) {
   PhaseMachine::Setup setup = eager_setup();
   setup.phases.skip_backward.horizon = "model_based";
   setup.phases.skip_backward.trial_share = 0.1;

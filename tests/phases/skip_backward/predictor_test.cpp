@@ -50,7 +50,7 @@ TEST_P(EveryPredictor, IsReadyAfterEnoughUpdates) {
   EXPECT_NE(predictor->readiness(), Readiness::kNotYet);
 }
 
-TEST_P(EveryPredictor, ChangesNoWeightByItself) {
+TEST_P(EveryPredictor, DoesNotChangeWeights) {
   QuadraticBowl bowl, untouched;
   const auto predictor = make_predictor(config_of(GetParam()));
   const auto idle = make_predictor(config_of("zero"));
@@ -61,7 +61,7 @@ TEST_P(EveryPredictor, ChangesNoWeightByItself) {
   EXPECT_EQ(bowl.moments(), untouched.moments());
 }
 
-TEST_P(EveryPredictor, GivesTheSameDirectionAfterSaveAndLoad) {
+TEST_P(EveryPredictor, SaveAndLoadKeepsDirection) {
   for (const int updates : {0, 1, 4, 5, 12, 17, 23}) {
     QuadraticBowl bowl;
     const auto predictor = make_predictor(config_of(GetParam()));
@@ -77,7 +77,7 @@ TEST_P(EveryPredictor, GivesTheSameDirectionAfterSaveAndLoad) {
   }
 }
 
-TEST_P(EveryPredictor, PointsDownhillOnASmoothBowl) {
+TEST_P(EveryPredictor, PointsDownhillOnSmoothBowl) {
   if (GetParam() == "random") return;  // has no preferred direction
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of(GetParam()));
@@ -90,7 +90,7 @@ TEST_P(EveryPredictor, PointsDownhillOnASmoothBowl) {
   }
 }
 
-TEST_P(EveryPredictor, IsNotSpoiltByARevertedJumpAlongWhatIsNotFinite) {
+TEST_P(EveryPredictor, StaysFiniteAfterRevertedInfiniteJump) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of(GetParam()));
   take_updates(bowl, *predictor, 30);
@@ -106,7 +106,7 @@ TEST_P(EveryPredictor, IsNotSpoiltByARevertedJumpAlongWhatIsNotFinite) {
 INSTANTIATE_TEST_SUITE_P(All, EveryPredictor, ::testing::ValuesIn(predictor_names()),
                          [](const auto& test) { return test.param; });
 
-TEST(MakePredictor, NamesTheNearestOfAnUnknownName) {
+TEST(MakePredictor, UnknownNameSuggestsNearest) {
   try {
     make_predictor(config_of("momentun"));
     FAIL() << "no error";
@@ -117,7 +117,7 @@ TEST(MakePredictor, NamesTheNearestOfAnUnknownName) {
   }
 }
 
-TEST(MomentumPredictor, IsWhatTheOptimizerWouldDoNext) {
+TEST(MomentumPredictor, PredictsNextOptimizerStep) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of("momentum"));
   take_updates(bowl, *predictor, 5);
@@ -144,13 +144,13 @@ std::vector<float> direction_on(const std::function<float(int)>& path, int steps
   return directions_of(bowl, *predictor);
 }
 
-TEST(LinearPredictor, ContinuesAStraightPathExactly) {
+TEST(LinearPredictor, ContinuesStraightPath) {
   for (const float d : direction_on([](int t) { return 1.0f + 0.25f * t; }, 10)) {
     EXPECT_NEAR(d, 0.25f, 1e-6);
   }
 }
 
-TEST(LinearPredictor, StandsStillWhereThePathTurnsBack) {
+TEST(LinearPredictor, StopsWherePathReverses) {
   for (const float d : direction_on([](int t) { return -0.1f * (t - 5) * (t - 5); }, 10)) {
     EXPECT_EQ(d, 0.0f) << "the last change is opposite to the first";
   }
@@ -162,7 +162,7 @@ SkipBackwardConfig slow_only(const std::string& name) {
   return config;
 }
 
-TEST(SlowPredictors, ContinueAStraightPathExactly) {
+TEST(SlowPredictors, ContinuesStraightPath) {
   for (const char* name : {"two_timescale", "merged"}) {
     for (const int steps : {25, 26, 27}) {
       for (const float d :
@@ -172,7 +172,7 @@ TEST(SlowPredictors, ContinueAStraightPathExactly) {
   }
 }
 
-TEST(SlowPredictors, FilterWhatOscillates) {
+TEST(SlowPredictors, FiltersOscillation) {
   const auto wobbling = [](int t) { return 0.01f * t + (t % 2 == 0 ? 0.5f : -0.5f); };
   for (const char* name : {"two_timescale", "merged"}) {
     SkipBackwardConfig config = slow_only(name);
@@ -182,7 +182,7 @@ TEST(SlowPredictors, FilterWhatOscillates) {
   }
 }
 
-TEST(TwoTimescalePredictor, AddsTheOptimizersMomentumByItsShare) {
+TEST(TwoTimescalePredictor, BlendsMomentumByShare) {
   const auto with_share = [](double share) {
     QuadraticBowl bowl;
     SkipBackwardConfig config = config_of("two_timescale");
@@ -221,20 +221,20 @@ std::vector<float> direction_after_a_jump(const std::string& name, bool tells) {
   return directions_of(bowl, *predictor);
 }
 
-TEST(SlowPredictors, TakeNoJumpForAChangeOfTheWeights) {
+TEST(SlowPredictors, IgnoresJumpsInWeightChange) {
   for (const char* name : {"two_timescale", "merged"}) {
     for (const float d : direction_after_a_jump(name, true)) EXPECT_NEAR(d, 0.1, 1e-5) << name;
     for (const float d : direction_after_a_jump(name, false)) EXPECT_GT(d, 0.11) << name;
   }
 }
 
-TEST(MergedPredictor, StandsStillWhereThePathTurnsBack) {
+TEST(MergedPredictor, StopsWherePathReverses) {
   for (const float d :
        direction_on([](int t) { return -0.1f * (t - 15) * (t - 15); }, 24, slow_only("merged")))
     EXPECT_EQ(d, 0.0f);
 }
 
-TEST(LinearPredictor, TakesItsMemoryWhenItIsUsed) {
+TEST(LinearPredictor, AllocatesMemoryOnFirstUse) {
   QuadraticBowl bowl;
   const auto predictor = make_predictor(config_of("linear"));
   const auto live = [&] {
@@ -245,7 +245,7 @@ TEST(LinearPredictor, TakesItsMemoryWhenItIsUsed) {
   EXPECT_GE(live(), 4 * QuadraticBowl::kWeights * sizeof(float));
 }
 
-TEST(RandomPredictor, IsAsLongAsMomentumInOtherDirectionsEachTime) {
+TEST(RandomPredictor, MatchesMomentumLengthInNewDirections) {
   QuadraticBowl bowl;
   const auto momentum = make_predictor(config_of("momentum")),
              random = make_predictor(config_of("random"));

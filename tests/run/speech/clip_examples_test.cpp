@@ -67,7 +67,7 @@ class ClipExamples : public ::testing::Test {
       load_tokenizer(folder_.write("tokenizer.json", whisper_tokenizer()));
 };
 
-TEST_F(ClipExamples, TextsBeginAsWhisperWritesThem) {
+TEST_F(ClipExamples, TextPrefixMatchesWhisper) {
   const std::string plain = "<|transcribe|><|notimestamps|>", end = "<|endoftext|>";
   const auto in = [&](const char* language) {
     return concat("<|startoftranscript|><|", language, "|>");
@@ -81,14 +81,14 @@ TEST_F(ClipExamples, TextsBeginAsWhisperWritesThem) {
       << "the space would be a separate token";
 }
 
-TEST_F(ClipExamples, LanguagesHaveNamesCodesAndTokens) {
+TEST_F(ClipExamples, AcceptsLanguageNamesCodesAndTokens) {
   for (const char* language : {"de", "DE", "german", "German", "<|de|>"})
     EXPECT_NE(learned("Hallo", language).find("<|de|>"), std::string::npos) << language;
   expect_words(learned("Hallo", "french"), {"got \"french\"", "en"});
   expect_words(learned("Hallo", ""), {"\"language\" is missing"});
 }
 
-TEST_F(ClipExamples, TimestampsAreLearnedInPlaceOfTheTokenForNone) {
+TEST_F(ClipExamples, TimestampsReplaceNoTimestampsToken) {
   EXPECT_EQ(learned("<|0.00|> Hello<|0.08|><|0.08|> you<|0.18|>", "en"),
             "<|startoftranscript|><|en|><|transcribe|><|0.00|> Hello<|0.08|><|0.08|> you<|0.18|>"
             "<|endoftext|>");
@@ -97,7 +97,7 @@ TEST_F(ClipExamples, TimestampsAreLearnedInPlaceOfTheTokenForNone) {
   expect_words(learned("<|0.08|> Hello<|0.02|>", "en"), {"<|0.02|>", "before an earlier one"});
 }
 
-TEST_F(ClipExamples, SpecialTokensOfWhisperAreRefusedAndAddedOnesLearned) {
+TEST_F(ClipExamples, RejectsWhisperTokensButLearnsAddedOnes) {
   for (const char* token : {"<|en|>", "<|endoftext|>", "<|notimestamps|>"})
     expect_words(learned(concat("Hello ", token), "en"), {"special token", token});
   const std::string text = learned("Kubernetes<|laughs|> now", "en");
@@ -106,7 +106,7 @@ TEST_F(ClipExamples, SpecialTokensOfWhisperAreRefusedAndAddedOnesLearned) {
   EXPECT_EQ(tokens().text_of(*tokenizer_, ids), " Kubernetes now") << "as decoded by transformers";
 }
 
-TEST_F(ClipExamples, FoldersSayLanguageAndTask) {
+TEST_F(ClipExamples, ReadsLanguageAndTaskFromFolder) {
   struct Case {
     const char *keys, *language;  // requested language
     const char* prompt;

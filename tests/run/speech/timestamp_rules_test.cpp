@@ -11,7 +11,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(TimestampRules, LeaveWhatTransformersLeaves) {
+TEST(TimestampRules, KeepSameTokensAsTransformers) {
   const boost::json::value golden = read_json(HT_TEST_DATA_DIR "/timestamp_golden.json");
   ASSERT_EQ(golden.as_array().size(), 160u);
   for (const boost::json::value& one : golden.as_array()) {

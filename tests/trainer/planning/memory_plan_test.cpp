@@ -27,7 +27,7 @@ MemoryPlan plan(const HybridTrainerConfig& config, const MemoryBudgets& budgets,
   return plan_memory(config, {}, budgets, rates);
 }
 
-TEST(MemoryPlan, LeavesAloneWhatFits) {
+TEST(MemoryPlan, KeepsConfigThatFits) {
   const MemoryPlan found = plan(four_layers(), {.device = std::size_t{10} << 30});
   EXPECT_TRUE(found.fits);
   EXPECT_TRUE(found.options.empty());
@@ -36,7 +36,7 @@ TEST(MemoryPlan, LeavesAloneWhatFits) {
   EXPECT_EQ(found.need.device_bytes, simulate_memory(four_layers(), {}).device_bytes);
 }
 
-TEST(MemoryPlan, SetsWhatItTakesAndNoMore) {
+TEST(MemoryPlan, SetsOptionsToFitEachBudget) {
   const std::size_t all = simulate_memory(four_layers(), {}).device_bytes;
   double slowdown = 1;
   for (const std::size_t percent : {90, 60, 40, 25}) {
@@ -79,7 +79,7 @@ double rate_over_real(const HybridTrainerConfig& config) {
 }
 
 /// Convolutions and transformers run at a different rate than a decoder block of the same width.
-TEST(MemoryPlan, MeasuresTheSpeedOfNetworksOnTheirOwnParts) {
+TEST(MemoryPlan, MeasuresNetworkSpeedOnItsOwnParts) {
   HybridTrainerConfig config = gradient_alone(sensors());
   EXPECT_NEAR(std::log(rate_over_real(config)), 0, std::log(1.5));
   config.data.batch_size = 2;
@@ -95,7 +95,7 @@ TEST(MemoryPlan, MeasuresTheSpeedOfNetworksOnTheirOwnParts) {
 }
 
 /// Recomputing named parts costs what memory.recompute does.
-TEST(MemoryPlan, CountsWhatPartsComputeAgain) {
+TEST(MemoryPlan, CountsRecomputationOfParts) {
   const auto slowdown = [](const char* pattern) {
     HybridTrainerConfig config = sensors();
     if (*pattern != 0) config.parts.push_back({.pattern = pattern, .recompute = 1});
@@ -115,7 +115,7 @@ TEST(MemoryPlan, CountsWhatPartsComputeAgain) {
 
 /// Orthogonalization makes a step longer, so an option's relative cost is smaller, most of all for
 /// complete orthogonalization.
-TEST(MemoryPlan, CountsTheProductsOfTheUpdate) {
+TEST(MemoryPlan, CountsOptimizerMatrixProducts) {
   HybridTrainerConfig config = four_layers();
   const auto slowdown = [&] {
     config.memory.activations = "host";
@@ -132,7 +132,7 @@ TEST(MemoryPlan, CountsTheProductsOfTheUpdate) {
   EXPECT_GT(whole, 1);
 }
 
-TEST(MemoryPlan, KeepsTheExamplesOfAStep) {
+TEST(MemoryPlan, KeepsEffectiveBatchSize) {
   const HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   const MemoryPlan found = plan(config, {.device = all / 3, .host = 10000000});
@@ -141,7 +141,7 @@ TEST(MemoryPlan, KeepsTheExamplesOfAStep) {
             config.data.batch_size * config.gradient_accumulation.micro_batches);
 }
 
-TEST(MemoryPlan, StaysInTheHostBudget) {
+TEST(MemoryPlan, RespectsHostBudget) {
   const HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   const MemoryPlan roomy = plan(config, {.device = all / 4});
@@ -153,7 +153,7 @@ TEST(MemoryPlan, StaysInTheHostBudget) {
   EXPECT_EQ(found.largest_batch, 0);
 }
 
-TEST(MemoryPlan, TakesFilesWhereTheHostHasNoRoomAndTheRatesKnowThem) {
+TEST(MemoryPlan, UsesFilesWhenHostIsFull) {
   HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   StepRates rates = kRates;
@@ -167,7 +167,7 @@ TEST(MemoryPlan, TakesFilesWhereTheHostHasNoRoomAndTheRatesKnowThem) {
   EXPECT_FALSE(plan(config, {no_host.device, no_host.host, 1000}, rates).fits);
 }
 
-TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
+TEST(MemoryPlan, UsesLossyOptionsOnlyIfAllowed) {
   HybridTrainerConfig config = four_layers();
   config.phases.max_predict_steps = 0;
   const std::size_t all = simulate_memory(config, {}).device_bytes;
@@ -191,7 +191,7 @@ TEST(MemoryPlan, ChangesBitsOnlyWhereItMay) {
   EXPECT_EQ(found.config.optimizer.state_bits, 8);
 }
 
-TEST(MemoryPlan, TriesOnlyWhatValidationAccepts) {
+TEST(MemoryPlan, ProducesOnlyValidConfigs) {
   for (const char* name : {"adafactor", "adam_mini", "sgd", "muon"}) {
     HybridTrainerConfig config = four_layers();
     config.model.layers = 2;
@@ -206,7 +206,7 @@ TEST(MemoryPlan, TriesOnlyWhatValidationAccepts) {
   }
 }
 
-TEST(MemoryPlan, CountsDeviceAndHostTogetherWhereTheyAreOneMemory) {
+TEST(MemoryPlan, SharedBudgetCountsDeviceAndHost) {
   const HybridTrainerConfig config = four_layers();
   const std::size_t all = simulate_memory(config, {}).device_bytes;
   const MemoryPlan apart = plan(config, {.device = all / 3});
@@ -219,7 +219,7 @@ TEST(MemoryPlan, CountsDeviceAndHostTogetherWhereTheyAreOneMemory) {
   EXPECT_TRUE(roomy.fits);
 }
 
-TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
+TEST(MemoryPlan, KeepsConfiguredMemorySavings) {
   HybridTrainerConfig config = four_layers();
   config.memory.recompute = 0.6;
   config.memory.activations = "host";
@@ -232,7 +232,7 @@ TEST(MemoryPlan, NeverUndoesWhatTheConfigSaves) {
   EXPECT_EQ(found.config.memory.weights, "host");
 }
 
-TEST(MemoryPlan, AnAutomaticMapFillsTheDeviceThenTheHostThenAFile) {
+TEST(MemoryPlan, AutoMapFillsDeviceThenHostThenFile) {
   HybridTrainerConfig config = four_layers();
   config.phases.max_predict_steps = 0;
   const auto bytes_at = [&](const char* map) {
@@ -256,7 +256,7 @@ TEST(MemoryPlan, AnAutomaticMapFillsTheDeviceThenTheHostThenAFile) {
   EXPECT_TRUE(with_file.ends_with(",*=file")) << with_file;
 }
 
-TEST(MemoryPlan, KnowsThatARunWithoutRoomOnTheHostDoesNotPredict) {
+TEST(MemoryPlan, SmallHostBudgetDisablesPredict) {
   const HybridTrainerConfig config = four_layers();
   HybridTrainerConfig small_host = config;
   small_host.memory.host_budget.bytes = 100000;
@@ -266,7 +266,7 @@ TEST(MemoryPlan, KnowsThatARunWithoutRoomOnTheHostDoesNotPredict) {
   EXPECT_LE(need.host_bytes, 100000u);
 }
 
-TEST(MemoryPlan, NamesTheLargestBatch) {
+TEST(MemoryPlan, ReportsLargestBatch) {
   const HybridTrainerConfig config = four_layers();
   const std::size_t budget = 4 * simulate_memory(config, {}).device_bytes;
   HybridTrainerConfig largest = config;
@@ -279,7 +279,7 @@ TEST(MemoryPlan, NamesTheLargestBatch) {
   EXPECT_GT(bytes(), budget);
 }
 
-TEST(MemoryPlan, KnowsThatGraphsCannotRecordWhatMoves) {
+TEST(MemoryPlan, DoesNotOffloadWithCudaGraphs) {
   HybridTrainerConfig config = four_layers();
   config.training.cuda_graphs = true;
   const std::size_t all = simulate_memory(config, {}).device_bytes;
@@ -289,7 +289,7 @@ TEST(MemoryPlan, KnowsThatGraphsCannotRecordWhatMoves) {
   EXPECT_TRUE(found.config.problems().empty());
 }
 
-TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
+TEST(StepRates, MeasuresFileRateOnlyWithFolder) {
   const Stream stream(MemoryPool::create("device"));
   HybridTrainerConfig config = four_layers();
   const StepRates here = measure_step_rates(config, stream);
@@ -302,7 +302,7 @@ TEST(StepRates, AreMeasuredOnTheConfigsOwnKindOfBlock) {
   EXPECT_TRUE(free_disk_space(config));
 }
 
-TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
+TEST(StepRates, MeasuresBlocksOfAnyHeadShape) {
   const Stream stream(MemoryPool::create("device"));
   for (const std::int64_t kv_heads : {0, 1, 8, 32}) {
     HybridTrainerConfig config = four_layers();
@@ -316,7 +316,7 @@ TEST(StepRates, AreMeasuredOnNarrowerBlocksOfAnyShape) {
   }
 }
 
-TEST(StepRates, AreMeasuredOnOneBlockOfAnEncoder) {
+TEST(StepRates, MeasuresSingleEncoderBlock) {
   const Stream stream(MemoryPool::create("device"));
   HybridTrainerConfig config = four_layers();
   config.model = {.family = "whisper", .layers = 32, .heads = 20, .width = 1280, .context = 448};
@@ -327,7 +327,7 @@ TEST(StepRates, AreMeasuredOnOneBlockOfAnEncoder) {
       << "all blocks would take 6 GB";
 }
 
-TEST(StepRates, AreMeasuredOnBlocksOfRecurrences) {
+TEST(StepRates, MeasuresRecurrentBlocks) {
   const Stream stream(MemoryPool::create("device"));
   HybridTrainerConfig config = four_layers();
   config.data.sequence_length = 16;
@@ -341,7 +341,7 @@ TEST(StepRates, AreMeasuredOnBlocksOfRecurrences) {
   }
 }
 
-TEST(StepRates, AreMeasuredWhereUpdatesAreLateAndStretchesChangeThem) {
+TEST(StepRates, MeasuresAsynchronousRunWithStages) {
   const Stream stream(MemoryPool::create("device"));
   HybridTrainerConfig config = four_layers();
   config.optimizer.name = "muon";

@@ -28,7 +28,7 @@ std::size_t elements_of(const HybridTrainerConfig& config) {
   return elements;
 }
 
-TEST(MemorySavings, AreOfEachOptionThatIsOn) {
+TEST(MemorySavings, ListsEachEnabledOption) {
   HybridTrainerConfig config = small_config();
   EXPECT_TRUE(simulate_savings(config, {}).empty());
   config.memory.optimizer_state = "host";
@@ -49,7 +49,7 @@ TEST(MemorySavings, AreOfEachOptionThatIsOn) {
   for (const MemorySaving& saving : three) EXPECT_GT(saving.device_bytes, 0) << saving.option;
 }
 
-TEST(MemorySavings, OfLateUpdatesAreStateAndMastersInEachPhase) {
+TEST(MemorySavings, AsynchronousOptimizerSavesOptimizerState) {
   HybridTrainerConfig config = small_config();
   config.phases.method = "asynchronous_optimizer";
   config.predict_aware_memory.offload_strategy = "cpu_offload";
@@ -60,7 +60,7 @@ TEST(MemorySavings, OfLateUpdatesAreStateAndMastersInEachPhase) {
   EXPECT_GT(found[0].by_phase[static_cast<std::size_t>(Phase::kFull)], moments * 9 / 10);
 }
 
-TEST(MemorySavings, OfPredictAreOfPredictAlone) {
+TEST(MemorySavings, PredictOffloadSavesMostInPredict) {
   HybridTrainerConfig config = small_config();
   config.predict_aware_memory.offload_strategy = "cpu_offload";
   const auto found = simulate_savings(config, {});
@@ -73,7 +73,7 @@ TEST(MemorySavings, OfPredictAreOfPredictAlone) {
   EXPECT_TRUE(simulate_savings(config, {}).empty()) << "the run never predicts";
 }
 
-TEST(MemorySavings, TakeLittleTimeForALargeModel) {
+TEST(MemorySavings, SimulatesLargeModelQuickly) {
   HybridTrainerConfig config = preset_config("gpt2-1558m");
   config.model.vocabulary = 50257;
   config.memory.weights = config.memory.activations = config.memory.optimizer_state = "host";

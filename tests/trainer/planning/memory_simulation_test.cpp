@@ -69,7 +69,7 @@ void expect_as_measured(const HybridTrainerConfig& config) {
   }
 }
 
-TEST(MemorySimulation, KnowsThePlacesOfPackedRows) {
+TEST(MemorySimulation, IncludesPositionsOfPackedRows) {
   HybridTrainerConfig config = three_layers();
   config.data.layout = "packed";
   expect_as_measured(config);
@@ -77,9 +77,9 @@ TEST(MemorySimulation, KnowsThePlacesOfPackedRows) {
             simulate_memory(three_layers(), {}).device_bytes);
 }
 
-TEST(MemorySimulation, SaysWhatEachPhaseOfARunTakes) { expect_as_measured(three_layers()); }
+TEST(MemorySimulation, MatchesMeasuredPeakOfEachPhase) { expect_as_measured(three_layers()); }
 
-TEST(MemorySimulation, KnowsEachPrecision) {
+TEST(MemorySimulation, MatchesEachPrecision) {
   HybridTrainerConfig config = three_layers();
   config.mixed_precision.full = config.mixed_precision.warmup = "bf16";
   expect_as_measured(config);
@@ -87,7 +87,7 @@ TEST(MemorySimulation, KnowsEachPrecision) {
   expect_as_measured(config);
 }
 
-TEST(MemorySimulation, KnowsTheRoundedCopiesOfOperands) {
+TEST(MemorySimulation, IncludesRoundedOperandCopies) {
   HybridTrainerConfig config = three_layers();
   config.model.vocabulary = 20;  // otherwise the logits are the peak
   const std::size_t plain = simulate_memory(config, {}).device_bytes;
@@ -99,7 +99,7 @@ TEST(MemorySimulation, KnowsTheRoundedCopiesOfOperands) {
 }
 
 /// One layer for each letter of model.mixers. Their tables by position may be offloaded.
-TEST(MemorySimulation, KnowsEachMixer) {
+TEST(MemorySimulation, MatchesEachMixer) {
   for (const bool bidirectional : {false, true}) {
     HybridTrainerConfig config = three_layers();
     config.model.family = "semiseparable";
@@ -116,7 +116,7 @@ TEST(MemorySimulation, KnowsEachMixer) {
   }
 }
 
-TEST(MemorySimulation, KnowsEachOptimizer) {
+TEST(MemorySimulation, MatchesEachOptimizer) {
   for (const char* name : {"muon", "sgd", "lion", "adam_mini", "adafactor"}) {
     HybridTrainerConfig config = three_layers();
     config.optimizer.name = name;
@@ -132,7 +132,7 @@ TEST(MemorySimulation, KnowsEachOptimizer) {
   expect_as_measured(config);
 }
 
-TEST(MemorySimulation, KnowsEachOption) {
+TEST(MemorySimulation, MatchesEachOption) {
   const auto with = [](const char* option, const auto& change) {
     SCOPED_TRACE(option);
     HybridTrainerConfig config = three_layers();
@@ -176,7 +176,7 @@ TEST(MemorySimulation, KnowsEachOption) {
   }
 }
 
-TEST(MemorySimulation, KnowsLayersThatCarryAState) {
+TEST(MemorySimulation, MatchesRecurrentLayers) {
   for (const std::string& family : state_families()) {
     SCOPED_TRACE(family);
     HybridTrainerConfig config = three_layers();
@@ -195,7 +195,7 @@ TEST(MemorySimulation, KnowsLayersThatCarryAState) {
   }
 }
 
-TEST(MemorySimulation, KnowsExpertsWhateverTheirTokens) {
+TEST(MemorySimulation, MatchesMixtureOfExperts) {
   HybridTrainerConfig config = three_layers();
   config.model.family = "qwen2_moe";
   config.model.experts = {.count = 5,
@@ -220,7 +220,7 @@ TEST(MemorySimulation, KnowsExpertsWhateverTheirTokens) {
   }
 }
 
-TEST(MemorySimulation, KnowsAdaptersAndTheirFrozenWeights) {
+TEST(MemorySimulation, MatchesAdaptersWithFrozenWeights) {
   const auto parameters = [](const HybridTrainerConfig& config) {
     return simulate_memory(config, {})
         .phase(Phase::kFull)
@@ -249,7 +249,7 @@ TEST(MemorySimulation, KnowsAdaptersAndTheirFrozenWeights) {
   }
 }
 
-TEST(MemorySimulation, KnowsUpdatesWithinBackward) {
+TEST(MemorySimulation, MatchesUpdatesWithinBackward) {
   HybridTrainerConfig config = three_layers();
   config.phases.max_predict_steps = 0;
   config.optimizer.clip_norm = 0;
@@ -288,7 +288,7 @@ std::size_t measured_host_bytes(const HybridTrainerConfig& config) {
   return host->use().most_taken;
 }
 
-TEST(MemorySimulation, KnowsTheBatchesThatALongPredictionKeeps) {
+TEST(MemorySimulation, IncludesBatchesKeptByLongPrediction) {
   for (const std::int64_t micro_batches : {1, 16}) {
     for (const std::int64_t predicted : {3, 64, 100, 129}) {
       HybridTrainerConfig config = three_layers();
@@ -308,7 +308,7 @@ TEST(MemorySimulation, KnowsTheBatchesThatALongPredictionKeeps) {
   }
 }
 
-TEST(MemorySimulation, TakesNoMemoryItself) {
+TEST(MemorySimulation, UsesLittleHostMemory) {
   HybridTrainerConfig config = preset_config("gpt2-1558m");
   config.model.vocabulary = 50257;
   const std::size_t before = testing::most_resident_bytes();

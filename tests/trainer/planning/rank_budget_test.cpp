@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Holds for any number of micro-batches.
-TEST_F(RunOverRanks, DoesNotPredictWhereARanksBudgetHoldsUpdatesAlone) {
+TEST_F(RunOverRanks, DoesNotPredictIfBudgetFitsOnlyUpdates) {
   HybridTrainerConfig tight = config();
   tight.phases.skip_backward.predictor = "linear";  // keeps earlier weights
   const auto bytes = [&](SimulatedPhases phases) {
@@ -42,7 +42,7 @@ TEST_F(RunOverRanks, DoesNotPredictWhereARanksBudgetHoldsUpdatesAlone) {
 }
 
 /// The budget applies to a rank with its shard.
-TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
+TEST_F(RunOverRanks, ChecksBudgetBeforeCreatingFolder) {
   HybridTrainerConfig own = config();
   own.optimizer.name = "adamw";
   own.distributed.zero = 3;
@@ -61,7 +61,7 @@ TEST_F(RunOverRanks, AreHeldAgainstTheirBudgetBeforeTheirFolderIsMade) {
 
 /// Gives the bits of a run that starts with as many micro-batches. With more memory, a resumed run
 /// uses the configured number again.
-TEST_F(RunOverRanks, HalveTheirMicroBatchesAlikeInASmallerBudget) {
+TEST_F(RunOverRanks, AllRanksHalveMicroBatchesInSmallBudget) {
   HybridTrainerConfig given = config();
   given.data.batch_size = 16;
   given.gradient_accumulation.micro_batches = 3;

@@ -16,7 +16,7 @@ PhasePeaks peaks_over_ranks(const HybridTrainerConfig& config, int ranks) {
 }
 
 /// Includes the rank's shards, and sums of micro-batches received from other ranks.
-TEST(RankMemory, IsSimulatedAsItIsMeasured) {
+TEST(RankMemory, SimulationMatchesMeasuredPeaks) {
   for (const char* const optimizer : {"adamw", "muon"}) {
     HybridTrainerConfig config = rank_config(optimizer, 6);
     config.model.width = 80;
@@ -40,7 +40,7 @@ TEST(RankMemory, IsSimulatedAsItIsMeasured) {
 }
 
 /// Includes pending exchanges of Predict and the predicted weights.
-TEST(RankMemory, OfLateGradientsIsSimulatedAsItIsMeasured) {
+TEST(RankMemory, SimulationMatchesLateGradientPeaks) {
   HybridTrainerConfig config = rank_config("adamw", 3);
   config.model.width = 80;
   config.model.layers = 3;
@@ -89,7 +89,7 @@ std::vector<std::uint64_t> bytes_sent_in_full(const HybridTrainerConfig& config,
 }
 
 /// Scalars are excluded.
-TEST(RankMemory, WhatIsSentIsSimulatedToo) {
+TEST(RankMemory, SimulationMatchesSentBytes) {
   for (const std::int64_t zero : {0, 1, 2, 3}) {
     HybridTrainerConfig config = rank_config("adamw", 5);
     config.model.width = 80;

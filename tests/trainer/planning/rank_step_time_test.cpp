@@ -23,7 +23,7 @@ class RankStepTimeTest : public ::testing::Test {
   StepRates rates_{.flops_per_second = 1e9, .copy_bytes_per_second = 1e10};
 };
 
-TEST_F(RankStepTimeTest, FollowsTheMachineAndTheLink) {
+TEST_F(RankStepTimeTest, ScalesWithComputeAndLinkRates) {
   const RankStepTime once = estimate(1e6);
   rates_.flops_per_second *= 2;
   EXPECT_LT(estimate(1e6).computing, 0.6 * once.computing);
@@ -34,7 +34,7 @@ TEST_F(RankStepTimeTest, FollowsTheMachineAndTheLink) {
 
 /// A fast link hides everything except the groups at the ends of backward and forward. A slow link
 /// hides almost nothing.
-TEST_F(RankStepTimeTest, HidesWhatFitsBesideComputing) {
+TEST_F(RankStepTimeTest, HidesCommunicationOnlyOnFastLink) {
   for (const std::int64_t zero : {0, 1, 2, 3}) {
     config_.distributed.zero = zero;
     const RankStepTime fast = estimate(1e9), slow = estimate(1e3);
@@ -49,7 +49,7 @@ TEST_F(RankStepTimeTest, HidesWhatFitsBesideComputing) {
 }
 
 /// With sharded weights all passes hide communication; otherwise only one backward pass does.
-TEST_F(RankStepTimeTest, KnowsBesideWhatEachStageSends) {
+TEST_F(RankStepTimeTest, ShardedWeightsHideMoreCommunication) {
   config_.distributed.zero = 0;
   const double computing = estimate(1e9).computing;
   const auto link_for = [&](double seconds) {
@@ -63,7 +63,7 @@ TEST_F(RankStepTimeTest, KnowsBesideWhatEachStageSends) {
 }
 
 /// A rank computes and updates only its share.
-TEST_F(RankStepTimeTest, CountsARanksShare) {
+TEST_F(RankStepTimeTest, CountsOnlyOwnShareOfWork) {
   const double two = estimate(1e9).computing;
   config_.gradient_accumulation.micro_batches = 8;
   EXPECT_GT(estimate(1e9).computing, 1.7 * two);

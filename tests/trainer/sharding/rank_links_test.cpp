@@ -29,12 +29,12 @@ bool goes_on_beside(const DistributedConfig& config) {
   return was_beside;
 }
 
-TEST(RankLinks, LetGoOnBesideWhatIsComputedUnlessTheyAreNotTo) {
+TEST(RankLinks, OverlapSettingControlsBackgroundCalls) {
   EXPECT_TRUE(goes_on_beside({.overlap = true}));
   EXPECT_FALSE(goes_on_beside({.overlap = false}));
 }
 
-TEST(RankLinks, ImitateALinkWhereOneIsGiven) {
+TEST(RankLinks, SimulatesConfiguredLink) {
   for (const DistributedConfig& config :
        {DistributedConfig{.simulated_link = {1'000'000}},
         DistributedConfig{.simulated_latency_microseconds = 20'000}}) {
@@ -49,7 +49,7 @@ TEST(RankLinks, ImitateALinkWhereOneIsGiven) {
   }
 }
 
-TEST(RankLinks, SayWhatIsImitated) {
+TEST(RankLinks, DescribesSimulatedLink) {
   EXPECT_EQ(simulated_link_text({}), "");
   EXPECT_EQ(
       simulated_link_text({.simulated_link = {125'000'000}, .simulated_latency_microseconds = 50}),

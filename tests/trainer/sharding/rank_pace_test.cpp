@@ -5,7 +5,7 @@
 namespace hybrid_trainer {
 namespace {
 
-TEST(RankPace, NamesTheOneThatTakesATenthLongerThanTheOthers) {
+TEST(RankPace, ReportsRankTenPercentSlower) {
   RankPace pace;
   EXPECT_FALSE(pace.lately());
   pace.add({1, 1.05, 1});
@@ -18,7 +18,7 @@ TEST(RankPace, NamesTheOneThatTakesATenthLongerThanTheOthers) {
   EXPECT_NEAR(pace.overall()->ratio, (50 * 1.5 + 1.05) / 51, 1e-9);
 }
 
-TEST(RankPace, ForgetsLatelyWhatItRemembersOverall) {
+TEST(RankPace, RecentPaceForgetsOldSteps) {
   RankPace pace;
   for (int step = 0; step < 50; ++step) pace.add({2, 1});
   for (int step = 0; step < 50; ++step) pace.add({1, 1});
@@ -28,14 +28,14 @@ TEST(RankPace, ForgetsLatelyWhatItRemembersOverall) {
   EXPECT_NEAR(pace.overall()->ratio, 1.5, 1e-9);
 }
 
-TEST(RankPace, CountsNoStepWhoseSecondsARankDoesNotKnow) {
+TEST(RankPace, SkipsStepsWithUnknownSeconds) {
   RankPace pace;
   pace.add({3, 0});
   pace.add({1, 1});
   EXPECT_FALSE(pace.overall());
 }
 
-TEST(RankPace, NamesNobodyAlone) {
+TEST(RankPace, ReportsNothingForSingleRank) {
   RankPace pace;
   pace.add({3});
   EXPECT_FALSE(pace.overall());

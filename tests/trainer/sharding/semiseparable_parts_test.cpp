@@ -53,7 +53,7 @@ SemiseparableGradients gradients_of(std::int64_t rows_u, std::int64_t rows_v, co
 }
 
 /// Numbers of columns that are and are not divisible by the number of ranks.
-TEST(SemiseparableParts, GiveTheBitsOfOneRank) {
+TEST(SemiseparableParts, MatchesSingleRank) {
   constexpr std::int64_t kSize = 33;
   const Stream stream = own_stream();
   for (const FactorType type : {FactorType::kF32, FactorType::kBF16, FactorType::kI8}) {
@@ -92,7 +92,7 @@ TEST(SemiseparableParts, GiveTheBitsOfOneRank) {
   }
 }
 
-TEST(SemiseparableParts, OfTwoRanksAreLittleMoreThanHalf) {
+TEST(SemiseparableParts, TwoRanksHoldAboutHalfEach) {
   const Stream stream = own_stream();
   const Semiseparable whole = matrix_of(2048, 11, FactorType::kF32, stream);
   run_thread_ranks(2, [&](Communicator& others) {
@@ -101,7 +101,7 @@ TEST(SemiseparableParts, OfTwoRanksAreLittleMoreThanHalf) {
   });
 }
 
-TEST(SemiseparableParts, AreRefusedWhereARankWouldHaveNone) {
+TEST(SemiseparableParts, RejectsMoreRanksThanColumns) {
   const Stream stream = own_stream();
   const Semiseparable whole = matrix_of(9, 2, FactorType::kF32, stream);
   std::string message;

@@ -43,7 +43,7 @@ class TrainingRank {
   HybridTrainer trainer_;
 };
 
-class CheckpointOfRanks : public ::testing::Test {
+class RankCheckpoints : public ::testing::Test {
  protected:
   std::string folder(const std::string& name) const { return scratch_ / name; }
   void save(const std::string& name, std::int64_t zero, int ranks) {
@@ -59,7 +59,7 @@ class CheckpointOfRanks : public ::testing::Test {
   TemporaryFolder scratch_;
 };
 
-TEST_F(CheckpointOfRanks, IsWrittenInEqualSharesAndHoldsWhatThatOfOneHolds) {
+TEST_F(RankCheckpoints, EqualSharesMatchSingleRankCheckpoint) {
   save("one", 0, 1);
   const std::string wanted = digest_of(newest("one")).all;
   EXPECT_EQ(newest("one").files.count("optimizer.safetensors"), 1u);
@@ -76,7 +76,7 @@ TEST_F(CheckpointOfRanks, IsWrittenInEqualSharesAndHoldsWhatThatOfOneHolds) {
 }
 
 /// Each rank reads its shards, and some complete files for verification.
-TEST_F(CheckpointOfRanks, IsReadByEachRankInPart) {
+TEST_F(RankCheckpoints, EachRankReadsOnlyItsPart) {
   save("ranks", 1, kWriters);
   save("one", 1, 1);
   const auto read_by = [&](const std::string& name, std::int64_t zero, Communicator& rank) {

@@ -43,7 +43,7 @@ struct SharedWeights {
   WeightParts parts;
 };
 
-TEST(WeightArrivals, BringEachRanksPartsToAll) {
+TEST(WeightArrivals, AllRanksReceiveEveryPart) {
   for (const bool beside : {true, false}) {
     run_thread_ranks(3, [&](Communicator& others) {
       BackgroundCommunicator ranks(others, beside);
@@ -59,7 +59,7 @@ TEST(WeightArrivals, BringEachRanksPartsToAll) {
 }
 
 /// A compute copy is remade from the received values before it is used.
-TEST(WeightArrivals, MakeComputeCopiesAnew) {
+TEST(WeightArrivals, RefreshesComputeCopies) {
   run_thread_ranks(2, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
     SharedWeights shared(ranks, true);
@@ -80,7 +80,7 @@ TEST(WeightArrivals, MakeComputeCopiesAnew) {
 }
 
 /// Rank 1 sends only after rank 0 has continued.
-TEST(WeightArrivals, LetARankGoOnUntilItUsesAWeight) {
+TEST(WeightArrivals, RankWaitsOnlyWhenItUsesWeight) {
   std::atomic<bool> went_on = false;
   run_thread_ranks(2, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
@@ -96,7 +96,7 @@ TEST(WeightArrivals, LetARankGoOnUntilItUsesAWeight) {
 }
 
 /// Unchanged weights are not sent, and using the own shard needs no communication.
-TEST(WeightArrivals, SendNothingWithoutAChange) {
+TEST(WeightArrivals, SendsNothingWithoutChange) {
   run_thread_ranks(2, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
     SharedWeights shared(ranks, true);
@@ -115,7 +115,7 @@ TEST(WeightArrivals, SendNothingWithoutAChange) {
 
 /// A shard in flight must not change: uses a slow link and does not use complete weights in
 /// between.
-TEST(WeightArrivals, LetOnesOwnPartChangeOnlyWhenItIsSent) {
+TEST(WeightArrivals, LaterChangeDoesNotAlterPartInFlight) {
   run_thread_ranks(2, [&](Communicator& others) {
     SimulatedLink link(others, {.latency = std::chrono::milliseconds(2)});
     BackgroundCommunicator ranks(link, true);
@@ -177,7 +177,7 @@ class ModelAfterArrivals {
   SomeWeights weights_;
 };
 
-TEST(WeightArrivals, LeaveTheModelWholeWhenTheyEnd) {
+TEST(WeightArrivals, ModelIsCompleteAfterEnd) {
   run_thread_ranks(2, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
     ModelAfterArrivals model;
@@ -186,7 +186,7 @@ TEST(WeightArrivals, LeaveTheModelWholeWhenTheyEnd) {
   });
 }
 
-TEST(WeightArrivals, LetTheModelBeUsedAfterAnError) {
+TEST(WeightArrivals, ModelRemainsUsableAfterError) {
   run_thread_ranks(2, [&](Communicator& others) {
     BackgroundCommunicator ranks(others, true);
     ModelAfterArrivals model;

@@ -46,7 +46,7 @@ class WeightGathersTest : public ::testing::Test {
   std::vector<std::unique_ptr<Parameter>> own_;
 };
 
-TEST_F(WeightGathersTest, BeginWhatFollowedTheLastTimeAsFarAheadAsBytesAllow) {
+TEST_F(WeightGathersTest, PrefetchesPreviousOrderWithinLimit) {
   WeightGathers gathers(ranks_, 2 * kElements * sizeof(float));
   add_weights(gathers, 4);
   gathers.begin_pass(false);
@@ -62,7 +62,7 @@ TEST_F(WeightGathersTest, BeginWhatFollowedTheLastTimeAsFarAheadAsBytesAllow) {
 }
 
 /// The first weight of the next pass is then already available.
-TEST_F(WeightGathersTest, BeginTheNextPassWhereOneFollows) {
+TEST_F(WeightGathersTest, PrefetchesNextPassIfOneFollows) {
   WeightGathers gathers(ranks_, 2 * kElements * sizeof(float));
   add_weights(gathers, 3);
   const auto pass = [&](bool another_follows) {
@@ -77,7 +77,7 @@ TEST_F(WeightGathersTest, BeginTheNextPassWhereOneFollows) {
   EXPECT_EQ(ranks_.begun, 12);
 }
 
-TEST_F(WeightGathersTest, BeginNothingAheadWithoutBytes) {
+TEST_F(WeightGathersTest, PrefetchesNothingWithoutBytes) {
   WeightGathers gathers(ranks_, 0);
   add_weights(gathers, 2);
   for (int i = 0; i < 2; ++i) {
@@ -90,7 +90,7 @@ TEST_F(WeightGathersTest, BeginNothingAheadWithoutBytes) {
 
 /// Small weights that are used repeatedly, such as adapters, must not be gathered more often than
 /// they are used.
-TEST_F(WeightGathersTest, BeginNoMoreThanIsUsedWhereOneWeightComesOften) {
+TEST_F(WeightGathersTest, GathersRepeatedWeightOncePerUse) {
   WeightGathers gathers(ranks_, 1 << 20);
   add_weights(gathers, 3);
   for (int i = 0; i < 3; ++i) {
@@ -101,7 +101,7 @@ TEST_F(WeightGathersTest, BeginNoMoreThanIsUsedWhereOneWeightComesOften) {
   EXPECT_EQ(ranks_.begun, 3 * 7);
 }
 
-TEST_F(WeightGathersTest, BringWhatIsTakenWhateverWasExpected) {
+TEST_F(WeightGathersTest, DeliversWeightsInAnyOrder) {
   WeightGathers gathers(ranks_, 100);
   add_weights(gathers, 3);
   for (std::size_t i = 0; i < 3; ++i) set(i, static_cast<float>(i + 1));
@@ -114,7 +114,7 @@ TEST_F(WeightGathersTest, BringWhatIsTakenWhateverWasExpected) {
 }
 
 /// An evaluation prefetches nothing and does not affect the prefetching of training.
-TEST_F(WeightGathersTest, ExpectNothingOutsideAPass) {
+TEST_F(WeightGathersTest, DoesNotPrefetchOutsidePass) {
   WeightGathers gathers(ranks_, 1);
   add_weights(gathers, 3);
   const std::vector<std::size_t> training{0, 1, 2, 1}, evaluation{0, 1, 2, 0, 1, 2};
@@ -133,7 +133,7 @@ TEST_F(WeightGathersTest, ExpectNothingOutsideAPass) {
   EXPECT_EQ(ranks_.begun, static_cast<std::int64_t>(3 * (training.size() + evaluation.size())));
 }
 
-TEST_F(WeightGathersTest, ForgetWhatHasChanged) {
+TEST_F(WeightGathersTest, DiscardsOutdatedPrefetch) {
   WeightGathers gathers(ranks_, 100);
   add_weights(gathers, 2);
   for (int i = 0; i < 3; ++i) {

@@ -40,7 +40,7 @@ class WeightGroupsTest : public ::testing::Test {
   const std::vector<Parameter*>& weights_ = some_.weights;
 };
 
-TEST_F(WeightGroupsTest, BeginWithTheLastWeightsAndHaveTheirBytes) {
+TEST_F(WeightGroupsTest, GroupsFromLastWeightBySize) {
   const auto ranges = [&](std::int64_t bytes) {
     std::vector<std::pair<std::size_t, std::size_t>> all;
     for (const WeightGroup& group : group_weights(weights_, bytes))
@@ -53,7 +53,7 @@ TEST_F(WeightGroupsTest, BeginWithTheLastWeightsAndHaveTheirBytes) {
   EXPECT_EQ(ranges(4 * 64 * 192 + 4), (Ranges{{2, 4}, {1, 2}, {0, 1}}));
 }
 
-TEST_F(WeightGroupsTest, HaveAThirtySecondOfWeightsUnlessBytesAreGiven) {
+TEST_F(WeightGroupsTest, DefaultBucketIsFractionOfWeights) {
   DistributedConfig config;
   EXPECT_EQ(config.bucket_bytes_for(64 << 20), 2 << 20);
   config.bucket_bytes = 4097;
@@ -63,7 +63,7 @@ TEST_F(WeightGroupsTest, HaveAThirtySecondOfWeightsUnlessBytesAreGiven) {
   EXPECT_EQ(bucket_bytes_for(weights_, config), 1 << 20);
 }
 
-TEST_F(WeightGroupsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {
+TEST_F(WeightGroupsTest, CutsAtOptimizerUnitsAndCoversAll) {
   for (const char* const name : {"adamw", "muon", "adam_mini", "adafactor", "lion", "sgd"}) {
     const std::vector<std::int64_t> units = cut_units(optimizer_named(name), weights_);
     for (const std::int64_t bytes : {4096, 1 << 16, 1 << 30}) {
@@ -86,7 +86,7 @@ TEST_F(WeightGroupsTest, AreCutWhereTheirOptimizerAllowsAndCoverAll) {
 }
 
 /// Balanced in each group, so that no single link carries all of it.
-TEST_F(WeightGroupsTest, OfElementwiseUpdatesAreNearlyEqual) {
+TEST_F(WeightGroupsTest, ElementwiseUpdatesSplitNearlyEvenly) {
   for (const std::int64_t bytes : {4096, 1 << 16, 1 << 30}) {
     const std::vector<WeightGroup> groups = cut("adamw", bytes, 3);
     for (const std::int64_t elements : elements_by_rank(groups)) {
@@ -103,7 +103,7 @@ TEST_F(WeightGroupsTest, OfElementwiseUpdatesAreNearlyEqual) {
 }
 
 /// If matrices must not be split, each group has one matrix per rank.
-TEST_F(WeightGroupsTest, OfWholeMatricesAreBalancedWithinEach) {
+TEST_F(WeightGroupsTest, WholeMatricesAreBalancedPerGroup) {
   SomeWeights many;
   for (int i = 0; i < 12; ++i) many.add("m", {300, 300}, Role::kMatrix);
   const std::vector<Parameter*> matrices(many.weights.begin() + 4, many.weights.end());

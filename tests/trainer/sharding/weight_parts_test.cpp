@@ -18,14 +18,14 @@ class WeightPartsTest : public ::testing::Test {
   const std::vector<Parameter*>& weights_ = some_.weights;
 };
 
-TEST_F(WeightPartsTest, MatricesOfMuonStayWhole) {
+TEST_F(WeightPartsTest, MuonMatricesStayWhole) {
   const auto units = cut_units(optimizer_named("muon"), weights_);
   EXPECT_EQ(units[1], weights_[1]->elements());
   EXPECT_EQ(units[3], weights_[3]->elements());
   EXPECT_EQ(units[0], kernels::kDotChunk);  // AdamW's
 }
 
-TEST_F(WeightPartsTest, ThatLieApartAreGathered) {
+TEST_F(WeightPartsTest, GathersShardedWeights) {
   run_thread_ranks(3, [&](Communicator& ranks) {
     SomeWeights here;
     const WeightSharing sharded{.shards = true, .bucket_bytes = 1 << 16, .bytes_ahead = 1 << 20};
@@ -50,7 +50,7 @@ TEST_F(WeightPartsTest, ThatLieApartAreGathered) {
   });
 }
 
-TEST_F(WeightPartsTest, SumsOverRanksAreThoseOfOne) {
+TEST_F(WeightPartsTest, DotProductsMatchSingleRank) {
   std::vector<double> wanted;
   for (const Parameter* weight : weights_)
     wanted.push_back(

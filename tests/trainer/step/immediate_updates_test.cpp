@@ -48,7 +48,7 @@ class ImmediateUpdatesTest : public ::testing::Test {
   ImmediateUpdates updates_{all_, *optimizer_, stream_};
 };
 
-TEST_F(ImmediateUpdatesTest, UpdateAWeightAndFreeItsGradientWhenThatIsComplete) {
+TEST_F(ImmediateUpdatesTest, CompleteGradientUpdatesWeightAndIsFreed) {
   first_.add_contributor();
   begin();
   contribute(first_, 2);
@@ -63,7 +63,7 @@ TEST_F(ImmediateUpdatesTest, UpdateAWeightAndFreeItsGradientWhenThatIsComplete) 
   EXPECT_EQ(stream_.pool()->use().live[kGradients], 0u);
 }
 
-TEST_F(ImmediateUpdatesTest, ChangeNothingWhereTheFirstGradientIsNotFinite) {
+TEST_F(ImmediateUpdatesTest, NonFiniteFirstGradientChangesNothing) {
   begin();
   contribute(third_, NAN);
   contribute(second_, 1);
@@ -75,7 +75,7 @@ TEST_F(ImmediateUpdatesTest, ChangeNothingWhereTheFirstGradientIsNotFinite) {
   begin();
 }
 
-TEST_F(ImmediateUpdatesTest, ChangeNothingWhereTheLossIsNotFinite) {
+TEST_F(ImmediateUpdatesTest, NonFiniteLossChangesNothing) {
   begin();
   updates_.observe_loss(1);
   updates_.observe_loss(INFINITY);
@@ -89,7 +89,7 @@ TEST_F(ImmediateUpdatesTest, ChangeNothingWhereTheLossIsNotFinite) {
   EXPECT_EQ(values_of(master_of(third_)), all(-0.5));
 }
 
-TEST_F(ImmediateUpdatesTest, EndWithAnErrorAtALaterOneAndStayEnded) {
+TEST_F(ImmediateUpdatesTest, LaterNonFiniteGradientEndsRun) {
   begin();
   contribute(third_, 1);
   contribute(second_, INFINITY);
@@ -114,7 +114,7 @@ HybridTrainerConfig steady_config() {
   return config;
 }
 
-TEST(RunsOfImmediateUpdates, HaveTheBitsOfThoseThatKeepGradients) {
+TEST(ImmediateUpdateRuns, MatchesRunsThatKeepGradients) {
   const TemporaryFolder scratch;
   prepare_tiny_data(scratch / "data");
   int runs = 0;
@@ -167,7 +167,7 @@ TEST(RunsOfImmediateUpdates, HaveTheBitsOfThoseThatKeepGradients) {
   });
 }
 
-TEST(RunsOfImmediateUpdates, NeedWhatSparesAllOfThem) {
+TEST(ImmediateUpdateRuns, IncompatibleSettingsDisableUpdates) {
   HybridTrainerConfig config = steady_config();
   config.memory.gradients = "consume";
   EXPECT_TRUE(config.updates_at_once());

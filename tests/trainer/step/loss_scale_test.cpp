@@ -14,7 +14,7 @@ LossScale scale_of(std::int64_t value, std::int64_t growth_steps) {
   return LossScale(config);
 }
 
-TEST(LossScale, DoublesAfterSoManyFiniteStepsInARow) {
+TEST(LossScale, DoublesAfterConsecutiveFiniteSteps) {
   LossScale scale = scale_of(1024, 3);
   EXPECT_FALSE(scale.add_finite_step());
   EXPECT_FALSE(scale.add_finite_step());
@@ -28,7 +28,7 @@ TEST(LossScale, DoublesAfterSoManyFiniteStepsInARow) {
   EXPECT_EQ(scale.overflows(), 1);
 }
 
-TEST(LossScale, StaysBetweenOneAndItsLargest) {
+TEST(LossScale, StaysBetweenOneAndMaximum) {
   LossScale least = scale_of(2, 1);
   EXPECT_TRUE(least.halve());
   EXPECT_FALSE(least.halve());
@@ -39,7 +39,7 @@ TEST(LossScale, StaysBetweenOneAndItsLargest) {
   EXPECT_EQ(largest.value(), static_cast<double>(LossScale::kLargest));
 }
 
-TEST(LossScale, GoesOnFromItsState) {
+TEST(LossScale, ResumesFromSavedState) {
   LossScale scale = scale_of(256, 4), other = scale_of(65536, 9);
   scale.halve();
   for (int i = 0; i < 3; ++i) scale.add_finite_step();

@@ -30,7 +30,7 @@ class MicroBatches : public ::testing::Test {
   std::filesystem::path data_ = scratch_ / "data", run_ = scratch_ / "run";
 };
 
-TEST_F(MicroBatches, HalveInThePhaseThatNeedsItAndGrowBackAfterIt) {
+TEST_F(MicroBatches, HalvesOnlyInPhaseWithShortMemory) {
   HybridTrainerConfig config = mixed_config();
   const MemoryNeed need = simulate_memory(config, {});
   const std::size_t less = need.phase(Phase::kFull).peak_bytes,
@@ -58,7 +58,7 @@ TEST_F(MicroBatches, HalveInThePhaseThatNeedsItAndGrowBackAfterIt) {
   EXPECT_EQ(newest_checkpoint_digest(run_), wanted);
 }
 
-TEST_F(MicroBatches, AreTriedAsLargeAsAtFirstWhereTheBudgetHasGrown) {
+TEST_F(MicroBatches, RestoresSizeWhenBudgetGrows) {
   HybridTrainerConfig config = mixed_config();
   config.phases.max_predict_steps = 0;
   HybridTrainerConfig halves = config;
@@ -83,7 +83,7 @@ TEST_F(MicroBatches, AreTriedAsLargeAsAtFirstWhereTheBudgetHasGrown) {
     EXPECT_EQ(record.micro_batches, record.step <= 30 ? 2 : 1) << record.step;
 }
 
-TEST_F(MicroBatches, AreRecommendedAsLargeAsTheTargetHasRoomFor) {
+TEST_F(MicroBatches, RecommendsLargestSizeWithinTarget) {
   HybridTrainerConfig config = mixed_config();
   config.training.steps = 12;
   config.phases.max_predict_steps = 0;
